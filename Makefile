@@ -18,7 +18,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-all fresh-machine virtual-boards drawing opencl lint wheel docs clean
+.PHONY: help setup demo test test-fast test-all fresh-machine virtual-boards drawing opencl predictions lint wheel docs clean
 
 help:  ## Say what there is to make.
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
@@ -41,7 +41,7 @@ test: lint virtual-boards drawing opencl test-fast  ## Check style and types, an
 test-fast: $(READY)  ## Run the tests that generate no code, in less than two minutes.
 	$(RUN) pytest $(PARALLEL) -m "not slow and not compiles" $(TESTS) $(if $(TESTS),|| [ $$? = 5 ])
 
-test-all: lint virtual-boards drawing opencl  ## The same with the slow tests, and, as root, on bare Debian machines.
+test-all: lint virtual-boards drawing opencl predictions  ## The same with the slow tests, and, as root, on bare Debian machines.
 	$(RUN) pytest $(PARALLEL) $(TESTS)
 	[ "$$(id -u)" != 0 ] || $(MAKE) fresh-machine
 
@@ -49,7 +49,7 @@ fresh-machine: virtual-boards  ## Make demo and test on bare Debian 12 and 13, a
 	scripts/fresh_machine.sh
 
 # What Debian has for them: root installs what is missing, others are told.
-virtual-boards drawing opencl:
+virtual-boards drawing opencl predictions:
 	@scripts/system_packages.sh $@
 
 lint: $(READY)  ## Check style and types.

@@ -21,7 +21,8 @@ MODELS = {
     # long as in Cortex-A55's, its successor: in order, two instructions in a cycle. That one takes six cycles for
     # `ldp` of two vectors where the other takes two, which may overstate loops that load weights in pairs.
     "cortex-a53": "cortex-a55",
-    # The same core for servers, of which LLVM has a model from version 16 on.
+    # The same core for servers, of which LLVM has a model from version 16 on; until 18 that is
+    # Cortex-A57's, with half as many multiply-adds in a cycle.
     "cortex-a76": "neoverse-n1",
 }
 

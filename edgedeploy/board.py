@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from edgedeploy.catalog import Catalog
+from edgedeploy.core_model import CoreModel
 from edgedeploy.devices import AnyDevice, Device
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
@@ -72,6 +73,7 @@ class Board(Record):
         float_abi: how floats are passed; only 32-bit ARM has a choice.
         cores: how many threads a network uses by default; one if nothing is known.
         vector, fma, cache: what the schedule templates size their tiles by.
+        core_model: what the core's cycles are predicted by; None where no model of it is confirmed.
         toolchain: the toolchain that links the board's code.
         cross_compiler: a compiler driver that links instead of the toolchain's, as a command.
         cross_compiler_options: options of every call of whichever links, after the toolchain's own.
@@ -93,6 +95,7 @@ class Board(Record):
     vector: Vector
     fma: Fma
     cache: Cache
+    core_model: CoreModel | None = None
     toolchain: str
     cross_compiler: list[str] = []
     cross_compiler_options: list[str] = []

@@ -30,6 +30,7 @@ NOT_BUILDING = (
     "cli",
     "demo",
     "doctor",
+    "predict",
     "quantize",
     "release",
     "remote",
@@ -39,8 +40,8 @@ NOT_BUILDING = (
     "vision",
 )
 
-# Fields of a profile that no package is made by: for people, and what is done with releases.
-_NOT_BUILT_BY = {"description", "health_check", "health_check_s", "max_accuracy_loss"}
+# Fields of a profile that no package is made by: for people, for predictions, and what is done with releases.
+_NOT_BUILT_BY = {"description", "core_model", "health_check", "health_check_s", "max_accuracy_loss"}
 
 # Python packages that have a part in every package, beside those of the network's format.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that subjects need, as root; says what is missing to everybody else:
-# scripts/system_packages.sh SUBJECT...  where SUBJECT is one of python, virtual-boards, drawing, opencl
+# scripts/system_packages.sh SUBJECT...  where SUBJECT is one of python, virtual-boards, drawing, opencl,
+# predictions
 set -euo pipefail
 
 has() { local each; for each; do command -v "$each" >/dev/null || return; done; }
@@ -25,6 +26,10 @@ for subject; do
         # A driver that makes the CPU a device, and the compiler that makes TVM's runtime for such devices.
         packages=(pocl-opencl-icd ocl-icd-libopencl1 clinfo g++) serves="OpenCL"
         lacks() { ! { has c++ clinfo && compgen -G '/etc/OpenCL/vendors/*.icd' >/dev/null; }; } ;;
+    predictions)
+        # What records code for 64-bit ARM, its C library, and the models of cores; Debian 13 has a later QEMU.
+        packages=(qemu-user llvm-19 libc6-arm64-cross) serves="predicted cycles"
+        lacks() { ! { has qemu-aarch64 llvm-mca-19 && [ -d /usr/aarch64-linux-gnu ]; }; } ;;
     *)
         echo "error: there is no subject $subject" >&2
         exit 2 ;;

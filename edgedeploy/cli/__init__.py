@@ -22,6 +22,7 @@ from edgedeploy.cli import (
     doctor,
     models,
     package,
+    predict,
     push,
     quantize,
     records,
@@ -53,6 +54,7 @@ app.command("push")(push.push)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
+app.command("predict")(predict.predict)
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")
@@ -65,7 +67,7 @@ app.add_typer(virtual.app, name="virtual")
 app.add_typer(rpc.app, name="rpc")
 
 # The commands that load the compiler or its runtime.
-_LARGE = {"build", "run", "demo", "bench", "tune", "quantize"}
+_LARGE = {"build", "run", "demo", "bench", "predict", "tune", "quantize"}
 
 _verbosity = 0
 

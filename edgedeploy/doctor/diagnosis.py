@@ -16,6 +16,7 @@ CHECKS: tuple[Check, ...] = (
     tools.other_toolchains,
     tools.cmake,
     tools.virtual_boards,
+    tools.predictions,
     host.folders,
     host.networks,
     host.tracker_ports,

@@ -14,7 +14,7 @@ from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
 from edgedeploy.doctor.isolation import isolated
-from edgedeploy.errors import VirtualBoardError
+from edgedeploy.errors import UnsupportedError, VirtualBoardError
 from edgedeploy.hosts import busyness
 from edgedeploy.toolchain import TOOLCHAINS, is_installed, link_program
 from edgedeploy.triples import architecture_of, multiarch
@@ -124,6 +124,23 @@ def virtual_boards(case: Case) -> Finding:
         return ok("this machine runs their programs itself")
     lines = _version_of(emulator(emulation.qemu) or "")
     return ok(f"{next(iter(lines), emulation.qemu)} stands in for {emulation.cpu or 'some core'}")
+
+
+def _has_core_model(case: Case) -> bool:
+    return case.board.core_model is not None
+
+
+@check("predictions", Group.HOST, applies=_has_core_model)
+def predictions(case: Case) -> Finding:
+    """Whether `edgedeploy predict` finds what records and models the board's code."""
+    from edgedeploy.predict.means import Means  # needs NumPy, which may be what is broken
+    from edgedeploy.predict.plugin import recording_emulator
+
+    try:
+        means = Means.of(case.name, case.board)
+    except UnsupportedError as error:
+        return not_applicable(f"{error}; only `edgedeploy predict` needs it", *error.hints)
+    return ok(f"{means.name}, and {Path(recording_emulator(case.board)).name} that takes plugins")
 
 
 def _version_of(program: str) -> list[str]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,9 +100,40 @@ def _check(path: Path, name: str, sha256: str) -> None:
 
 def _download(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) -> Path:
     """The wheel that pip puts into `folder`, which is empty."""
+    brought = brought_by_pip(
+        str(wheel), f"{wheel.name}=={wheel.version}", wheel.pip_options, folder, progress, patience
+    )
+    found = [path for path in brought if wheel.fits(path.name)]
+    if not found:
+        names = ", ".join(path.name for path in brought) or "nothing"
+        raise DownloadError(f"{wheel} cannot be downloaded", why=f"pip brought {names}")
+    return found[0]
+
+
+def brought_by_pip(
+    what: str,
+    requirement: str,
+    options: Sequence[str],
+    folder: Path,
+    progress: Progress = SILENT,
+    patience: Patience = Patience(),
+) -> list[Path]:
+    """The files that pip downloads into an empty folder: wheels, without what they depend on.
+
+    Args:
+        what: what is wanted, for people.
+        requirement: the distribution and its version, as pip takes them.
+        options: of pip, which say for which machine.
+        folder: where the files go.
+        progress: is told about the download.
+        patience: timeouts and attempts of it.
+
+    Raises:
+        DownloadError: pip is not installed, reaches no index, or finds no such wheel.
+    """
     if find_spec("pip") is None:
         raise DownloadError(
-            f"{wheel} cannot be downloaded",
+            f"{what} cannot be downloaded",
             why=f"pip is not installed for {sys.executable}",
             hints=[f"{sys.executable} -m ensurepip", "with uv: uv pip install pip"],
         )
@@ -113,29 +144,25 @@ def _download(wheel: Wheel, folder: Path, progress: Progress, patience: Patience
         sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python",
         "--no-input", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar=off", "--no-color",
         f"--timeout={max(1, round(patience.read))}", f"--retries={retries}",
-        f"--dest={folder}", *wheel.pip_options, f"{wheel.name}=={wheel.version}",
+        f"--dest={folder}", *options, requirement,
     ]
     # fmt: on
-    with progress.stage(f"download {wheel}"):
+    with progress.stage(f"download {what}"):
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
         )
     if done.returncode:
-        raise _refused(wheel, done.stderr)
-    found = [path for path in folder.iterdir() if wheel.fits(path.name) and path.is_file()]
-    if not found:
-        names = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
-        raise DownloadError(f"{wheel} cannot be downloaded", why=f"pip brought {names}")
-    return found[0]
+        raise _refused(what, done.stderr)
+    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
-def _refused(wheel: Wheel, said: str) -> DownloadError:
+def _refused(what: str, said: str) -> DownloadError:
     """What pip's messages mean."""
     if _UNREACHABLE in said:
-        return DownloadError(f"{wheel} cannot be downloaded", why="pip reaches no package index")
+        return DownloadError(f"{what} cannot be downloaded", why="pip reaches no package index")
     faults = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
     why = faults[0] if faults else (said.strip().splitlines() or ["pip failed"])[-1]
-    return DownloadError(f"{wheel} cannot be downloaded", why=why)
+    return DownloadError(f"{what} cannot be downloaded", why=why)
 
 
 def _member(wheel: Path, member: str, size: int) -> Iterator[bytes]:

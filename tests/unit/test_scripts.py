@@ -136,12 +136,13 @@ def test_another_program_makes_the_environment_where_it_is_installed(program: st
 
 
 def test_who_is_not_root_is_told_what_is_left_out_and_how_to_have_it(tmp_path: Path) -> None:
-    done = called(tmp_path, "system_packages.sh", "virtual-boards", "drawing", "opencl")
+    done = called(tmp_path, "system_packages.sh", "virtual-boards", "drawing", "opencl", "predictions")
     assert done.returncode == 0
-    virtual, drawing, opencl = done.stdout.splitlines()
+    virtual, drawing, opencl, predictions = done.stdout.splitlines()
     assert "virtual boards (as root: apt-get install qemu-user-static" in virtual
     assert "drawing networks (as root: apt-get install graphviz)" in drawing
     assert "OpenCL (as root: apt-get install pocl-opencl-icd" in opencl
+    assert "predicted cycles (as root: apt-get install qemu-user" in predictions
 
 
 def test_the_readme_names_every_package_that_root_installs() -> None:

@@ -70,6 +70,7 @@ class Engine:
         distribution: the Python package that provides the module.
         suffix: the suffix of the files that it reads or converts.
         load: makes a network ready to run. Whatever it raises means that the engine cannot run the network.
+        convert: writes the network in the engine's own form, into the task's folder; None where it reads the file.
         extra: the optional dependencies of edgedeploy that it belongs to.
     """
 
@@ -78,6 +79,7 @@ class Engine:
     distribution: str
     suffix: str
     load: Callable[[Task], Loaded]
+    convert: Callable[[Task], Path] | None = None
     extra: str = "bench"
 
     def installed(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgedeploy.bench.engines.conversion import convert
+from edgedeploy.bench.engines.conversion import convert as run_converter
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
 
 # The converter itself. Its wrapper `MNN.tools.mnnconvert` must never be imported: it installs packages with pip,
@@ -17,9 +18,7 @@ _CONVERTER = "import sys, _tools; _tools.mnnconvert(sys.argv)"
 
 def load(task: Task) -> Loaded:
     """Convert the network and load it as a module: the older session interface overwrites its own inputs."""
-    target = task.folder / "network.mnn"
-    files = ["--modelFile", str(task.file), "--MNNModel", str(target)]
-    convert([sys.executable, "-c", _CONVERTER, "-f", "ONNX", *files, "--bizCode", "edgedeploy"], task.folder, (target,))
+    target = convert(task)
 
     import MNN.expr as expr
     import MNN.nn as nn
@@ -48,9 +47,22 @@ def load(task: Task) -> Loaded:
     return Loaded(run, outputs)
 
 
+def convert(task: Task) -> Path:
+    """Have MNN's converter write the network.
+
+    Raises:
+        CannotRunError: it fails.
+    """
+    target = task.folder / "network.mnn"
+    files = ["--modelFile", str(task.file), "--MNNModel", str(target)]
+    command = [sys.executable, "-c", _CONVERTER, "-f", "ONNX", *files, "--bizCode", "edgedeploy"]
+    run_converter(command, task.folder, (target,))
+    return target
+
+
 def _plain(expr: Any, value: Any) -> Any:
     """An output in the order of its dimensions, where MNN would give channels in blocks of four."""
     return expr.convert(value, expr.NCHW) if value.data_format == expr.NC4HW4 else value
 
 
-ENGINE = Engine("mnn", module="MNN", distribution="MNN", suffix=".onnx", load=load)
+ENGINE = Engine("mnn", module="MNN", distribution="MNN", suffix=".onnx", load=load, convert=convert)

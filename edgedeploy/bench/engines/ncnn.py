@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.bench.engines.conversion import convert
+from edgedeploy.bench.engines.conversion import convert as run_converter
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
 
 
@@ -17,13 +17,13 @@ def load(task: Task) -> Loaded:
     """Convert the network and load it, in single precision throughout."""
     import ncnn
 
-    parameters, weights = _convert(task)
+    parameters = convert(task)
     network = ncnn.Net()
     network.opt.num_threads = task.threads
     network.opt.use_fp16_packed = False
     network.opt.use_fp16_storage = False
     network.opt.use_fp16_arithmetic = False
-    if network.load_param(str(parameters)) or network.load_model(str(weights)):
+    if network.load_param(str(parameters)) or network.load_model(str(parameters.with_suffix(".bin"))):
         raise CannotRunError("ncnn cannot load what pnnx made of the network")
     # ncnn has no dimension for the batch.
     arrays = [array[0] if array.ndim > 1 and array.shape[0] == 1 else array for array in task.inputs.values()]
@@ -43,7 +43,12 @@ def load(task: Task) -> Loaded:
     return Loaded(run, lambda: {name: np.array(matrix) for name, matrix in last.items()})
 
 
-def _convert(task: Task) -> tuple[Path, Path]:
+def convert(task: Task) -> Path:
+    """Have pnnx write the network; the parameters, beside which the weights lie.
+
+    Raises:
+        CannotRunError: pnnx is not here, or fails.
+    """
     program = _converter()
     if program is None:
         raise CannotRunError(
@@ -57,8 +62,8 @@ def _convert(task: Task) -> tuple[Path, Path]:
     kinds = {"pnnxparam": "p", "pnnxbin": "b", "pnnxpy": "py", "pnnxonnx": "o", "ncnnpy": "npy"}
     others = [f"{option}={task.folder / 'unused'}.{suffix}" for option, suffix in kinds.items()]
     made = [f"ncnnparam={parameters}", f"ncnnbin={weights}"]
-    convert([str(program), str(source), "fp16=0", *made, *others], task.folder, (parameters, weights))
-    return parameters, weights
+    run_converter([str(program), str(source), "fp16=0", *made, *others], task.folder, (parameters, weights))
+    return parameters
 
 
 def _converter() -> Path | None:
@@ -70,4 +75,4 @@ def _converter() -> Path | None:
     return Path(found) if found else None
 
 
-ENGINE = Engine("ncnn", module="ncnn", distribution="ncnn", suffix=".onnx", load=load)
+ENGINE = Engine("ncnn", module="ncnn", distribution="ncnn", suffix=".onnx", load=load, convert=convert)

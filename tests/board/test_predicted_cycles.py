@@ -1,0 +1,149 @@
+"""Networks' cycles on Cortex-A72 and Cortex-A76, predicted from the boards' own code under qemu."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from support.agents import command_of
+from support.commands import output_of
+from support.networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.predict.means import Means
+
+# Slow, as every test that needs an agent for another architecture.
+pytestmark = pytest.mark.slow
+
+SIZE, CHANNELS = 24, 64
+# Of a 1x1 convolution and a 3x3 one, both of CHANNELS to CHANNELS.
+PRODUCTS = SIZE * SIZE * CHANNELS * CHANNELS * (1 + 9)
+
+
+@pytest.fixture(params=["rpi4", "rpi5"])
+def board(request: pytest.FixtureRequest) -> str:
+    try:
+        Means.of(request.param, load_board(request.param))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    command_of(request.param)  # builds its agent
+    return str(request.param)
+
+
+def network(path: Path) -> Path:
+    graph = Graph()
+    data = graph.input("data", [1, CHANNELS, SIZE, SIZE])
+    first = graph.node("Relu", graph.conv(data, CHANNELS, CHANNELS, 1))
+    last = graph.node("Relu", graph.conv(first, CHANNELS, CHANNELS, 3, pads=[1, 1, 1, 1]))
+    return graph.save(path, graph.node("Sigmoid", last))
+
+
+def of_bytes(path: Path) -> Path:
+    """The same network, quantised by onnxruntime."""
+
+    class Samples(CalibrationDataReader):
+        def __init__(self) -> None:
+            random = np.random.default_rng(0)
+            shape = 1, CHANNELS, SIZE, SIZE
+            self.left = [{"data": random.standard_normal(shape).astype(np.float32)} for _ in range(4)]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self.left.pop() if self.left else None
+
+    plain = network(path.with_name("float.onnx"))
+    quantize_static(
+        plain,
+        path,
+        Samples(),
+        quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QInt8,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+        op_types_to_quantize=["Conv"],
+    )
+    return path
+
+
+def prediction(command: Command, path: Path, board: str, *options: object) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(output_of(command, "predict", path, "--board", board, "--json", *options))
+    return said
+
+
+def test_the_same_network_gives_the_same_counts_and_cycles(command: Command, tmp_path: Path, board: str) -> None:
+    path = network(tmp_path / "net.onnx")
+    first, second = (prediction(command, path, board) for _ in range(2))
+    assert first["build_key"] == second["build_key"]
+    assert first["instructions"] == pytest.approx(second["instructions"], rel=1e-4)
+    assert first["cycles"] == pytest.approx(second["cycles"], rel=1e-3)
+    for name, count in first["missed_lines"].items():
+        assert count == pytest.approx(second["missed_lines"][name], rel=1e-2, abs=20), name
+
+
+def test_a_prediction_adds_up(command: Command, tmp_path: Path, board: str) -> None:
+    said = prediction(command, network(tmp_path / "net.onnx"), board)
+    functions = said["functions"]
+    assert said["note"] == "predicted, not measured"
+    assert said["cycles"] == pytest.approx(sum(said["cycles_by_kind"].values()))
+    assert said["cycles"] == pytest.approx(sum(each["cycles"] for each in functions))
+    assert said["instructions"] == sum(each["instructions"] for each in functions)
+    assert said["ms"] == pytest.approx(said["cycles"] / said["clock_mhz"] / 1e3)
+    assert [each["cycles"] for each in functions] == sorted((each["cycles"] for each in functions), reverse=True)
+    assert all(each["calls"] >= 1 for each in functions if each["function"] != "runtime")
+    assert {"runtime"} < {each["function"] for each in functions}
+    assert said["sampling_error_cycles"] < 0.02 * said["cycles"]
+
+
+def test_products_are_those_of_the_network(command: Command, tmp_path: Path, board: str) -> None:
+    """Winograd's convolution has fewer; where a sum begins, a product is no multiply-add. No core exceeds its peak."""
+    said = prediction(command, network(tmp_path / "net.onnx"), board)
+    count = sum(each["float_products"] for each in said["functions"])
+    assert PRODUCTS / 10 < count <= 1.02 * PRODUCTS
+    pointwise = next(each for each in said["functions"] if 0.9 < each["float_products"] / (PRODUCTS / 10) <= 1.02)
+    peak = {"rpi4": 4, "rpi5": 8}[board]
+    assert 0.5 * peak < pointwise["products_per_cycle"] <= peak
+    assert 0 < said["of_peak"] < 1
+
+
+def test_products_of_bytes_are_counted(command: Command, tmp_path: Path, board: str) -> None:
+    said = prediction(command, of_bytes(tmp_path / "net.onnx"), board)
+    assert said["error"] == 0.2
+    assert sum(each["integer_products"] for each in said["functions"]) == pytest.approx(PRODUCTS, rel=0.02)
+    best = max(each["products_per_cycle"] for each in said["functions"])
+    peak = {"rpi4": 8, "rpi5": 32}[board]
+    assert 0.5 * peak < best <= peak
+
+
+def test_packages_are_taken_as_archives_and_as_folders(command: Command, tmp_path: Path) -> None:
+    board = "rpi4"
+    Means.of(board, load_board(board))
+    path = network(tmp_path / "net.onnx")
+    output_of(command, "build", path, "--board", board, "--no-check")
+    archive, folder = Path("dist/rpi4/net.tar.gz"), tmp_path / "folder"
+    with tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
+    cycles = [prediction(command, each, board)["cycles"] for each in (path, archive, folder)]
+    assert cycles[0] == pytest.approx(cycles[1], rel=1e-3)
+    assert cycles[0] == pytest.approx(cycles[2], rel=1e-3)
+    code, _, err = command("predict", archive, "--board", "rpi5")
+    assert code == InputError.exit_code
+    assert "is for cortex-a72" in err
+    assert "--board rpi4" in err
+
+
+def test_people_are_told_what_takes_the_time(command: Command, tmp_path: Path, board: str) -> None:
+    page = tmp_path / "net.html"
+    out = output_of(command, "predict", network(tmp_path / "net.onnx"), "--board", board, "--report", page)
+    assert "predicted, not measured" in out
+    assert "+-12%" in out
+    assert "runtime" in out
+    text = page.read_text(encoding="utf-8")
+    assert "predicted, not measured" in text
+    assert "<svg" in text
+    assert "million cycles" in text

@@ -1,0 +1,91 @@
+"""Other engines' own wheels for ARM beside edgedeploy's code, on the same core, predicted from what they execute."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from support.agents import command_of
+from support.commands import output_of
+from support.networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import DownloadError, InputError, UnsupportedError
+from edgedeploy.predict.machine import machine
+from edgedeploy.predict.means import Means
+from edgedeploy.predict.wheels import site
+
+# Slow, as every test that needs an agent for another architecture.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_needs_virtual_boards")]
+
+PIXELS, CHANNELS = 28 * 28, 64
+
+
+def network(path: Path) -> Path:
+    graph = Graph()
+    data = graph.input("data", [1, CHANNELS, 28, 28])
+    return graph.save(path, graph.node("Relu", graph.conv(data, CHANNELS, CHANNELS, 1)))
+
+
+@pytest.fixture(params=["rpi4", "rpi5"])
+def board(request: pytest.FixtureRequest) -> str:
+    try:
+        Means.of(request.param, load_board(request.param))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    command_of(request.param)  # builds its agent
+    return str(request.param)
+
+
+def test_the_machine_says_what_the_board_is(tmp_path: Path, board: str) -> None:
+    profile = load_board(board)
+    assert profile.core_model
+    root = machine(profile, profile.core_model, tmp_path)
+    part = {"rpi4": "0xd08", "rpi5": "0xd0b"}[board]
+    assert (root / "proc/cpuinfo").read_text().count(part) == profile.cores
+    caches = root / "sys/devices/system/cpu/cpu0/cache"
+    sizes = [(caches / f"index{index}" / "size").read_text().strip() for index in range(len(list(caches.iterdir())))]
+    assert sizes == {"rpi4": ["32K", "1024K"], "rpi5": ["64K", "512K", "2048K"]}[board]
+    assert (root / "usr/bin/python3").exists()
+
+
+def test_onnxruntime_computes_the_same_and_its_cycles_are_predicted(
+    command: Command, tmp_path: Path, board: str
+) -> None:
+    path = network(tmp_path / "net.onnx")
+    said = json.loads(output_of(command, "predict", path, "--board", board, "--against", "onnxruntime", "--json"))
+    peer: dict[str, Any]
+    [peer] = said["against"]
+    if "pip" in peer.get("left_out", ""):
+        pytest.skip(peer["left_out"])
+    assert peer["engine"] == "onnxruntime"
+    assert len(peer["wheel_sha256"]) == 64
+    assert peer["difference_of_outputs"] < 1e-4
+    assert peer["ms"] == pytest.approx(peer["cycles"] / said["clock_mhz"] / 1e3)
+    bound = PIXELS * CHANNELS * CHANNELS / {"rpi4": 4, "rpi5": 8}[board]
+    assert bound < said["cycles"] < 2 * bound
+    assert bound < peer["cycles"] < 4 * bound
+
+
+def test_engines_that_cannot_be_given_a_network_say_why(command: Command, tmp_path: Path) -> None:
+    path = network(tmp_path / "net.onnx")
+    out = output_of(command, "predict", path, "--board", "rpi4", "--against", "litert")
+    assert "litert is left out: it reads .tflite files" in out
+
+
+def test_engines_that_are_not_predicted_are_refused(command: Command, tmp_path: Path) -> None:
+    path = network(tmp_path / "net.onnx")
+    code, _, err = command("predict", path, "--board", "rpi4", "--against", "openvino")
+    assert code == UnsupportedError.exit_code
+    assert "ncnn, onnxruntime, mnn, litert" in err
+    code, _, err = command("predict", "net.tar.gz", "--board", "rpi4", "--against", "ncnn")
+    assert code == InputError.exit_code
+    assert "--against needs a network" in err
+
+
+def test_a_wheel_that_there_is_not_is_told() -> None:
+    with pytest.raises(DownloadError, match="cannot be downloaded"):
+        site("numpy", "0.0.1", "aarch64")

@@ -1,0 +1,304 @@
+"""What `edgedeploy predict` reads, samples and sums up, on records that are made by hand; and what it refuses."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Command
+from support.commands import output_of
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.predict.instructions import Products, products
+from edgedeploy.predict.mca import Llvm, plain
+from edgedeploy.predict.ownership import RUNTIME, Ownership, exported_functions, owners
+from edgedeploy.predict.peers import difference
+from edgedeploy.predict.plugin import recorder, recording_emulator
+from edgedeploy.predict.prediction import miss_costs, predicted
+from edgedeploy.predict.record import MISSES, Block, Mapping, Record, read_record
+from edgedeploy.predict.sampling import FEWEST, LEAD, MEASURED, windows
+from edgedeploy.toolchain import link_shared
+
+NOP = bytes.fromhex("1f2003d5")
+AGENT, LIBRARY, OTHER = Path("/agent"), Path("/net/model.so"), Path("/lib/libm.so.6")
+
+
+def record_of(
+    runs: Sequence[tuple[int, int]], lengths: Sequence[int], mappings: Sequence[Mapping] = (), library: Path = LIBRARY
+) -> Record:
+    """A record of blocks of so many nops, which lie 4 KiB apart."""
+    blocks = [Block(place << 12, NOP * length) for place, length in enumerate(lengths)]
+    return Record(blocks, np.array(runs, np.int64), mappings, AGENT, library)
+
+
+@pytest.fixture
+def llvm() -> Llvm:
+    try:
+        return Llvm.found()
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+def test_what_the_recorder_writes_is_read(tmp_path: Path) -> None:
+    misses = " ".join(map(str, range(len(MISSES))))
+    (tmp_path / "blocks").write_text(
+        f"block 7 5500001000 {misses} 1f2003d51f2003d5\nblock 3 5500002000 {misses} c0035fd6\n"
+        "file 5500000000 5500004000 1000 /a folder/model.so\n"
+    )
+    np.array([[7, 2], [3, 1], [7, 5]], np.uint32).tofile(tmp_path / "trace")
+    record = read_record(tmp_path, agent=AGENT, library=LIBRARY)
+    assert [(block.address, block.length) for block in record.blocks] == [(0x5500001000, 2), (0x5500002000, 1)]
+    assert record.blocks[0].misses == tuple(range(len(MISSES)))
+    assert record.runs.tolist() == [[0, 2], [1, 1], [0, 5]]
+    assert record.instructions == 2 * 2 + 1 + 2 * 5
+    assert record.mappings == [Mapping(0x5500000000, 0x5500004000, 0x1000, Path("/a folder/model.so"))]
+
+
+def test_a_record_of_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "blocks").write_text("")
+    (tmp_path / "trace").write_bytes(b"")
+    with pytest.raises(UnsupportedError, match="nothing was recorded"):
+        read_record(tmp_path, agent=AGENT, library=LIBRARY)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [
+        ("fmla v0.4s, v1.4s, v2.s[3]", Products(floats=4)),
+        ("fmls v0.2s, v1.2s, v2.2s", Products(floats=2)),
+        ("fmla v0.8h, v1.8h, v2.h[0]", Products(floats=8)),
+        ("fmadd s0, s1, s2, s3", Products(floats=1)),
+        ("fmul v0.4s, v1.4s, v2.4s", Products()),
+        ("sdot v0.4s, v1.16b, v2.4b[1]", Products(integers=16)),
+        ("smull v0.8h, v1.8b, v2.8b", Products(integers=8)),
+        ("smlal2 v0.8h, v1.16b, v2.16b", Products(integers=8)),
+        ("umlal v0.4s, v1.4h, v2.h[7]", Products(integers=4)),
+        ("sadalp v0.4s, v1.8h", Products()),
+        ("smull v0.2d, v1.2s, v2.2s", Products()),  # of 32 bits, as requantisation has it
+        ("add v0.4s, v1.4s, v2.4s", Products()),
+        ("nop", Products()),
+    ],
+)
+def test_products_of_instructions(instruction: str, expected: Products) -> None:
+    assert products(instruction) == expected
+
+
+@pytest.mark.parametrize(
+    "line", ["svc #0", "dmb ish", "mrs x0, TPIDR_EL0", "prfm pldl1keep, [x0]", "ldaddal w0, w1, [x2]"]
+)
+def test_what_has_no_cycles_in_models_is_a_nop(line: str) -> None:
+    assert plain(line.replace(" ", "\t", 1)) == "nop"
+
+
+def test_other_instructions_stay(llvm: Llvm) -> None:
+    code = bytes.fromhex("20cc224e" + "c0035fd6" + "00000000")  # the last one is none
+    assert llvm.disassembled([Block(0, code), Block(0, NOP)]) == [["fmla v0.4s, v1.4s, v2.4s", "ret", "nop"], ["nop"]]
+
+
+def test_what_runs_belongs_to_the_function_that_was_entered_last(tmp_path: Path) -> None:
+    library = tmp_path / "model.so"
+    (tmp_path / "model.c").write_text(
+        "__attribute__((noinline)) static int body(int x) { return x * 3; }\n"
+        'int fused(int x) __asm__("__tvm_ffi_fused_conv2d_relu_scheduled");\n'
+        "int fused(int x) { return body(x) + 1; }\n"
+        'int mean(int x) __asm__("__tvm_ffi_mean");\n'
+        "int mean(int x) { return x / 4; }\n"
+        "int other(int x) { return x; }\n"
+    )
+    link_shared([tmp_path / "model.c"], library, load_board("local"))
+    entries = {name: offset for offset, name in exported_functions(library).items()}
+    assert sorted(entries) == ["fused_conv2d_relu", "mean"]
+    places = {
+        "agent": 0x1000,
+        "fused": 0x100000 + entries["fused_conv2d_relu"],
+        "body": 0x100000 + max(entries.values()) + 64,
+        "libm": 0x900000,
+        "mean": 0x100000 + entries["mean"],
+    }
+    order = ["agent", "fused", "body", "libm", "body", "agent", "body", "agent", "libm", "mean", "libm", "fused"]
+    names = list(places)
+    record = Record(
+        [Block(address, NOP) for address in places.values()],
+        np.array([[names.index(name), 1] for name in order], np.int64),
+        [
+            Mapping(0x1000, 0x2000, 0, AGENT),
+            Mapping(0x100000, 0x200000, 0, library),
+            Mapping(0x900000, 0xA00000, 0, OTHER),
+        ],
+        AGENT,
+        library,
+    )
+    ownership = owners(record)
+    fused, mean = "fused_conv2d_relu", "mean"
+    assert [ownership.names[owner] for owner in ownership.runs] == [
+        *[RUNTIME, fused, fused, fused, fused],
+        *[RUNTIME, fused, RUNTIME, RUNTIME, mean, mean, fused],
+    ]
+    calls = dict(zip(ownership.names, ownership.calls, strict=True))
+    assert calls == {RUNTIME: 0, fused: 2, mean: 1}
+
+
+def test_windows_lie_at_even_distances_in_each_function() -> None:
+    """Ten functions' turns of a loop of 20 instructions, and one of another function between them."""
+    runs = [(0, 1000), (1, 7)] * 10
+    record = record_of(runs, [20, 50])
+    ownership = Ownership(["a", "b"], np.array([0, 1] * 10), [10, 10])
+    found = windows(record, ownership, 100)
+    assert {owner: len(each) for owner, each in found.items()} == {0: 98, 1: FEWEST}
+    for owner, each in found.items():
+        for window in each:
+            assert set(window.measured) == {owner}
+            assert sum(record.lengths[list(window.measured)]) <= MEASURED + 50
+            assert sum(record.lengths[list(window.lead)]) <= LEAD + 50
+    whole = [window for window in found[0] if len(window.measured) == MEASURED // 20]
+    assert len(whole) > 85  # others end where the function does
+
+
+def test_a_window_leads_with_what_ran_before_it() -> None:
+    record = record_of([(0, 30), (1, 1), (2, 1)], [20, 100, 400])
+    ownership = Ownership(["a", "b"], np.array([0, 0, 1]), [1, 1])
+    last = windows(record, ownership, 1)[1][0]
+    assert last.measured == (2,)
+    assert last.lead == (0,) * 20 + (1,)
+
+
+def test_cycles_are_those_of_llvms_model(llvm: Llvm) -> None:
+    """A chain of multiply-adds takes the latency of its sums, independent ones as many as start in a cycle."""
+    chain = ["fmla v0.4s, v30.4s, v31.4s"] * 1000
+    spread = [f"fmla v{place % 16}.4s, v30.4s, v31.4s" for place in range(1000)]
+    a72, a76 = (llvm.cycles([chain, spread], model) for model in ("cortex-a72", "neoverse-n1"))
+    assert a72[1] == pytest.approx(1000, rel=0.02)
+    assert a76[1] == pytest.approx(500, rel=0.02)  # in models before LLVM 19 as many as on Cortex-A72
+    assert a72[0] > 2000 < a76[0] + 1000
+
+
+def test_cycles_are_summed_up_by_function(llvm: Llvm) -> None:
+    board = load_board("rpi4")
+    core = board.core_model
+    assert core is not None
+    fmla = bytes.fromhex("20cc224e")
+    counts = (100, 10, 7, *[0] * (len(MISSES) - 4), 3)
+    body, other = Block(0x100, fmla * 40, counts), Block(0x200, NOP * 10)
+    record = Record([other, body], np.array([[0, 50], [1, 100], [0, 50]], np.int64), [], AGENT, LIBRARY)
+    prediction = predicted(record, Ownership([RUNTIME], np.zeros(3, np.int64), [0]), board, core, llvm)
+    [only] = prediction.functions
+    assert only.name == RUNTIME
+    assert (only.instructions, only.floats, only.integers) == (5000, 4 * 4000, 0)
+    assert only.bound == 4000
+    costs = core.l2
+    assert only.cycles.caches == 100 * costs.foreseen + 10 * costs.random
+    assert only.cycles.stores == 7 * costs.store + 3 * core.memory.written_back
+    assert only.cycles.memory == 0
+    # All three runs are loops: the first of a block is never foreseen, nor is one of more than 32 turns.
+    assert only.cycles.branches == 3 * core.branch
+    assert prediction.ms == prediction.cycles.total / 1.8e6
+    assert prediction.misses["memory_written_back"] == 3
+
+
+def test_costs_have_the_names_of_what_is_counted() -> None:
+    for name, levels in (("rpi4", ("l2", "memory")), ("rpi5", ("l2", "l3", "memory"))):
+        core = load_board(name).core_model
+        assert core is not None
+        assert set(miss_costs(core)) == {each for each in MISSES if each.startswith(levels)}
+
+
+def test_boards_without_a_confirmed_model_are_refused(command: Command) -> None:
+    for board in ("rpi3", "rpi-armhf", "visionfive2", "local", "nuc-opencl"):
+        code, out, err = command("predict", "digits", "--board", board)
+        assert (code, out) == (UnsupportedError.exit_code, "")
+        assert f"no cycles are predicted for board {board}" in err
+        assert "rpi4, rpi5" in err
+
+
+def test_several_threads_are_refused(command: Command) -> None:
+    code, _, err = command("predict", "digits", "--board", "rpi4", "--threads", "4")
+    assert code == UnsupportedError.exit_code
+    assert "4 threads cannot be predicted" in err
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all of PATH."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def put(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("version", ["14.0.6", "16.0.6", "18.1.8"])
+def test_models_that_take_an_a76_for_an_a57_are_refused(programs: Path, version: str) -> None:
+    for name in ("llvm-mca", "llvm-mc"):
+        put(programs, name, f"echo Debian LLVM version {version}")
+    with pytest.raises(UnsupportedError, match=f"llvm-mca is {version}; before 19") as refused:
+        Llvm.found()
+    assert refused.value.hints == ("apt-get install llvm-19",)
+    for name in ("llvm-mca-19", "llvm-mc-19"):
+        put(programs, name, "echo Debian LLVM version 19.1.7")
+    assert Llvm.found().version == "19.1.7"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (None, "there is no qemu-aarch64"),
+        ("echo qemu-aarch64 version 7.2.9", "takes no plugins"),
+        ("echo qemu-aarch64 version 9.2.0 -plugin", "is QEMU 9.2"),
+    ],
+)
+def test_emulators_that_do_not_take_the_recorder_are_refused(programs: Path, said: str | None, why: str) -> None:
+    if said:
+        put(programs, "qemu-aarch64", said)
+    with pytest.raises(UnsupportedError, match=why) as refused:
+        recording_emulator(load_board("rpi4"))
+    assert "qemu-user" in refused.value.hints[0]
+
+
+def test_an_emulator_that_takes_it_is_found(programs: Path) -> None:
+    put(programs, "qemu-aarch64", "echo qemu-aarch64 version 7.2.9 -plugin")
+    assert recording_emulator(load_board("rpi4")) == str(programs / "qemu-aarch64")
+
+
+def test_the_recorder_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = recorder()
+    times = first.stat().st_mtime_ns
+    assert recorder() == first
+    assert first.stat().st_mtime_ns == times
+
+
+def test_the_doctor_says_what_predictions_lack(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *rest: None if "llvm-mc" in name else found(name, *rest))
+    _, out, _ = command("doctor", "--board", "rpi4")
+    line = next(line for line in out.splitlines() if "predictions" in line)
+    assert "not applicable" in line
+    assert "llvm-mca 19" in line or "qemu" in line
+    assert "apt-get install" in output_of_hint(out, line)
+
+
+def output_of_hint(out: str, line: str) -> str:
+    """The line after one."""
+    lines = out.splitlines()
+    return lines[lines.index(line) + 1]
+
+
+def test_help_names_the_command(command: Command) -> None:
+    assert "predict" in output_of(command, "--help")
+
+
+def test_outputs_of_other_engines_are_compared() -> None:
+    wanted = np.array([[1.0, -4.0, np.inf]], np.float32)
+    assert difference([wanted.reshape(3)], [wanted]) == 0
+    assert difference([wanted + np.array([0.02, 0, 0])], [wanted]) == pytest.approx(0.005, rel=1e-3)
+    for other in (wanted[:, :2], np.where(np.isinf(wanted), 3, wanted)):
+        assert difference([other], [wanted]) == np.inf
+    assert difference([wanted, wanted], [wanted]) == np.inf
