@@ -190,6 +190,7 @@ def predict_engine(
             "PYTHONPATH": f"{wheel.path}:{numpy.path}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONSAFEPATH": "1",  # modules beside the script are not for it
+            "ORT_DISABLE_TELEMETRY": "1",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         },

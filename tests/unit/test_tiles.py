@@ -7,7 +7,7 @@ import pytest
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu import winograd
-from edgedeploy.compile.backends.cpu.schedules.general import best_length
+from edgedeploy.compile.backends.cpu.schedules.general import best_length, whole_vectors
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_order, choose_tile
 from edgedeploy.compile.tiles import WeightOrder, vector_length
 from edgedeploy.compile.types import FLOAT32, lanes_for
@@ -109,3 +109,20 @@ def test_nothing_is_fetched_ahead_where_it_was_not_measured(board: str) -> None:
 )
 def test_vectors_are_as_long_as_leaves_the_least_work(extent: int, boundaries: list[int], length: int) -> None:
     assert best_length(extent, 16, boundaries) == length
+
+
+@pytest.mark.parametrize(
+    ("extents", "length", "elements"),
+    [
+        ([3, 316, 474], 8, 316 * 474),  # a vector goes on in the next row, but not in the next channel
+        ([3, 316, 474], 16, 3 * 316 * 474),
+        ([3, 320, 320], 8, 3 * 320 * 320),
+        ([5, 6, 10], 4, 6 * 10),
+        ([7], 4, 7),
+        ([], 4, 1),
+    ],
+)
+def test_loops_are_fused_as_far_as_vectors_cover_all_of_them_or_none(
+    extents: list[int], length: int, elements: int
+) -> None:
+    assert whole_vectors(extents, length) == elements

@@ -7,7 +7,9 @@ threads and vectorised over its innermost dimension; sums and maxima keep their 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from tvm import tirx
@@ -48,7 +50,8 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     lanes = kernel.lanes(block, board)
     if not schedule.get_loops(block):
         return
-    elements = math.prod(kernel.extents(block))
+    extents = kernel.extents(block)
+    elements = math.prod(extents)
     strided, cuts = strided_loop(kernel, block), boundaries(kernel, block)
     members = fuse_contiguous(kernel, block)
     *tasks, inner = schedule.get_loops(block)
@@ -60,6 +63,10 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     extent = int(schedule.get(inner).extent)
     partitioned = not computes_indices(kernel, block) and is_partitioned_alike(kernel, block, along)
     length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
+    whole = whole_vectors([extents[each] for each in along], length)
+    if whole < extent:
+        outer, inner = schedule.split(inner, [None, whole])
+        tasks.append(outer)
     chunk, vector = schedule.split(inner, [None, length])
     if int(schedule.get(vector).extent) > 1:
         schedule.vectorize(vector)
@@ -91,6 +98,18 @@ def best_length(extent: int, lanes: int, boundaries: Sequence[int] = ()) -> int:
 
     lengths = [length for shift in range(lanes.bit_length()) if (length := lanes >> shift) <= extent]
     return min(lengths, key=lambda length: (steps(length), extent % length > 0, -length))
+
+
+def whole_vectors(extents: Sequence[int], length: int) -> int:
+    """Of fused loops, the elements of the fewest inner ones that whole vectors cover; of all, if they cover rows.
+
+    Of a vector that goes on in the next row, TVM simplifies the indices of dimensions that whole vectors cover, and not
+    those of others. They do not add up to a place in memory any more: values would be gathered.
+    """
+    elements = list(accumulate(reversed(extents), operator.mul))
+    if not elements or elements[0] % length == 0:
+        return math.prod(extents)
+    return next((each for each in elements if each % length == 0), elements[-1])
 
 
 def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
