@@ -35,7 +35,7 @@ demo: $(READY) virtual-boards  ## Show the best network whose files can be had, 
 	$(VENV)/bin/python scripts/demo.py
 
 # pytest's exit code 5 says that of the tests which were named none is of this part.
-test: lint virtual-boards drawing opencl test-fast  ## Check style and types, and run all tests but the slow ones, the fast ones first.
+test: lint virtual-boards drawing opencl predictions test-fast  ## Check style and types, and run all tests but the slow ones, the fast ones first.
 	$(RUN) pytest $(PARALLEL) -m "not slow and compiles" $(TESTS) $(if $(TESTS),|| [ $$? = 5 ])
 
 test-fast: $(READY)  ## Run the tests that generate no code, in less than two minutes.
