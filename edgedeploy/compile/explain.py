@@ -13,7 +13,7 @@ from edgedeploy.compile.passes.builtin import SLOW_OPERATORS
 from edgedeploy.compile.pipeline import Lowered
 
 # Values that one thread stores one by one within about a microsecond: fewer are not worth a line.
-FEW_STORES = 1_000
+FEW_STORES = 4_000
 
 
 def explain(network: Lowered) -> dict[str, Any]:

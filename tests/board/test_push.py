@@ -113,9 +113,10 @@ def test_names_of_releases_are_not_paths(bench: Bench, board_command: Command, n
 
 def test_a_package_for_a_processor_with_more_features_is_refused_before_anything_is_sent(bench: Bench) -> None:
     before = bench.push(bench.first)
-    abi = read_manifest(bench.first).abi.model_copy(update={"cpu": "sapphirerapids"})
+    # Of another architecture: what a later one of this architecture has, this machine may have too.
+    abi = read_manifest(bench.first).abi.model_copy(update={"cpu": "cortex-a76"})
     package = with_manifest(bench.first, "demanding.tar.gz", abi=abi)
-    with bench.connected() as connection, pytest.raises(UnsuitableBoardError, match=r"sapphirerapids.*amx_tile"):
+    with bench.connected() as connection, pytest.raises(UnsuitableBoardError, match=r"cortex-a76.*asimddp"):
         push(connection, bench.release(package))
     assert connection.sent < 4000
     assert bench.current() == before.id

@@ -315,7 +315,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     assert set(functions) >= {"convolution", "depthwise convolution", "general"}
     # 18 x 18 pixels, 32 channels, 3 x 3 x 3 multiply-adds of two operations each.
     assert functions["convolution"]["mflop"] == pytest.approx(18 * 18 * 32 * 27 * 2 / 1e6, abs=1e-3)
-    assert functions["convolution"]["tile"].endswith("channels")
+    assert "pixels x 32 channels, multiply-add of floats, " in functions["convolution"]["tile"]
     # Only the output is turned back to NCHW.
     assert built["transposes"] == {"edges": 1, "inside": 0}
 

@@ -60,7 +60,7 @@ def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path
 
 def test_a_function_that_computes_value_by_value_is_a_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph()
-    graph.node("Abs", graph.input("data", [1, 4000]))
+    graph.node("Abs", graph.input("data", [1, 5000]))
     assert [function["fallback"] for function in explain(lowered(tmp_path, graph, "abs0"))["functions"]] == [False]
     leave_loops_alone = Template("general", lambda kernel: True, lambda kernel, board: None)
     monkeypatch.setattr("edgedeploy.compile.backends.cpu.CpuBackend.templates", (leave_loops_alone,))

@@ -44,3 +44,16 @@ def test_all_values_are_computed(shape: tuple[int, ...]) -> None:
     [found] = outputs_of(compile_network(network, load_board("local")), {"x": values})
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, np.clip(np.rint(values / np.float32(0.02)) + 120, 0, 255))
+
+
+@pytest.mark.parametrize("shape", [(64,), *SHAPES])
+def test_conditions_are_combined_whatever_the_vectors(shape: tuple[int, ...]) -> None:
+    graph = Graph()
+    x = graph.input("x", list(shape))
+    large = graph.node("Greater", x, graph.weight(np.float32(0.3)))
+    small = graph.node("Less", x, graph.weight(np.float32(-0.3)))
+    either = graph.node("Or", graph.node("And", large, small), graph.node("Not", small))
+    network = network_of(graph, graph.node("Cast", graph.node("Xor", either, small), to=1))
+    values = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+    [found] = outputs_of(compile_network(network, load_board("local")), {"x": values})
+    np.testing.assert_array_equal(found, 1)

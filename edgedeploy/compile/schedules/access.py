@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tvm.ir import TensorLoad
-from tvm.tirx import EQ, GE, GT, LE, LT, NE, Cast, IntImm, Select, Sub
+from tvm.ir import Call, TensorLoad
+from tvm.tirx import EQ, GE, GT, LE, LT, NE, And, Cast, IntImm, Not, Or, Select, Sub
 from tvm.tirx.analysis import undefined_vars
 
 from edgedeploy.compile.schedules.kernel import Kernel
@@ -150,6 +150,25 @@ def computes_with_conditions(kernel: Kernel, block: Any) -> bool:
         isinstance(each, Select) or (isinstance(each, Cast) and str(each.value.ty.dtype).startswith("bool"))
         for each in _expressions(kernel.schedule.get(block).body)
     )
+
+
+def combines_stored_conditions(kernel: Kernel, block: Any) -> bool:
+    """Whether a block combines conditions that it reads from memory: of vectors of these LLVM has bytes, not bits."""
+    return any(
+        str(operand.ty.dtype).startswith("bool") and isinstance(operand, TensorLoad)
+        for each in _expressions(kernel.schedule.get(block).body)
+        for operand in _combined(each)
+    )
+
+
+def _combined(expression: Any) -> Sequence[Any]:
+    """The conditions that an expression combines."""
+    if isinstance(expression, And | Or):
+        return expression.a, expression.b
+    if isinstance(expression, Not):
+        return (expression.a,)
+    is_bitwise = isinstance(expression, Call) and getattr(expression.op, "name", "").startswith("tirx.bitwise_")
+    return expression.args if is_bitwise else ()
 
 
 _COMPARISONS = LT, LE, GT, GE, EQ, NE

@@ -18,6 +18,7 @@ from edgedeploy.board import Board
 from edgedeploy.compile.extremes import register_reducers
 from edgedeploy.compile.schedules.access import (
     boundaries,
+    combines_stored_conditions,
     computes_indices,
     fuse_contiguous,
     is_partitioned_alike,
@@ -63,6 +64,8 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     extent = int(schedule.get(inner).extent)
     partitioned = not computes_indices(kernel, block) and is_partitioned_alike(kernel, block, along)
     length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
+    if combines_stored_conditions(kernel, block):
+        length = 1
     whole = whole_vectors([extents[each] for each in along], length)
     if whole < extent:
         outer, inner = schedule.split(inner, [None, whole])
