@@ -33,14 +33,16 @@ def quantised(values: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
         return np.clip(np.rint(values / np.float32(scale)) + zero_point, 0, 255).astype(np.uint8)
 
 
-def quantiser(count: int, scale: float, zero_point: int) -> tirx.PrimFunc:
-    """The same as a vectorised function of so many values."""
+def quantiser(count: int, scale: float, zero_point: int, dtype: str = "uint8") -> tirx.PrimFunc:
+    """The same as a vectorised function of so many values; of floats, the rounded ones without a zero point."""
     data = te.placeholder((count,), "float32", "data")
     low, high = (tirx.const(float(limit - zero_point), "float32") for limit in (0, 255))
 
     def value(place: tirx.Var) -> tirx.PrimExpr:
         quotient = tirx.div(data[place], tirx.const(scale, "float32"))
         rounded = tirx.nearbyint(tirx.min(tirx.max(quotient, low), high))
+        if dtype == "float32":
+            return rounded
         return (rounded + tirx.const(float(zero_point), "float32")).astype("uint8")
 
     schedule = Schedule(te.create_prim_func([data, te.compute((count,), value, name="quantised")]))
@@ -77,3 +79,12 @@ def test_values_beside_two_integers_are_quantised_as_onnx_says(
     np.testing.assert_array_equal(found, quantised(values, scale, zero_point))
     divides = any(word in code for word in ("divps", "fdiv", "vdiv"))
     assert divides is (name == "x86-64" and scale != 1.0)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", BOARDS)
+def test_what_stays_in_float_is_rounded_too(name: str, tmp_path: Path) -> None:
+    values = numerators(0.0173, 7)
+    function = quantiser(len(values), 0.0173, 7, "float32")
+    found, _ = run_function(function, [values], np.zeros(values.shape, np.float32), BOARDS[name], tmp_path)
+    np.testing.assert_array_equal(found, quantised(values, 0.0173, 7).astype(np.float32) - 7)

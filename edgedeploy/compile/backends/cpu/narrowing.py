@@ -165,8 +165,12 @@ def _by_conversion(rounding: _Rounding, zero_point: int) -> Any:
 
 
 def _rounded_by_addition(value: Any) -> Any:
-    """A float32 value as a whole number; 32-bit ARM has no instruction that rounds to one."""
-    return value + tirx.const(_ROUNDER, "float32") - tirx.const(_ROUNDER, "float32")
+    """A float32 value as a whole number; 32-bit ARM has no instruction that rounds to one.
+
+    Without the fence LLVM would take away again what was added.
+    """
+    rounder = tirx.const(_ROUNDER, "float32")
+    return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value + rounder) - rounder
 
 
 def _by_halves(rounding: _Rounding, zero_point: int) -> Any:
