@@ -75,6 +75,9 @@ def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
         "depthwise, odd channels": DepthwiseConvolution(
             data=(1, 5, 6, 12), weights=(3, 3, 1, 12), window=window(3, zero), **common
         ),
+        "depthwise, few channels": DepthwiseConvolution(
+            data=(1, 9, 11, 8), weights=(3, 3, 1, 8), window=window(3, zero), **common
+        ),
         "depthwise, no padding": DepthwiseConvolution(
             data=(2, 12, 13, 16), weights=(7, 7, 1, 16), window=window(7, zero, padding=0), **common
         ),
