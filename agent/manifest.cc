@@ -105,13 +105,13 @@ Entry EntryPoint(const Json& json, const std::string& function) {
   return entry;
 }
 
+void CheckSize(const Manifest& manifest, const TensorSpec& spec, const std::string& name) {
+  if (manifest.File(name).size != spec.bytes) throw JsonError(name + " is not of the size of '" + spec.name + "'");
+}
+
 void CheckSizes(const Manifest& manifest, const std::vector<TensorSpec>& specs, const std::vector<std::string>& names) {
   if (specs.size() != names.size()) throw JsonError("the self-test has another number of tensors than the network");
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (manifest.File(names[i]).size != specs[i].bytes) {
-      throw JsonError(names[i] + " is not of the size of '" + specs[i].name + "'");
-    }
-  }
+  for (size_t i = 0; i < specs.size(); ++i) CheckSize(manifest, specs[i], names[i]);
 }
 
 Manifest Read(const Json& json) {
@@ -123,7 +123,7 @@ Manifest Read(const Json& json) {
   }
   Manifest manifest;
   manifest.model = json.at("model").text();
-  if (!IsPlain(manifest.model, IsAny)) throw JsonError("'" + manifest.model + "' is no name of a model");
+  if (!IsModelName(manifest.model)) throw JsonError("'" + manifest.model + "' is no name of a model");
   manifest.board = json.at("board").text();
   const int64_t threads = json.at("threads").integer();
   if (threads < 1 || threads > std::numeric_limits<int>::max()) throw JsonError("an impossible number of threads");
@@ -139,9 +139,11 @@ Manifest Read(const Json& json) {
       manifest.entries.push_back(EntryPoint(each, each.at("function").text()));
     }
   }
+  if (const Json* transformed = json.find("transformed")) manifest.transformed = Each(*transformed, Tensor);
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
   CheckNames(manifest);
   manifest.File(kLibraryName);
+  for (const TensorSpec& spec : manifest.transformed) CheckSize(manifest, spec, spec.name);
   for (const Entry& entry : manifest.entries) {
     for (const Case& each : entry.selftest.cases) {
       CheckSizes(manifest, entry.inputs, each.inputs);
@@ -175,6 +177,8 @@ Manifest ParseManifest(std::string_view text) {
     throw Failure(Code::kPackage, std::string(kManifestName) + " is not sound", error.what());
   }
 }
+
+bool IsModelName(std::string_view name) { return IsPlain(name, IsAny); }
 
 bool IsMemberName(std::string_view name) {
   const size_t slash = name.find('/');

@@ -65,6 +65,7 @@ struct Manifest {
   std::string glibc;                         // the oldest that will do, or empty
   std::optional<std::string> opencl_device;  // a part of the name of the device that it runs on; none for the CPU
   std::vector<Entry> entries;                // one at least
+  std::vector<TensorSpec> transformed;       // weights that the library transforms, named after the files with them
   std::vector<Member> files;
 
   const Member& File(const std::string& name) const;
@@ -72,7 +73,7 @@ struct Manifest {
 
 // The versions of the manifest's structure that are read.
 inline constexpr int64_t kOldestManifestFormat = 2;
-inline constexpr int64_t kManifestFormat = 3;
+inline constexpr int64_t kManifestFormat = 4;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kLibraryName = "model.so";
 // The program itself, which lies beside them on a board.
@@ -80,6 +81,9 @@ inline constexpr const char* kAgentName = "agent";
 
 // Throws Failure(kPackage) for everything that is not a manifest.
 Manifest ParseManifest(std::string_view text);
+
+// Whether a model can be called so: [A-Za-z0-9][A-Za-z0-9._-]*, in 100 bytes.
+bool IsModelName(std::string_view name);
 
 // Whether a name is plain and relative, of at most one folder: [a-z0-9][a-z0-9._-]*, once or twice, in 100 bytes.
 bool IsMemberName(std::string_view name);

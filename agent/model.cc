@@ -15,15 +15,15 @@
 #include "device.h"
 #include "failure.h"
 #include "machine.h"
+#include "shared_library.h"
 #include "subnormals.h"
+#include "weights.h"
 
 namespace agent {
 namespace {
 
 namespace ffi = tvm::ffi;
 
-// The library's function that starts its threads (edgedeploy/runtime/native/thread_pool.c).
-constexpr const char* kSetThreads = "edgedeploy_set_threads";
 // `vm_initialization`'s allocator that keeps memory for the next inference.
 constexpr int kPooled = 2;
 // What the runtime for OpenCL sums the times of kernels with (opencl/timer.cc).
@@ -101,14 +101,16 @@ void RequireFit(const ffi::Tensor& tensor, const TensorSpec& spec) {
 struct Model::Loaded {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  std::optional<ffi::Module> library;  // before what comes from it: members go in reverse order
+  std::shared_ptr<SharedLibrary> library;  // before what comes from it: members go in reverse order
   std::optional<ffi::Module> machine;
   std::string function;  // what the library calls the entry
   ffi::Function main{nullptr};
   DLDevice device = kCpu;
   std::vector<ffi::Tensor> input_tensors;  // in the processor's memory, as `output_tensors`
   std::vector<ffi::Tensor> device_inputs;  // the same on the device; the same tensors if that is the processor
+  std::vector<ffi::Tensor> weights;  // transformed ones, which the network takes after its inputs
   std::vector<ffi::AnyView> arguments;
+  std::vector<bool> bound;  // inputs that lie in the caller's memory
   ffi::Any returned;
   std::vector<ffi::Tensor> output_tensors;
 
@@ -134,7 +136,7 @@ struct Model::Loaded {
 
   // A virtual machine, which shares the library's weights with others.
   ffi::Module NewMachine() const {
-    auto made = (*library)->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
+    auto made = library->module()->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
     const ffi::Function initialise = made->GetFunction("vm_initialization").value();
     if (on_cpu()) {
       initialise(static_cast<int>(kDLCPU), 0, kPooled);
@@ -153,22 +155,28 @@ struct Model::Loaded {
     try {
       main = (*machine)->GetFunction(function).value();
       for (const TensorSpec& spec : inputs) {
-        const auto allocated = [&](DLDevice where) {
-          return allocate(ffi::Shape(spec.shape), DlpackType(spec.type), where, nullptr).cast<ffi::Tensor>();
-        };
-        ffi::Tensor tensor = allocated(kCpu);
-        if (spec.bytes > 0) std::memset(tensor.data_ptr(), 0, spec.bytes);
-        device_inputs.push_back(on_cpu() ? tensor : allocated(device));
-        input_tensors.push_back(std::move(tensor));
+        input_tensors.push_back(Zeros(spec));
+        device_inputs.push_back(on_cpu() ? input_tensors.back() : Allocated(spec, device));
       }
     } catch (const std::exception& error) {
       Rethrow(error, Code::kPackage, "the network cannot be loaded");
     }
     arguments.assign(device_inputs.begin(), device_inputs.end());
+    arguments.insert(arguments.end(), weights.begin(), weights.end());
+    bound.resize(inputs.size());
+  }
+  ffi::Tensor Allocated(const TensorSpec& spec, DLDevice where) const {
+    return allocate(ffi::Shape(spec.shape), DlpackType(spec.type), where, nullptr).cast<ffi::Tensor>();
+  }
+  ffi::Tensor Zeros(const TensorSpec& spec) const {
+    ffi::Tensor tensor = Allocated(spec, kCpu);
+    if (spec.bytes > 0) std::memset(tensor.data_ptr(), 0, spec.bytes);
+    return tensor;
   }
 
   void Call() { Call(main); }
   void Call(const ffi::Function& function) {
+    const auto use = library->Use();
     returned = nullptr;  // its memory may serve this inference
     Guarded([&] {
       function.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &returned);
@@ -196,9 +204,11 @@ Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loa
   FlushSubnormals();  // the library's threads calculate as the one that calls
   loaded_->device = FindDevice(manifest.opencl_device);
   try {
-    loaded_->library = ffi::Module::LoadFromFile(package.LibraryPath());
-    (*loaded_->library)->GetFunction(kSetThreads, true).value()(threads);
+    loaded_->library = SharedLibrary::Load(package.LibraryPath());
+    loaded_->library->SetThreads(threads);
     loaded_->machine = loaded_->NewMachine();
+    loaded_->weights = TransformedWeights(package, *loaded_->machine,
+                                          [&](const TensorSpec& spec) { return loaded_->Allocated(spec, kCpu); });
   } catch (const Failure&) {
     throw;
   } catch (const std::exception& error) {
@@ -211,6 +221,7 @@ Model::Model(const Model& first, const Entry& entry) : loaded_(std::make_unique<
   loaded_->device = first.loaded_->device;
   loaded_->library = first.loaded_->library;
   loaded_->machine = first.loaded_->machine;
+  loaded_->weights = first.loaded_->weights;
   loaded_->Enter(entry);
 }
 
@@ -225,6 +236,30 @@ std::optional<std::string> Model::Device() const {
 }
 
 void* Model::Input(size_t index) { return loaded_->input_tensors[index].data_ptr(); }
+
+void Model::Bind(size_t index, void* memory) {
+  // Memory of the caller's as a tensor of TVM's, which frees nothing of it.
+  struct Borrowed {
+    void* memory;
+    void AllocData(DLTensor* tensor) const { tensor->data = memory; }
+    void FreeData(DLTensor*) const {}
+  };
+  const TensorSpec& spec = inputs()[index];
+  ffi::Tensor& tensor = loaded_->input_tensors[index];
+  tensor = memory ? ffi::Tensor::FromNDAlloc(Borrowed{memory}, ffi::Shape(spec.shape), DlpackType(spec.type), kCpu)
+                  : loaded_->Zeros(spec);
+  loaded_->bound[index] = memory != nullptr;
+  if (!loaded_->on_cpu()) return;  // it is copied to the device's own
+  loaded_->device_inputs[index] = tensor;
+  loaded_->arguments[index] = loaded_->device_inputs[index];
+}
+
+bool Model::IsBound(size_t index) const { return loaded_->bound[index]; }
+
+int Model::threads() const { return loaded_->library->threads(); }
+void Model::SetThreads(int threads) {
+  Loaded::Guarded([&] { loaded_->library->SetThreads(threads); });
+}
 
 void Model::SetRecordedInputs(const Package& package, const Case& recorded) {
   for (size_t i = 0; i < inputs().size(); ++i) package.Read(recorded.inputs[i], Input(i), inputs()[i].bytes);
@@ -324,6 +359,8 @@ const void* Model::Output(size_t index) const {
   const ffi::Tensor& tensor = loaded_->output_tensors[index];
   return static_cast<const char*>(tensor.data_ptr()) + tensor.byte_offset();
 }
+
+void FreeUnusedMemory() { ffi::Function::GetGlobalRequired("vm.builtin.memory_manager.clear")(); }
 
 std::vector<double> Measure(Model* model, int repeat, int number, int warmup) {
   for (int i = 0; i < warmup; ++i) model->TimedRun();

@@ -36,6 +36,14 @@ class Model {
 
   // Memory of an input, `inputs()[index].bytes` long; it keeps its content from run to run.
   void* Input(size_t index);
+  // Has an input lie in the caller's memory, aligned as TVM's, until it is bound anew; null: in memory of its own, as
+  // zeros.
+  void Bind(size_t index, void* memory);
+  bool IsBound(size_t index) const;
+  // Of the library, whose networks share them.
+  int threads() const;
+  void SetThreads(int threads);
+
   void SetRecordedInputs(const Package& package, const Case& recorded);
 
   // One inference. Failure(kOther) if it fails, Failure(kPackage) if the outputs are not the manifest's.
@@ -54,6 +62,9 @@ class Model {
   struct Loaded;
   std::unique_ptr<Loaded> loaded_;
 };
+
+// Gives back what the process keeps of the memory of networks for their next inferences, where no network has it.
+void FreeUnusedMemory();
 
 // Times of `repeat` groups of `number` inferences, each divided by `number`, after `warmup` inferences; in
 // milliseconds.

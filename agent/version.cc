@@ -13,4 +13,6 @@ Json Version() {
   return version;
 }
 
+const char* VersionText() { return AGENT_VERSION; }
+
 }  // namespace agent

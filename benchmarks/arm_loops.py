@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from assembly import Loop, innermost_loops, nests
+from errors import ending_with_errors
 from layers import networks
 from mca import Analyser
 from rich.console import Console
@@ -30,12 +31,10 @@ from rich.table import Table
 from whole_tiles import predict_tile, tile_loops, work_of
 
 from edgedeploy.board import load_board
-from edgedeploy.cli.console import print_error
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.pipeline import Compiled, compile_network, optimise
-from edgedeploy.errors import EdgedeployError
 
 REGISTER_OR_LABEL = re.compile(r"\b[dqrsvwx]\d+\b|\.L\w+")
 
@@ -236,11 +235,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON value for scripts")
     parser.add_argument("--mca", default="llvm-mca", metavar="PROGRAM", help="llvm-mca's name or path")
     arguments = parser.parse_args()
-    try:
+    with ending_with_errors():
         run(arguments)
-    except EdgedeployError as error:
-        print_error(error)
-        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

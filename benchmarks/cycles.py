@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from errors import ending_with_errors
+
 from edgedeploy.build import prepare
-from edgedeploy.cli.console import ConsoleProgress, print_error
-from edgedeploy.errors import EdgedeployError
+from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.predict.means import Means, predictable
@@ -140,11 +141,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.networks) - NETWORKS.keys():
         parser.error(f"unknown networks: {', '.join(sorted(unknown))}")
-    try:
+    with ending_with_errors():
         sys.exit(0 if run(arguments) else 1)
-    except EdgedeployError as error:
-        print_error(error)
-        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from errors import ending_with_errors
+
 from edgedeploy.bench.networks import source_to_measure
 from edgedeploy.build import Built, build
-from edgedeploy.cli.console import ConsoleProgress, print_error
+from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.compile.expressions import call_counts
-from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.arrays import fill
@@ -137,11 +138,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error("--rounds must be 1 or more")
-    try:
+    with ending_with_errors():
         sys.exit(0 if run(arguments) else 1)
-    except EdgedeployError as error:
-        print_error(error)
-        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -11,18 +11,18 @@ float and in integers, for docs/quantised_performance.md.
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from errors import ending_with_errors
 
 from edgedeploy.bench.engines import find_peers
 from edgedeploy.bench.measure import measure
 from edgedeploy.bench.networks import candidates
 from edgedeploy.bench.report import as_markdown
 from edgedeploy.board import load_board
-from edgedeploy.cli.console import ConsoleProgress, print_error
-from edgedeploy.errors import EdgedeployError
+from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import Progress
@@ -122,11 +122,8 @@ def main() -> None:
     for name in ("threads", "rounds"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             parser.error(f"--{name} must be 1 or more")
-    try:
+    with ending_with_errors():
         run(arguments)
-    except EdgedeployError as error:
-        print_error(error)
-        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

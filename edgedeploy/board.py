@@ -145,6 +145,11 @@ class Board(Record):
         return architecture_of(self.triple).memory_operands
 
     @property
+    def in_order(self) -> bool:
+        """Whether its core is known to execute instructions in their order."""
+        return any(core.in_order for core in architecture_of(self.triple).cpus if core.name == self.cpu)
+
+    @property
     def architecture(self) -> str:
         """The first part of the triple."""
         return self.triple.split("-", 1)[0]

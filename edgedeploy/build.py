@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edgedeploy import quantised
 from edgedeploy.build_key import build_key, versions
@@ -19,15 +19,17 @@ from edgedeploy.kept import Kept
 from edgedeploy.metadata import OWN
 from edgedeploy.package.entry import Entry, TailMember
 from edgedeploy.package.manifest import (
-    FORMAT,
     LIBRARY_NAME,
     MAXIMUM_ENTRIES,
-    PLAIN_FORMAT,
     TAIL_NAME,
     Check,
     Manifest,
+    format_of,
     packageable,
 )
+from edgedeploy.package.usage import Usage
+from edgedeploy.package.weights import weight_members
+from edgedeploy.package.work import WORK_NAME, written_work
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
@@ -124,6 +126,25 @@ class Referenced(NamedTuple):
             return cls(network, cases)
 
 
+class Use(Protocol):
+    """How a network is to be used: `demo.usage.Use`, of which packages know nothing but what they say of it.
+
+    Attributes:
+        usage: what a package says, for its key.
+    """
+
+    @property
+    def usage(self) -> Usage: ...  # noqa: D102
+
+    def of(self, network: Network) -> Usage | None:
+        """What the package of this network says.
+
+        Raises:
+            InputError, ModelError: the network is not of this use.
+        """
+        ...
+
+
 class _Inputs(NamedTuple):
     """All that a package is made from, and its key: `tuned` is what is known of functions, from `records` or else."""
 
@@ -132,6 +153,7 @@ class _Inputs(NamedTuple):
     records: Records | None
     tuned: Tuned
     disabled_passes: Collection[str]
+    use: Use | None
     key: str
 
 
@@ -141,14 +163,15 @@ def _inputs(
     tuning: str | Tuned | None,
     progress: Progress,
     disabled_passes: Collection[str] = (),
+    use: Use | None = None,
 ) -> _Inputs:
     """What a package is made from; arguments are `build`'s."""
     from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
 
     records = chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress)
     tuned = tuning if callable(tuning) else tuned_by(records)
-    key = build_key(source, board.profile, records, disabled_passes)
-    return _Inputs(source, board, records, tuned, disabled_passes, key)
+    key = build_key(source, board.profile, records, disabled_passes, use.usage if use else None)
+    return _Inputs(source, board, records, tuned, disabled_passes, use, key)
 
 
 def build(
@@ -159,6 +182,7 @@ def build(
     tuning: str | Tuned | None = None,
     referenced: Referenced | None = None,
     disabled_passes: Collection[str] = (),
+    use: Use | None = None,
     dumps: Collection[str] = (),
     checks: Checks = "all",
     make_agent: bool = False,
@@ -174,6 +198,7 @@ def build(
             unless given; or a function that says it, for comparisons.
         referenced: the network and its reference's results, if they are known from another build.
         disabled_passes: names of passes of the compiler to leave out.
+        use: how the network is used, for the manifest.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
             anyhow; or `none`.
@@ -189,7 +214,7 @@ def build(
         RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
-    inputs = _inputs(source, board, tuning, progress, disabled_passes)
+    inputs = _inputs(source, board, tuning, progress, disabled_passes, use)
     return _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
 
 
@@ -211,10 +236,11 @@ def _build(
     from edgedeploy.compile.passes.running import PassLog
     from edgedeploy.compile.pipeline import compile_entries
     from edgedeploy.compile.targets import check_target
+    from edgedeploy.compile.work import work_of
     from edgedeploy.package.abi import misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
-    source, resolved, records, tuned, disabled_passes, key = inputs
+    source, resolved, records, tuned, disabled_passes, use, key = inputs
     board = resolved.profile
     check_target(board)
     passes_for(board, disabled_passes)  # before the long work: names and packages that cannot be used
@@ -229,11 +255,12 @@ def _build(
             raise UnsupportedError(f"no package holds {len(sources)} shapes", why=f"{MAXIMUM_ENTRIES} are the most")
         entries = [referenced] if referenced else [Referenced.of(each, progress) for each in sources]
         network, cases = entries[0]
+        usage = use.of(network) if use else None
         limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases in entries]
         contents: dict[str, bytes] = {}
         log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
         log.write("imported", network.module)
-        compiled = compile_entries(limits, board, progress, tuned, disabled_passes, log)
+        compiled = compile_entries(limits, board, progress, tuned, disabled_passes, log, at_load=True)
         records_of = [
             _entry(each, its_cases, board, entry_name(place), contents, exact=compiled.exact)
             for place, (each, its_cases) in enumerate(entries)
@@ -249,18 +276,23 @@ def _build(
                 link(compiled.code, library, board)
             contents[LIBRARY_NAME] = library.read_bytes()
             abi = read_abi(library, board)
+        contents[WORK_NAME] = written_work(work_of(compiled, len(entries)))
         for reason in misfits(abi, Facts(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
+        transformed = weight_members(compiled.weights, contents)
         first, *further = records_of
         quantisation = quantised.recorded(network.metadata, quantised=network.quantised)
         manifest = Manifest(
-            format=FORMAT if first.tail or further or quantisation else PLAIN_FORMAT,
+            format=format_of(
+                tail=first.tail, further=further, quantisation=quantisation, transformed=transformed, usage=usage
+            ),
             model=source.name,
             model_sha256=source.sha256[0],
             weights=source.options.weights,
             heads=list(network.heads),
             metadata={key: value for key, value in network.metadata.items() if key not in OWN},
             quantisation=quantisation,
+            usage=usage,
             board=resolved.label,
             build_key=key,
             tuning_records=records.sha256 if records else None,
@@ -279,6 +311,7 @@ def _build(
             memory=compiled.code.memory,
             selftest=first.selftest,
             checked=Check(how="no"),
+            transformed=transformed,
             files=describe(contents),
         )
         draft = Draft(network, board, manifest, contents, cases, gigaflops(compiled), entries[1:])
@@ -320,11 +353,13 @@ def prepare(
     further: Sequence[Shapes] = (),
     batches: Sequence[int] = (),
     options: ImportOptions = AS_THE_FILE_SAYS,
+    use: Use | None = None,
 ) -> Prepared:
     """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
     `further` are more shapes of inputs and `batches` sizes of their first dimension, each for an entry point of its
-    own. Packages are looked for in `dist/<board>` and in the user's cache folder, where new ones go.
+    own, and `use` is how it is used. Packages are looked for in `dist/<board>` and in the user's cache folder, where
+    new ones go.
 
     Raises:
         EdgedeployError: as `find_source` and `build`.
@@ -332,7 +367,7 @@ def prepare(
     source = find_source(model, input_shapes, progress, options).with_further(further, batches)
     note_weights(source, options, progress)
     name = package_name(source.name)
-    inputs = _inputs(source, board, None, progress)
+    inputs = _inputs(source, board, None, progress, use=use)
     key, short = inputs.key, inputs.key[:16]
     for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
         if _is_of(path, key, progress):

@@ -16,6 +16,7 @@ from edgedeploy.compile.passes.installed import provider_code, provider_versions
 from edgedeploy.files import digest_of
 from edgedeploy.frontends.format import Format
 from edgedeploy.kept import key_of
+from edgedeploy.package.usage import Usage
 from edgedeploy.toolchain import c_compiler
 from edgedeploy.zoo.source import Source
 
@@ -40,17 +41,23 @@ NOT_BUILDING = (
     "vision",
 )
 
-# Fields of a profile that no package is made by: for people, for predictions, and what is done with releases.
-_NOT_BUILT_BY = {"description", "core_model", "health_check", "health_check_s", "max_accuracy_loss"}
+# Fields of a profile that no package is made by: for people, and what is done with releases.
+_NOT_BUILT_BY = {"description", "health_check", "health_check_s", "max_accuracy_loss"}
 
 # Python packages that have a part in every package, beside those of the network's format.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
 
 def build_key(
-    source: Source, board: Board, records: Records | None = None, disabled_passes: Collection[str] = ()
+    source: Source,
+    board: Board,
+    records: Records | None = None,
+    disabled_passes: Collection[str] = (),
+    usage: Usage | None = None,
 ) -> str:
     """The key of the package of a network for a board, built with tuning records or without, and with which passes.
+
+    What the package says of how the network is used is part of it.
 
     Raises:
         ToolchainError: what links for the board is not installed, or does not fit it.
@@ -69,6 +76,7 @@ def build_key(
         "code": _code(folder()),
         "other passes": provider_code(),
         "disabled passes": sorted(set(disabled_passes)),
+        "usage": usage.model_dump(mode="json") if usage else None,
         "tuning": records.bests_sha256 if records else None,
     }
     return key_of(parts)

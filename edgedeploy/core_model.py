@@ -34,9 +34,10 @@ class Costs(Record):
 
 
 class L2(Costs):
-    """The second level of cache, of the profile's `cache.l2_kib`."""
+    """The second level of cache, of the profile's `cache.l2_kib`; `shared` if all cores have it together."""
 
     ways: Positive
+    shared: bool
 
 
 class L3(L2):
@@ -46,9 +47,15 @@ class L3(L2):
 
 
 class Memory(Costs):
-    """What lies behind all caches; `written_back` is the cost of a line that goes there from them."""
+    """What lies behind all caches.
+
+    Attributes:
+        written_back: the cost of a line that goes there from the caches.
+        gb_per_s: gigabytes that all cores together read and write in a second.
+    """
 
     written_back: Cycles
+    gb_per_s: Annotated[float, Field(gt=0)]
 
 
 class CoreModel(Record):
@@ -59,6 +66,7 @@ class CoreModel(Record):
         clock_mhz: at which cycles are stated as milliseconds.
         error: by how much predictions differed from published times, as a fraction of these; docs/predictions.md.
         integer_error: the same for networks that multiply integers.
+        threads_error: the same for several threads.
         byte_products: products of bytes in a cycle at most.
         branch: cycles that a loop's end costs which the branch predictor does not foresee.
         l1, l2, l3, memory: what lies between the core and its data.
@@ -68,6 +76,7 @@ class CoreModel(Record):
     clock_mhz: Positive
     error: Fraction
     integer_error: Fraction
+    threads_error: Fraction
     byte_products: Annotated[float, Field(gt=0)]
     branch: Cycles
     l1: L1

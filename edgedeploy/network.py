@@ -61,3 +61,8 @@ class Network:
     other_kernels_name: str = ""
     cut_off: CutOff | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def results(self) -> list[TensorSpec]:
+        """Its outputs: those of its tail, if it has one."""
+        return self.cut_off.tail.outputs if self.cut_off else self.outputs

@@ -11,9 +11,13 @@ from edgedeploy.errors import InputError, last_line
 
 # Without VNNI or AMX, onnxruntime adds pairs of products of int8 in 16 bits, which saturate; with this, it does not.
 _PRECISION_ON_X86 = "session.x64quantprecision"
+# With this, weights are made floats once, and convolutions of quantised networks take the float kernels.
+_IN_FLOAT = "session.disable_quant_qdq"
 
 
-def cpu_session(model: bytes | Path, threads: int | None = None, *, optimised: bool = True, exact: bool = True) -> Any:
+def cpu_session(
+    model: bytes | Path, threads: int | None = None, *, optimised: bool = True, exact: bool = True, floats: bool = False
+) -> Any:
     """An `onnxruntime.InferenceSession`.
 
     Args:
@@ -22,6 +26,7 @@ def cpu_session(model: bytes | Path, threads: int | None = None, *, optimised: b
         optimised: whether onnxruntime may rewrite the graph.
         exact: whether sums of quantised layers are exact on every CPU, as far as onnxruntime has that; on some they
             are faster if not.
+        floats: whether quantised layers are computed in float, and rounded between.
 
     Raises:
         Exception: whatever onnxruntime says of a model that it cannot run.
@@ -30,6 +35,8 @@ def cpu_session(model: bytes | Path, threads: int | None = None, *, optimised: b
 
     # The variable that `edgedeploy` sets is read at import, which may have happened before.
     onnxruntime.disable_telemetry_events()
+    if floats:
+        return _session(model, threads, optimised, {_IN_FLOAT: "1"})
     if exact:
         # onnxruntime 1.32 fails where two layers have the same weights, and makes operators without kernel where
         # QLinearMatMul has int8 data.
@@ -74,4 +81,4 @@ def _session(model: bytes | Path, threads: int | None, optimised: bool, entries:
     if threads is not None:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])  # noqa: TID251

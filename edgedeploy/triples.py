@@ -49,11 +49,14 @@ class Core(Record):
         name: LLVM's.
         part: what /proc/cpuinfo says for it; None where its features tell.
         features: what its code relies on, as /proc/cpuinfo names it; empty where nothing is known.
+        in_order: whether it executes instructions in their order, two in a cycle: a load is not hidden behind the
+            arithmetic of an earlier step.
     """
 
     name: str
     part: str | None = None
     features: list[str] = []
+    in_order: bool = False
 
 
 class Vector(Record):
@@ -95,6 +98,7 @@ class Architecture(Record):
         debian: Debian's name.
         suite: the Debian that virtual boards have unless another one is named.
         loader: where the loader of glibc lies in a system.
+        python: what Python's wheels call it, in tags such as `manylinux_2_28_armv7l`.
         tvm_wheels: whether Apache TVM has wheels for it, so that edgedeploy itself runs there.
         flush_subnormals: the mode of arithmetic without subnormal numbers.
         cpuinfo: lines of /proc/cpuinfo about one processor; `{features}`, `{part}` and `{name}` stand for the core's.
@@ -119,6 +123,7 @@ class Architecture(Record):
     debian: str | None = None
     suite: str = "bookworm"
     loader: str | None = None
+    python: str | None = None
     tvm_wheels: bool = False
     flush_subnormals: ControlBits | None = None
     cpuinfo: dict[str, str] = {}

@@ -1,6 +1,8 @@
-"""Builds the agent for a board, once: object files and executables are kept under hashes of all they depend on.
+"""Builds what the agent's sources make for a board, once: object files and products are kept under hashes of all they
+depend on.
 
-Its part for OpenCL also becomes a library of its own, which TVM in Python takes.
+Products are the agent, and the library for programs of users' own (`library.py`). The part for OpenCL also becomes a
+library of its own, which TVM in Python takes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from edgedeploy.errors import ToolchainError
 from edgedeploy.files import digest_of
 from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, cxx_compiler, run_tool
+from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler, run_tool
 from edgedeploy.triples import ControlBits, FloatAbi, architecture_of
 
 # The oldest system that the agent is built for, unless the board's profile states an older one.
@@ -43,16 +45,38 @@ OLDEST_GLIBC = "2.28"
 # Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
 DEFAULT_TOOLCHAIN = "zig"
 
-# Executables, and what they are linked from.
+# Products, and what they are linked from.
 _AGENTS, _OBJECTS = Kept("agents"), Kept("agents/objects")
 
 
 @dataclass(frozen=True)
-class Agent:
-    """An agent that was built.
+class Product:
+    """What is made from TVM's runtime and sources of the agent's own.
 
     Attributes:
-        path: the executable.
+        name: of its file; that of a static library ends in `.a`.
+        sources: the agent's own.
+        link_flags: of the linker; for a static library, of the one that merges its objects.
+        units: names of the recipe's units that it has; all if None.
+    """
+
+    name: str
+    sources: list[Path]
+    link_flags: list[str]
+    units: list[str] | None = None
+
+    @classmethod
+    def executable(cls, name: str, sources: list[Path]) -> Product:
+        """A program with all of TVM's runtime."""
+        return cls(name, sources, load_recipe().link_flags)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A product that was built, mostly the agent.
+
+    Attributes:
+        path: its file.
         key: hash of all that it was built from; `agent --version` states it as `build`.
     """
 
@@ -77,7 +101,7 @@ def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progre
         ToolchainError: the toolchain is not installed, does not fit the board, or fails.
         OutputError: the user's cache folder cannot be written.
     """
-    return build_executable(_sources_for(board), board, toolchain, progress, name="agent")
+    return build_product(_agent(board), board, toolchain, progress)
 
 
 def built_agent(board: Board) -> Agent | None:
@@ -86,31 +110,39 @@ def built_agent(board: Board) -> Agent | None:
     Raises:
         ToolchainError: the toolchain is not installed, or does not fit the board; no agent can be built for it.
     """
-    _, _, agent = _wanted(_sources_for(board), board, DEFAULT_TOOLCHAIN, name="agent")
+    _, _, agent = _wanted(_agent(board), board, DEFAULT_TOOLCHAIN)
     return agent if agent.path.is_file() else None
 
 
-def build_executable(
-    sources: list[Path], board: Board, toolchain: str, progress: Progress = SILENT, *, name: str
+def build_product(
+    product: Product, board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progress = SILENT
 ) -> Agent:
-    """Build the agent's own `sources` with TVM's runtime into an executable called `name`.
+    """A product for a board's triple: the one that was built before, or a new one.
 
     Raises:
         ToolchainError, OutputError: as `agent_for`.
     """
-    compiler, recipe, agent = _wanted(sources, board, toolchain, name=name)
+    compiler, recipe, built = _wanted(product, board, toolchain)
 
     def jobs(tree: Path) -> Iterator[_Job]:
-        yield from _unit_jobs(recipe, tree)
-        yield from _own_jobs(sources, [*recipe.flags, *_definitions(board)], agent.key)
+        yield from _unit_jobs(recipe, tree, product.units)
+        yield from _own_jobs(product.sources, [*recipe.flags, *_definitions(board)], built.key)
 
     def make(folder: Path) -> None:
-        options = [*compiler.static_options, *recipe.link_flags]
-        _make(folder / name, compiler, jobs, options, board, progress)
+        target = folder / product.name
+        if target.suffix == ".a":
+            merged = target.with_suffix(".o")
+            _make(merged, compiler, jobs, product.link_flags, board, progress)
+            archive = archiver(board.overridden({"toolchain": toolchain})) or ["ar"]
+            run_tool([*archive, "rcsD", str(target), str(merged)], timeout_s=TOOL_TIMEOUT_S)
+            merged.unlink()
+        else:
+            _make(target, compiler, jobs, [*compiler.static_options, *product.link_flags], board, progress)
 
-    what = f"building the {name} for {board.triple}"
-    _AGENTS.made(agent.path.parent.name, make, what, progress, sound=lambda folder: (folder / name).is_file())
-    return agent
+    what = f"building {product.name} for {board.triple}"
+    sound = lambda folder: (folder / product.name).is_file()  # noqa: E731
+    _AGENTS.made(built.path.parent.name, make, what, progress, sound=sound)
+    return built
 
 
 def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
@@ -129,10 +161,11 @@ def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
             hints=["apt install g++"],
         )
     recipe = load_recipe()
-    flags = [*recipe.flags, *recipe.library_flags]
     libraries = [f"-L{package_folder(name) / 'lib'}" for name in ("tvm", "tvm_ffi")]
-    link_flags = [*libraries, *recipe.library_link_flags]
-    _make(target, compiler, lambda _: _own_jobs(opencl_library_sources(), flags, ""), link_flags, board, progress)
+    link_flags = [*libraries, *recipe.opencl_link_flags]
+    _make(
+        target, compiler, lambda _: _own_jobs(opencl_library_sources(), recipe.flags, ""), link_flags, board, progress
+    )
 
 
 def _make(
@@ -161,23 +194,27 @@ def _make(
             advance()
 
 
-def _sources_for(board: Board) -> list[Path]:
-    """What a board's agent is made from: it can drive the board's device."""
-    return own_sources() + (device_sources(board.device) if board.device else [])
+def sources_with_device(sources: list[Path], board: Board) -> list[Path]:
+    """The same for a board: what is made from them can drive the board's device."""
+    return sources + (device_sources(board.device) if board.device else [])
 
 
-def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> tuple[Driver, Recipe, Agent]:
-    """What an executable is built with and from, and where it then lies."""
-    recipe = load_recipe()
-    compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
-    key = _key(sources, compiler, recipe, _definitions(board))
-    return compiler, recipe, Agent(_AGENTS.path(key[:16]) / name, key)
-
-
-def _floor(board: Board) -> str:
-    """The older of the board's glibc and the one that all agents are built for."""
+def oldest_glibc(board: Board) -> str:
+    """The oldest version that products for a board need: that of its profile, or what all are built for if older."""
     versions = [version for version in (board.glibc, OLDEST_GLIBC) if version]
     return min(versions, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _agent(board: Board) -> Product:
+    return Product.executable("agent", sources_with_device(own_sources(), board))
+
+
+def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Recipe, Agent]:
+    """What a product is built with and from, and where it then lies."""
+    recipe = load_recipe()
+    compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": oldest_glibc(board)}))
+    key = _key(product, compiler, recipe, _definitions(board))
+    return compiler, recipe, Agent(_AGENTS.path(key[:16]) / product.name, key)
 
 
 def _versions() -> dict[str, str]:
@@ -209,15 +246,16 @@ def _definitions(board: Board) -> list[str]:
     return [f"-DAGENT_{name}={value}" for name, value in values.items()]
 
 
-def _key(sources: list[Path], compiler: Driver, recipe: Recipe, definitions: list[str]) -> str:
-    """SHA-256 over everything that an executable depends on."""
+def _key(product: Product, compiler: Driver, recipe: Recipe, definitions: list[str]) -> str:
+    """SHA-256 over everything that a product depends on."""
     return key_of(
         {
             "compiler": compiler.identity,
             "definitions": definitions,
             "edgedeploy": __version__,
+            "product": product.name,
             "recipe": recipe.model_dump(mode="json"),
-            "sources": digest_of(sorted({*own_files(), *sources}), agent_folder()),
+            "sources": digest_of(sorted({*own_files(), *product.sources}), agent_folder()),
             "versions": _versions(),
         }
     )
@@ -240,13 +278,15 @@ def _include_flags(tree: Path) -> list[str]:
     return [f"-I{folder}" for folder in folders]
 
 
-def _unit_jobs(recipe: Recipe, tree: Path) -> Iterator[_Job]:
+def _unit_jobs(recipe: Recipe, tree: Path, names: list[str] | None) -> Iterator[_Job]:
     roots = {"tvm": tree / "src" / "runtime", "tvm_ffi": source_folder("tvm_ffi")}
 
     def text(unit: Unit) -> str:
         return "".join(f'#include "{roots[unit.package] / source}"\n' for source in unit.sources)
 
     for unit in recipe.units:
+        if names is not None and unit.name not in names:
+            continue
         # Paths differ from build to build; the versions of the wheels say what is in them.
         yield _Job(unit.name, text(unit), [*recipe.flags, *unit.flags], key_of([_compat_digest(), unit.sources]))
 

@@ -34,20 +34,37 @@ class Unit(Record):
     sources: Annotated[list[str], Field(min_length=1)]
 
 
+class LibraryRecipe(Record):
+    """What the library for programs of users' own has of the agent, and how it is linked.
+
+    Attributes:
+        sources: the agent's own, beside those of the library's folder.
+        units: names of units of TVM's sources.
+        link_flags: of the shared library, beside the list of its symbols.
+        merge_flags: of the one object that the static library is.
+    """
+
+    sources: list[str]
+    units: list[str]
+    link_flags: list[str]
+    merge_flags: list[str]
+
+
 class Recipe(Record):
     """How TVM's sources and the agent's own are compiled and linked.
 
     Attributes:
         flags: of the compiler.
         link_flags: of an executable.
-        library_flags, library_link_flags: the same for a shared library, the first after `flags`.
+        library: the library for programs of users' own.
+        opencl_link_flags: of the library that is TVM's runtime for OpenCL in Python.
         units: of TVM's sources.
     """
 
     flags: list[str]
     link_flags: list[str]
-    library_flags: list[str]
-    library_link_flags: list[str]
+    library: LibraryRecipe
+    opencl_link_flags: list[str]
     units: list[Unit]
 
 
@@ -76,6 +93,16 @@ def opencl_library_sources() -> list[Path]:
     return [*device_sources(kind("opencl")), agent_folder() / "sha256.cc"]
 
 
+def library_folder() -> Path:
+    """The folder of the library's own sources and headers."""
+    return agent_folder() / "library"
+
+
+def library_sources(recipe: Recipe) -> list[Path]:
+    """The sources of the library for programs of users' own, sorted."""
+    return sorted([*library_folder().glob("*.cc"), *(agent_folder() / name for name in recipe.library.sources)])
+
+
 def own_headers() -> list[Path]:
     """All headers of the agent's folder, sorted."""
     return sorted(agent_folder().glob("**/*.h"))
@@ -83,7 +110,7 @@ def own_headers() -> list[Path]:
 
 def own_files() -> list[Path]:
     """Everything in the agent's folder that every build depends on, sorted."""
-    return sorted([*own_sources(), *own_headers(), agent_folder() / RECIPE_NAME])
+    return sorted([*own_sources(), *own_headers(), library_folder() / "symbols.map", agent_folder() / RECIPE_NAME])
 
 
 def compat_folder() -> Path:

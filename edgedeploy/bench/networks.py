@@ -12,6 +12,7 @@ import onnx
 from edgedeploy.bench.engines import REFERENCES
 from edgedeploy.bench.engines.engine import Engine
 from edgedeploy.build import Prepared, prepare
+from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError, UnsupportedError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -98,7 +99,8 @@ def candidates(
     found = []
     for model, source in zip(wanted, sources, strict=True):
         asked = replace(options, weights="random") if source.options.weights == "random" else options
-        prepared = prepare(model, board, input_shapes=shapes, options=asked, progress=progress)
+        use = find_use(model)
+        prepared = prepare(model, board, input_shapes=shapes, options=asked, use=use, progress=progress)
         manifest = read_manifest(prepared.package_path)
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model

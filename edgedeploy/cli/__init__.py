@@ -20,6 +20,7 @@ from edgedeploy.cli import (
     build,
     demo,
     doctor,
+    library,
     models,
     package,
     predict,
@@ -55,6 +56,7 @@ app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.command("predict")(predict.predict)
+app.command("library")(library.library)
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")

@@ -30,7 +30,7 @@ from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimes
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
-    from edgedeploy.build import Built
+    from edgedeploy.build import Built, Use
     from edgedeploy.frontends.format import ImportOptions, Shapes
     from edgedeploy.progress import Progress
     from edgedeploy.resolved import ResolvedBoard
@@ -132,6 +132,7 @@ def build(
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explained
     from edgedeploy.demo.spec import DEMOS, all_demos
+    from edgedeploy.demo.usage import find_use
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
     from edgedeploy.zoo.source import find_source, note_weights
@@ -150,8 +151,8 @@ def build(
     check_one_model(names, "built", shapes, options, batches)
     resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
-    if demo and not quantize:
-        raise InputError("--demo goes with --quantize", why="a float network is built without images")
+    if demo and len(names) > 1:
+        raise InputError("--demo needs one model", why=f"{len(names)} are to be built")
     if quantize and (len(names) > 1 or further or batches or options.values or options.weights != "file"):
         raise InputError(
             "--quantize needs one network of one shape, with its own weights",
@@ -159,6 +160,7 @@ def build(
         )
     # All names are resolved before anything is built.
     sources: dict[str, Source] = {}
+    uses: dict[str, Use | None] = {}
     for name in names:
         if quantize:
             source = _quantised(name, quantize, demo, shapes, options, progress)
@@ -171,6 +173,7 @@ def build(
                 why=f"{sources[source.name].file} and {source.file}",
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
+        uses[source.name] = find_use(name, demo)
     results = []
     check = _checker(resolved, progress) if virtual else None
     for source in sources.values():
@@ -182,6 +185,7 @@ def build(
             path,
             tuning=tuning_records,
             disabled_passes=disable_pass or (),
+            use=uses[source.name],
             dumps=kinds,
             checks="none" if no_check else "all",
             make_agent=True,

@@ -53,7 +53,7 @@ def predict(
         ),
     ],
     threads: Annotated[
-        int, typer.Option("--threads", "-t", min=1, help="Threads to use; one thread is all that is predicted so far.")
+        int, typer.Option("--threads", "-t", min=1, help="Threads to use, as many as the board has cores at most.")
     ] = 1,
     against: Annotated[
         str | None,
@@ -83,39 +83,39 @@ def predict(
     rpi4` says what is missing.
 
     --against runs other engines' own code for the board in the same way; those that are not installed here or cannot
-    run the network are named and left out. Outputs are compared.
+    run the network are named and left out. Outputs are compared. What they execute is kept for the next time.
 
     Examples: edgedeploy predict mobilenet_v1 --board rpi4; edgedeploy predict net.onnx --board rpi5 --report net.html
 
     Example: edgedeploy predict squeezenet_v1.1 --board rpi4 --against ncnn,onnxruntime
 
+    Example: edgedeploy predict mobilenet_v1 --board rpi4 --threads 4
+
     Example: edgedeploy predict dist/rpi4/digits.tar.gz --board rpi4 --json
     """
     from edgedeploy.bench.networks import candidates
     from edgedeploy.cli.console import print_json, quiet_if
-    from edgedeploy.errors import InputError, UnsupportedError
+    from edgedeploy.errors import InputError
     from edgedeploy.files import is_file, is_folder
     from edgedeploy.frontends.format import AS_THE_FILE_SAYS
     from edgedeploy.package.manifest import MANIFEST_NAME
     from edgedeploy.predict.means import Means
     from edgedeploy.predict.network import open_package, predict_package
     from edgedeploy.predict.page import beside
+    from edgedeploy.predict.peer_results import PeerResults
     from edgedeploy.predict.peers import find_predictable_peers, predict_peers
     from edgedeploy.report import require_report
     from edgedeploy.resolved import resolve
+    from edgedeploy.text import count
 
-    if threads > 1:
-        raise UnsupportedError(
-            f"{threads} threads cannot be predicted",
-            why="the recorder follows one thread, and how cores share their memory is not modelled",
-            hints=["leave --threads away"],
-        )
     if report:
         require_report()
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
     engines = find_predictable_peers(against) if against else []
     resolved = resolve(board, {})
     means = Means.of(resolved.label, resolved.profile)
+    if threads > resolved.profile.cores:
+        raise InputError(f"{resolved.label} has {resolved.profile.cores} cores, and {threads} threads are asked for")
     progress = quiet_if(json_output)
     path, candidate = Path(network), None
     if network.endswith(".tar.gz") or (is_folder(path) and is_file(path / MANIFEST_NAME)):
@@ -127,28 +127,31 @@ def predict(
         [candidate] = candidates([network], resolved, shapes, progress, options=options)
         path = candidate.prepared.package_path
     manifest, contents = open_package(path)
-    title = f"{manifest.model} on {resolved.label}, one thread"
-    prediction = predict_package(manifest, contents, resolved.profile, means, progress)
+    title = f"{manifest.model} on {resolved.label}, {count(threads, 'thread')}"
+    prediction = predict_package(manifest, contents, resolved.profile, means, progress, threads=threads)
     peers: list[PeerPrediction] = []
     if engines and candidate:
-        peers = predict_peers(engines, candidate, manifest, contents, resolved.profile, means, progress)
+        results = PeerResults.of_user()
+        peers = predict_peers(
+            engines, candidate, manifest, contents, resolved.profile, means, results, progress, threads=threads
+        )
     if report:
         from edgedeploy.predict.page import write_page
 
         write_page(report, prediction, title, _facts(prediction, means), beside(prediction, peers))
     if json_output:
-        print_json(_as_dict(prediction, manifest, resolved.label, means, peers))
+        print_json(_as_dict(prediction, manifest, resolved.label, means, peers, threads))
     else:
         _print(prediction, title, means, peers)
 
 
 def _as_dict(
-    prediction: Prediction, manifest: Manifest, board: str, means: Means, peers: Sequence[PeerPrediction]
+    prediction: Prediction, manifest: Manifest, board: str, means: Means, peers: Sequence[PeerPrediction], threads: int
 ) -> dict[str, Any]:
     return {
         "network": manifest.model,
         "board": board,
-        "threads": 1,
+        "threads": threads,
         "note": NOT_MEASURED,
         "model": means.name,
         "build_key": manifest.build_key,

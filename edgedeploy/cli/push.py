@@ -140,10 +140,13 @@ def _built_packages(board: ResolvedBoard) -> list[str]:
 def _releases(names: list[str], board: ResolvedBoard, progress: Progress) -> list[Release]:
     """The releases of packages and models, which are built if need be."""
     from edgedeploy.build import prepare
+    from edgedeploy.demo.usage import find_use
     from edgedeploy.release.push import release_for
 
     packages = [
-        Path(name) if name.endswith(".tar.gz") else prepare(name, board, progress=progress).package_path
+        Path(name)
+        if name.endswith(".tar.gz")
+        else prepare(name, board, use=find_use(name), progress=progress).package_path
         for name in names
     ]
     return [release_for(package, board.profile, progress) for package in packages]

@@ -29,9 +29,12 @@ from edgedeploy.cli.options import (
 from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from edgedeploy.board import Overrides
+    from edgedeploy.runtime.profile import FunctionProfile
     from edgedeploy.tensors import TensorSpec
 
 # Outputs of all inferences are held until the last.
@@ -87,6 +90,9 @@ def run(
     warmup: Annotated[
         int, typer.Option("--warmup", min=0, max=MOST, help="Inferences before the first measurement.")
     ] = 1,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print the time of each function, by --repeat inferences.")
+    ] = False,
     threads: ThreadsOption = None,
     print_top: Annotated[
         int,
@@ -106,18 +112,26 @@ def run(
 
     Examples: edgedeploy run squeezenet_v1.1 --print-time; edgedeploy run digits --board rpi4 --virtual
 
+    With --profile, a table says of each function its share of the time, its operations and bytes a second, and, on
+    boards whose profile has a `core_model`, the share of the cores' peak.
+
     Example: edgedeploy run net.tar.gz -i in.npz -o out.npz --print-top 5
+
+    Example: edgedeploy run retinaface --board rpi4 --profile
 
     Example: edgedeploy run vad.onnx -i frames.npz -o scores.npz --state hn=h --state cn=c
     """
     from edgedeploy.build import prepare
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.demo.usage import find_use
     from edgedeploy.errors import InputError
     from edgedeploy.frontends.format import AS_THE_FILE_SAYS
     from edgedeploy.package.archive import read_manifest
+    from edgedeploy.package.work import read_work
     from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
     from edgedeploy.runtime.opening import opened
+    from edgedeploy.runtime.profile import profiled
     from edgedeploy.runtime.session import check_tensors
     from edgedeploy.runtime.stateful import check_states, inferences, parse_states, run_in_turn
 
@@ -143,6 +157,7 @@ def run(
             further=further,
             batches=batches,
             options=options,
+            use=find_use(model),
             progress=progress,
         ).package_path
         manifest = read_manifest(package)
@@ -160,6 +175,10 @@ def run(
         measured = (
             runner.measure(tensors, repeat=repeat, number=number, warmup=warmup) if print_time or json_output else None
         )
+        functions = None
+        if profile:
+            by_function = runner.function_times(tensors, repeat=repeat, warmup=warmup)
+            functions = profiled(by_function, read_work(package), resolved.profile, runner.threads)
         agent_memory = network.agent_memory() if network.agent_memory else None
     if outputs:
         write_arrays(outputs, results)
@@ -172,6 +191,7 @@ def run(
                 "threads": runner.threads,
                 **({"inferences": len(series)} if states else {}),
                 **(measured.as_dict() if measured else {}),
+                **({"functions": [each.as_dict() for each in functions]} if functions is not None else {}),
                 "memory": manifest.memory.model_dump(),
                 **({"agent_memory": agent_memory} if agent_memory else {}),
                 "outputs": [spec.model_dump(exclude={"below"}, exclude_none=True) for spec in runner.outputs],
@@ -192,6 +212,8 @@ def run(
     if measured:
         times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.as_dict().items())
         console.print(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)")
+    if functions is not None:
+        _print_profile(functions)
     console.print(f"memory: {manifest.memory.line()}")
     if agent_memory:
         stated = ", ".join(f"{key.removesuffix('_bytes')} {value:,}" for key, value in agent_memory.items() if value)
@@ -202,6 +224,29 @@ def run(
 
 def _shown(spec: TensorSpec) -> str:
     return f"{spec.name}: {spec.dtype}[{', '.join(map(str, spec.shape))}]"
+
+
+def _print_profile(functions: Sequence[FunctionProfile]) -> None:
+    from edgedeploy.cli.console import foreign, print_table
+
+    def cell(value: float | None, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    titles = ["function", "calls", "type", "ms", "share", "GFLOP/s", "GB/s", "of peak"]
+    rows = [
+        [
+            foreign(each.function),
+            str(each.work.calls) if each.work else "",
+            each.work.type if each.work else "",
+            f"{each.ms:.3f}",
+            f"{each.share:.1%}",
+            cell(each.gflops, ".2f"),
+            cell(each.gigabytes, ".2f"),
+            cell(each.of_peak, ".0%"),
+        ]
+        for each in functions
+    ]
+    print_table(titles, rows, right=[title for title in titles if title not in ("function", "type")])
 
 
 def _print_top(results: dict[str, np.ndarray], count: int) -> None:

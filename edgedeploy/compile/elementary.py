@@ -192,7 +192,7 @@ POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
 # What TVM itself has no rule for in other floats, once there is one of ours.
 _OF_LLVM = {"exp", "log", "pow"}
 
-# What TVM would compute value by value: its own rules lack that these take vectors too.
+# Operators that TVM's vectoriser splits into scalar calls, as it is not told that they take vectors.
 _ONE_BY_ONE = ("nearbyint", "erf")
 
 

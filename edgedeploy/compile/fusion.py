@@ -82,7 +82,7 @@ class FusedFunction:
         packed = strategy.packed_shape(configuration), strategy.packed_type(configuration)
         if packed == (self.layer.weights, self.layer.types.weights):
             return None
-        return Packing(self.weights, partial(strategy.packed, configuration))
+        return Packing(self.weights, partial(strategy.packed, configuration), strategy.packed_form(configuration))
 
     def lower(self, strategy: Strategy[Any], configuration: Configuration) -> tvm.tirx.PrimFunc:
         """The group as one function, its layer in a configuration."""

@@ -26,8 +26,15 @@ class Storage(Protocol):
         """Of feature maps: `uint8` or `int8`."""
 
     def weight_type(self, weights: np.ndarray) -> str:
-        """Of weights, less their zero point: `int8`, or `int16` if they need it."""
+        """Of weights, less their zero point: `int8`, or a wider type if they need it."""
 
+    @property
+    def adds_to_convert(self) -> bool:
+        """Whether additions make floats of small sums sooner than conversions do."""
+
+
+# As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 and that integer.
+CONVERTER_BITS, CONVERTER, SMALL = 0x4B400000, 12582912.0, 2**22
 
 # So many output channels share the sum of a pixel's data, at least.
 _SHARING = 16
@@ -188,8 +195,8 @@ class IntegerLayer:
         """Whether it is no product."""
         return is_call(self.call, "relax.nn.conv2d")
 
-    def sums(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:
-        """The sums of products of values without their zero points, and the bias, in int32.
+    def sums(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, added: int = 0) -> relax.Expr:
+        """The sums of products of values without their zero points, the bias, and a number that is added, in int32.
 
         The sum of the products of integers as they are stored, less the zero point times the sum of weights.
         """
@@ -207,13 +214,15 @@ class IntegerLayer:
             sums = build.emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
         else:
             sums = build.emit(relax.op.matmul(data, weights, out_dtype="int32"))
+        bias = self.bias - self.steps.zero_point * self.sum_of_weights + added
+        if bias.any():  # next to the sums, so that these can begin with it
+            sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32")))
         if shift:
             whole = build.emit(relax.op.astype(source, "int32"))
             of_pixel = build.emit(relax.op.sum(whole, [1 if self.is_convolution else -1], keepdims=True))
             of_pixel = build.emit(relax.op.multiply(of_pixel, constant(shift, "int32")))
             sums = build.emit(relax.op.add(sums, of_pixel))
-        bias = self.bias - self.steps.zero_point * self.sum_of_weights
-        return build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32"))) if bias.any() else sums
+        return sums
 
     def _shift(self, storage: Storage) -> int:
         """What is taken from weights so that they fit into 8 bits, and added as often as the sum of a pixel's data.
@@ -238,10 +247,14 @@ class IntegerLayer:
     @property
     def fits(self) -> bool:
         """Whether int16 holds every weight, and int32 every sum on the way, whatever the data."""
-        weights, largest = np.abs(self.weights), max(abs(limit) for limit in self.steps.limits)
+        return bool(np.abs(self.weights).max(initial=0) < 2**15 and self._largest_sum < 2**31)
+
+    @property
+    def _largest_sum(self) -> int:
+        """That no sum on the way exceeds, whatever the data."""
+        largest = max(abs(limit) for limit in self.steps.limits)
         bias = np.abs(self.bias - self.steps.zero_point * self.sum_of_weights)
-        sums = weights.sum(axis=self._summed_axes) * largest + bias
-        return bool(weights.max(initial=0) < 2**15 and sums.max(initial=0) < 2**31)
+        return int((np.abs(self.weights).sum(axis=self._summed_axes) * largest + bias).max(initial=0))
 
     def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
         """The integers of the result, by its steps."""
@@ -260,7 +273,11 @@ class IntegerLayer:
         self, build: relax.BlockBuilder, data: relax.Expr, factors: np.ndarray, rest: np.ndarray, storage: Storage
     ) -> relax.Expr:
         """The sums times factors, and what is left of a bias."""
-        sums = build.emit(relax.op.astype(self.sums(build, data, storage), "float32"))
+        added = CONVERTER_BITS if storage.adds_to_convert and self._largest_sum < SMALL else 0
+        sums = self.sums(build, data, storage, added)
+        if added:
+            sums = build.emit(relax.op.subtract(sums, constant(added, "int32")))
+        sums = build.emit(relax.op.astype(sums, "float32"))
         value = relax.op.multiply(sums, constant(self._by_channel(factors), "float32"))
         if not rest.any():
             return value

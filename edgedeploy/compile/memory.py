@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant_value, is_call, parts_of
-from edgedeploy.package.manifest import Memory
+from edgedeploy.package.manifest import TRANSFORM, Memory
 
 # How LLVM's text form shows what TVM's code generator makes of a buffer inside of a function: a call through a
 # pointer that was just loaded, with device type, device, and the size in bytes.
@@ -25,20 +26,29 @@ def planned_memory(module: tvm.IRModule, code: Iterable[str]) -> Memory:
 
     Args:
         module: Relax's module after `StaticPlanBlockMemory`, lowered for the virtual machine. Each of its entries keeps
-            what it needs between functions; constants that several have are there once.
+            what it needs between functions; constants that several have are there once. What `TRANSFORM` makes are
+            weights.
         code: its functions, as LLVM's text form shows them.
     """
-    entries = [function for _, function in module.functions_items() if isinstance(function, relax.Function)]
+    functions = {name.name_hint: each for name, each in module.functions_items() if isinstance(each, relax.Function)}
+    transform = functions.pop(TRANSFORM, None)
+    entries = list(functions.values())
     parts = [part for entry in entries for part in parts_of(entry)]
-    storages = [each.args[0].values for each in parts if is_call(each, "relax.vm.alloc_storage")]
     constants = [array for array in map(constant_value, parts) if array is not None]
     if len(entries) > 1:
         constants = list({(array.dtype.str, array.shape, array.tobytes()): array for array in constants}.values())
     return Memory(
-        workspace_bytes=sum(math.prod(map(int, sizes)) for sizes in storages),
+        workspace_bytes=_stored_bytes(parts),
         scratch_bytes=_scratch_bytes(code),
-        constants_bytes=sum(array.nbytes for array in constants),
+        constants_bytes=sum(array.nbytes for array in constants)
+        + (_stored_bytes(parts_of(transform)) if transform else 0),
     )
+
+
+def _stored_bytes(parts: Iterable[Any]) -> int:
+    """Of the storages that a function's expressions ask for."""
+    storages = (each.args[0].values for each in parts if is_call(each, "relax.vm.alloc_storage"))
+    return sum(math.prod(map(int, sizes)) for sizes in storages)
 
 
 def _scratch_bytes(code: Iterable[str]) -> int:

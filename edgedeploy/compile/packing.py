@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import (
     Rewriter,
     calls_of,
+    constant,
     constant_value,
     function_name,
     is_call,
@@ -17,6 +19,7 @@ from edgedeploy.compile.expressions import (
     rewritten,
 )
 from edgedeploy.compile.schedules import Scheduled
+from edgedeploy.compile.schedules.kernel import Packing
 
 
 def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
@@ -34,15 +37,25 @@ def scheduled_name(name: str) -> str:
     return f"{name}_scheduled"
 
 
-def replace_functions(module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> tvm.IRModule:
+# The function that packs constants when a network is loaded, or None where they are packed when it is built.
+TransformOf = Callable[[Packing, np.ndarray], tvm.tirx.PrimFunc | None]
+
+
+def all_when_built(packing: Packing, weights: np.ndarray) -> None:
+    """A `TransformOf` that leaves nothing to do when a network is loaded."""
+
+
+def replace_functions(
+    module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform_of: TransformOf = all_when_built
+) -> tvm.IRModule:
     """Call the scheduled functions instead of the original ones of the same name; the others stay."""
-    return rewritten(_Replacer, module, scheduled)
+    return rewritten(_Replacer, module, scheduled, transform_of)
 
 
 class _Replacer(Rewriter):
-    def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> None:
+    def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled], transform_of: TransformOf) -> None:
         super().__init__(module)
-        self._scheduled = scheduled
+        self._scheduled, self._transform_of = scheduled, transform_of
         self._added: dict[str, relax.GlobalVar] = {}
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
@@ -58,6 +71,14 @@ class _Replacer(Rewriter):
         if packing is not None:
             value = constant_value(arguments[packing.parameter])
             assert value is not None, "only constants are packed"
-            packed = packing.pack(value)
-            arguments[packing.parameter] = relax.const(packed, str(packed.dtype))
+            arguments[packing.parameter] = self._packed(packing, value)
         return relax.call_tir(self._added[name], relax.Tuple(arguments), result_types(call))
+
+    def _packed(self, packing: Packing, value: np.ndarray) -> relax.Expr:
+        transform = self._transform_of(packing, value)
+        if transform is None:
+            return constant(packing.pack(value))
+        result = transform.params[-1].ty
+        added = self.builder_.add_func(transform, "transform")
+        kind = relax.TensorType(result.shape, str(result.dtype))
+        return self.emit(relax.call_tir(added, relax.Tuple([constant(value)]), kind))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
+from edgedeploy.compile.at_load import lifted, transform_of
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends import backend_of, host_of
 from edgedeploy.compile.codegen import Code, generate
@@ -23,7 +26,7 @@ from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.integers import THROUGHOUT
-from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.packing import all_when_built, constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.builtin import COPIED
 from edgedeploy.compile.passes.order import passes_for
@@ -94,9 +97,11 @@ class Compiled(Lowered):
 
     Attributes:
         code: the machine code, not yet linked.
+        weights: what the code transforms when it is loaded, as `at_load.Lifted` says.
     """
 
     code: Code
+    weights: list[np.ndarray] = field(default_factory=list)
 
 
 def compile_network(
@@ -134,10 +139,13 @@ def compile_entries(
     tuned: Tuned = untuned,
     disabled_passes: Collection[str] = (),
     listener: Listener = ignore,
+    *,
+    at_load: bool = False,
 ) -> Compiled:
     """As `compile_network`, for networks of the same weights, each with its limit of errors: one library for all.
 
-    The functions of later ones have names of their own; `main` of each is `entries.entry_name`.
+    The functions of later ones have names of their own; `main` of each is `entries.entry_name`. With `at_load`, weights
+    that grow by it are transformed when the library is loaded, on CPUs.
 
     Raises:
         EdgedeployError: as `compile_network`.
@@ -148,7 +156,10 @@ def compile_entries(
             "networks for a device beside the CPU have one shape", hints=["build one package for each shape"]
         )
     parts = [
-        lower_network(network, board, progress, tuned, limit, disabled_passes, listener if place == 0 else ignore)
+        lower_network(
+            *(network, board, progress, tuned, limit, disabled_passes, listener if place == 0 else ignore),
+            at_load=at_load and board.device is None,
+        )
         for place, (network, limit) in enumerate(networks)
     ]
     lowered, network = replace(parts[0], exact=all(part.exact for part in parts)), networks[0][0]
@@ -159,9 +170,11 @@ def compile_entries(
         with _compiling(network, board):
             lowered = replace(lowered, module=joined([part.module for part in parts]), functions=functions)
     on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.device else set()
-    with _compiling(network, board), progress.stage("generate code"):
-        code = generate(lowered.module, host_of(board), backend_of(board), on_device)
-    return Compiled(lowered.module, lowered.functions, lowered.removed, lowered.on_cpu, lowered.exact, code)
+    with _compiling(network, board):
+        module, weights = lifted(lowered.module)
+        with progress.stage("generate code"):
+            code = generate(module, host_of(board), backend_of(board), on_device)
+    return Compiled(module, lowered.functions, lowered.removed, lowered.on_cpu, lowered.exact, code, weights)
 
 
 def lower_network(
@@ -172,10 +185,12 @@ def lower_network(
     error_limit: float = math.inf,
     disabled_passes: Collection[str] = (),
     listener: Listener = ignore,
+    *,
+    at_load: bool = False,
 ) -> Lowered:
     """Optimise a network and schedule its functions.
 
-    Arguments are those of `compile_network`.
+    Arguments are those of `compile_entries`.
 
     Raises:
         EdgedeployError: as `compile_network`.
@@ -184,10 +199,10 @@ def lower_network(
         with progress.stage("optimise"):
             optimised = _optimised(network, board, disabled_passes, listener)
         with progress.stage("schedule"):
-            return _placed(optimised, board, tuned, error_limit)
+            return _placed(optimised, board, tuned, error_limit, at_load=at_load)
 
 
-def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
+def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float, *, at_load: bool) -> Lowered:
     """A network on the board's device, with what has no place there on the CPU."""
     backend, exact = backend_of(board), bool((optimised.module.attrs or {}).get(THROUGHOUT, False))
     error_limit = 0.0 if exact else error_limit
@@ -197,7 +212,8 @@ def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float
         scheduled |= _scheduled(optimised, left, host_of(board), tuned, error_limit)
     names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
-    module = replace_functions(optimised.module, scheduled)
+    transform = partial(transform_of, backend=backend) if at_load else all_when_built
+    module = replace_functions(optimised.module, scheduled, transform)
     if board.accelerator:
         module = with_copies(module, on_cpu.keys(), board)
     functions = {names[name]: entry for name, entry in scheduled.items()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
 
 import numpy as np
+from tvm import te
 from typing_extensions import override
 
 from edgedeploy.board import Board
@@ -69,6 +70,10 @@ class Strategy(ABC, Generic[Anchor]):
     def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
         """The weights as the lowered form takes them."""
         return weights
+
+    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
+        """`packed` as code that may run when a network is loaded, to the last bit; None where there is none."""
+        return None
 
     def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
         """The shape of the weights as the lowered form takes them."""
@@ -141,6 +146,10 @@ class Several(Strategy[Anchor]):
     @override
     def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
         return self._family(configuration).packed(configuration, weights)
+
+    @override
+    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
+        return self._family(configuration).packed_form(configuration)
 
     @override
     def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:

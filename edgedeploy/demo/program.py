@@ -7,140 +7,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from edgedeploy.build import Prepared, prepare
-from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, called, image_input, infer_with
+from edgedeploy.demo.part import Part
+from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.frontends.formats import describing
-from edgedeploy.metadata import ENTRY
+from edgedeploy.demo.usage import find_use
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.opening import Opened, Place, opening
-from edgedeploy.tensors import TensorSpec
-from edgedeploy.vision.decoder import Decoder, Described
+from edgedeploy.runtime.opening import Place, opening
 from edgedeploy.vision.draw import draw
-from edgedeploy.vision.fits import LineFit
 from edgedeploy.vision.page import Page
-from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
-from edgedeploy.zoo.entry import MODELS, ZooModel, known_file
-from edgedeploy.zoo.labels import load_labels
-from edgedeploy.zoo.source import find_source, means_file, users_own
+from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.source import find_source
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
 
 # How many sizes of a network stay open here at a time; a folder may have images of any number of sizes.
 _MOST_SIZES = 8
-
-
-class Stated(Described, Protocol):
-    """What a network says of itself, with its inputs: a package's manifest, for one."""
-
-    @property
-    def inputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Part:
-    """One network of a demo, as it was named: what is known before anything is built.
-
-    Attributes:
-        stage: what the demo says of it.
-        model: it as the user named it, or the demo's own.
-        entry: the entry of the zoo that says how images become its input.
-        entry_name: its name or file.
-        labels: the names of its classes.
-        from_file: whether it is named as a file.
-    """
-
-    stage: Stage
-    model: str
-    entry: ZooModel
-    entry_name: str
-    labels: list[str]
-    from_file: bool
-
-    @staticmethod
-    def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
-        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has, and of its own
-        files the zoo knows it."""
-        model = model or stage.model
-        from_file = means_file(model)
-        entry_name = _entry_of(Path(model), stage.model) if from_file else model
-        entry: ZooModel = MODELS.load(entry_name)
-        if not from_file and not entry.has_form:
-            raise users_own(MODELS.find(model).stem, entry)
-        return Part(stage, model, entry, entry_name, load_labels(entry.labels) if entry.labels else [], from_file)
-
-    def shapes(self, options: ImportOptions) -> Shapes:
-        """The shape of the input that a file leaves open.
-
-        Raises:
-            ModelError: the file cannot be read, or is no network's.
-        """
-        source = find_source(self.model, options=options) if self.from_file else None
-        open_input = source.open_input() if source else None
-        if not source or not open_input:
-            return {}
-        size = self.stage.decoder.size_of(source.metadata())
-        return {open_input: self.entry.input.shape_of(size) if size else self.entry.input.shape}
-
-    def sized_input(self, options: ImportOptions) -> str | None:
-        """The input whose size depends on the image; None if the demo builds the network for one size, or a file
-        states it."""
-        if isinstance(self.stage.fit, str) or self.stage.fit.one_size:
-            return None
-        return find_source(self.model, options=options).open_input() if self.from_file else self.entry.input.name
-
-    def lengths(self, sized: str | None) -> dict[str, int]:
-        """By input, the axis that the network is to be told the length of: the width of lines of text."""
-        if sized is None or not isinstance(self.stage.fit, LineFit):
-            return {}
-        return {sized: 3 if self.entry.input.layout == "NCHW" else 2}
-
-    def output_names(self, decoder: Decoder) -> Sequence[str]:
-        """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
-        return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
-
-    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
-        """What the demo says, with what the network says of itself, and the names of its classes.
-
-        Raises:
-            InputError: the network does not take and give what the demo makes and reads.
-        """
-        tensor = image_input(network.inputs, self.entry.input)
-        suited = self.stage.decoder.fitted(network)
-        decoder = suited.decoder
-        names = called([spec.name for spec in network.results], self.output_names(decoder))
-        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
-        decoder.check(outputs, input_size(self.entry.input, tensor))
-        stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
-        return stage, self.labels or suited.labels
-
-    def network(self, prepared: Prepared, fitted: tuple[Stage, list[str]], opened: Opened) -> Network:
-        """It, built and opened, with what `fitted` gave."""
-        stage, labels = fitted
-        names = self.output_names(stage.decoder)
-        specs = (*prepared.manifest.inputs, *prepared.manifest.results)
-        steps = {spec.name: spec.steps for spec in specs if spec.steps}
-        return Network(
-            stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names, steps=steps
-        )
-
-
-def _entry_of(file: Path, otherwise: str) -> str:
-    """The zoo's entry that says how images become the input of a file's network."""
-    found, description = describing(file)
-    name = found.metadata([description]).get(ENTRY, "")
-    fed = name in MODELS.names() and MODELS.load(name).input.kind == "image"
-    return name if fed else known_file(file, MODELS.load(otherwise).task) or otherwise
 
 
 @dataclass(frozen=True)
@@ -214,7 +105,10 @@ class Program:
             part, name = self.parts[index], sized[index]
             shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(asked[index])
             of_part = replace(asked[index], lengths=part.lengths(name))
-            prepared = prepare(part.model, place.board, input_shapes=shapes, options=of_part, progress=progress)
+            use = find_use(part.model)
+            prepared = prepare(
+                part.model, place.board, input_shapes=shapes, options=of_part, use=use, progress=progress
+            )
             return prepared, part.fitted(prepared.manifest)
 
         ready = {index: built(index) for index, name in enumerate(sized) if not name} or {0: built(0)}
@@ -224,13 +118,14 @@ class Program:
             def network(index: int) -> Network | SizedNetwork:
                 part = self.parts[index]
                 if not sized[index]:
-                    return part.network(*ready[index], there[index])
+                    prepared, fitted = ready[index]
+                    return part.network(prepared.manifest, prepared.source.file, fitted, there[index].runner)
 
                 @lru_cache(_MOST_SIZES)
                 def of_size(size: tuple[int, int]) -> Network:
                     prepared, fitted = built(index, size)
                     [opened] = open_all([prepared.package_path])
-                    return part.network(prepared, fitted, opened)
+                    return part.network(prepared.manifest, prepared.source.file, fitted, opened.runner)
 
                 file = find_source(part.model, options=asked[index]).file
                 return SizedNetwork(part.stage, part.model, file, part.entry.input.size, of_size)

@@ -110,6 +110,11 @@ class Stage(Record):
             raise ValueError(f"then needs boxes, which a {self.decoder.kind} does not give")
         return self
 
+    def alone(self) -> Stage:
+        """This network without those after it; its results are printed, whether or not the demo does it."""
+        log = self.log or min(_LOGS.get(self.decoder.kind, _LOGS_OF_BOXES))
+        return Stage(model=self.model, fit=self.fit, decoder=self.decoder, log=log)
+
     @property
     def stages(self) -> list[Stage]:
         """This network and those after it, in the order in which they look."""

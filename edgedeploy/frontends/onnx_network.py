@@ -61,8 +61,8 @@ def network_of(path: Path, converted: Converted) -> Network:
         reference,
         name,
         converted.heads,
-        _reference(serialised, values, optimised=False),
-        "onnxruntime without graph optimisation",
+        _reference(serialised, values, optimised=quantised, floats=quantised),
+        "onnxruntime in float" if quantised else "onnxruntime without graph optimisation",
         metadata=converted.metadata,
         cut_off=cut_off,
     )
@@ -99,15 +99,17 @@ def _open_specifications(path: Path, model: onnx.ModelProto, serialised: bytes) 
     return specs
 
 
-def _reference(model: bytes, values: Mapping[str, np.ndarray], *, optimised: bool = True) -> Reference:
+def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: bool) -> Reference:
     """One inference by onnxruntime, whose session is made for the first one; inputs that are fixed are given each time.
 
-    Optimised graphs have other kernels: convolutions work on blocks of channels.
+    Which kernels compute is `cpu_session`'s to choose: those of optimised graphs work on blocks of channels, for layers
+    in float. A quantised network's layers are in float there if they are to be, with sums in another order than that of
+    layers which are in float anyhow.
     """
 
     @cache
     def opened() -> Any:
-        return cpu_session(model, optimised=optimised)
+        return cpu_session(model, **kernels)
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         session = opened()

@@ -18,17 +18,21 @@ from edgedeploy.documents import Listed, Record
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.heads import Head
 from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, bytes_of, checked_tensors
+from edgedeploy.package.usage import Usage, depth
 from edgedeploy.quantised import Quantisation
 from edgedeploy.tensors import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"
 TAIL_NAME = "tail.json"
-# Versions of the manifest's structure; the agent reads the same ones (agent/manifest.cc). Packages without what the
-# later one adds are written in the earlier one, so that earlier versions of edgedeploy read them.
+# Versions of the manifest's structure, with the fields that each added; the agent reads the same ones
+# (agent/manifest.cc). Packages are written in the oldest that has what they need, so that earlier versions of
+# edgedeploy read them.
+_FORMATS: dict[int, tuple[str, ...]] = {2: (), 3: ("tail", "further", "quantisation"), 4: ("transformed", "usage")}
 PLAIN_FORMAT: Literal[2] = 2
-FORMAT: Literal[3] = 3
-_LATER_FIELDS = ("tail", "further", "quantisation")
+FORMAT: Literal[4] = 4
+# The library's function that makes of the members that `Manifest.transformed` lists what its entries take.
+TRANSFORM = "transform_weights"
 # The program that a board runs packages with, which lies among the package's files there.
 AGENT_NAME = "agent"
 
@@ -144,14 +148,17 @@ class Manifest(Record):
         heads: what the network's file says of its detection heads.
         metadata: what it says of how it is used; see `edgedeploy.metadata`.
         quantisation: how it was quantised, and what that cost; None for a float network.
+        usage: how images become its input, and its outputs results; None where that is not known.
         abi: what the library needs.
         memory: how much of it a run takes.
         selftest: how the package checks itself.
         checked: how it was checked when it was built.
+        transformed: weights that the library transforms when it is loaded, each under the name of the member that holds
+            its values; its function `TRANSFORM` takes them, and entries take what that gives after their inputs.
         files: the members beside this manifest, by name.
     """
 
-    format: Literal[2, 3] = PLAIN_FORMAT
+    format: Literal[2, 3, 4] = PLAIN_FORMAT
     model: Annotated[str, Field(pattern=MODEL_NAME)]
     model_sha256: Sha256
     weights: Literal["file", "random"] = "file"
@@ -176,19 +183,21 @@ class Manifest(Record):
     heads: Listed[Head] = []
     metadata: dict[str, str] = {}
     quantisation: Quantisation | None = None
+    usage: Usage | None = None
     abi: Abi
     memory: Memory
     selftest: SelfTest
     checked: Check
+    transformed: Listed[TensorSpec] = []
     files: dict[MemberName, Member]
 
     @field_validator("format", mode="before")
     @classmethod
     def _is_read_here(cls, value: object) -> object:
-        if isinstance(value, int) and value not in (PLAIN_FORMAT, FORMAT):
+        if isinstance(value, int) and value not in _FORMATS:
             raise ValueError(
                 "another version of edgedeploy wrote it: "
-                f"this one reads formats {PLAIN_FORMAT} and {FORMAT}, not {value}"
+                f"this one reads formats {PLAIN_FORMAT} to {FORMAT}, not {value}"
             )
         return value
 
@@ -212,17 +221,16 @@ class Manifest(Record):
 
     def written(self) -> dict[str, Any]:
         """What stands in the file: of the plain format, only what that one has."""
-        left_out = set(_LATER_FIELDS) if self.format == PLAIN_FORMAT else set()
-        return self.model_dump(mode="json", by_alias=True, exclude=left_out)
+        return self.model_dump(mode="json", by_alias=True, exclude=set(_fields_after(self.format)))
 
     @field_validator("target")
     @classmethod
     def _is_flat(cls, target: dict[str, object]) -> dict[str, object]:
-        if _depth(target) > _DEEPEST_TARGET:
+        if depth(target) > _DEEPEST_TARGET:
             raise ValueError("it is nested too deeply")
         return target
 
-    @field_validator("inputs", "outputs")
+    @field_validator("inputs", "outputs", "transformed")
     @classmethod
     def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
         return checked_tensors(specs)
@@ -244,15 +252,17 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
-        if self.format == PLAIN_FORMAT and any(getattr(self, field) for field in _LATER_FIELDS):
-            raise ValueError(f"format {PLAIN_FORMAT} has no {' or '.join(_LATER_FIELDS)}")
+        if any(getattr(self, field) for field in _fields_after(self.format)):
+            raise ValueError(f"format {self.format} has no {' or '.join(_fields_after(self.format))}")
         entries = self.entries
         for entry in entries:
             if any(not len(c.relative) == len(c.spread) == len(entry.outputs) for c in entry.selftest.cases):
                 raise ValueError("the self-test has another number of tolerances than the network has outputs")
-        missing = {LIBRARY_NAME}.union(*(entry.members for entry in entries)) - self.files.keys()
+        weights = [spec.name for spec in self.transformed]
+        missing = {LIBRARY_NAME, *weights}.union(*(entry.members for entry in entries)) - self.files.keys()
         if missing:
             raise ValueError(f"files does not list {', '.join(sorted(missing))}")
+        self._check_sizes(self.transformed, weights)
         if len({entry.function for entry in entries}) < len(entries):
             raise ValueError("two entries have one function")
         for entry in entries:
@@ -270,6 +280,16 @@ class Manifest(Record):
         for spec, name in zip(specs, names, strict=True):
             if self.files[name].size != bytes_of(spec):
                 raise ValueError(f"{name} is not of the size of {spec.name!r}")
+
+
+def format_of(**fields: object) -> Literal[2, 3, 4]:
+    """The oldest format that has the fields of a manifest that are given and not empty."""
+    return next(version for version in (2, 3, FORMAT) if not any(map(fields.get, _fields_after(version))))
+
+
+def _fields_after(version: int) -> list[str]:
+    """The fields that a format lacks."""
+    return [field for later, fields in _FORMATS.items() if later > version for field in fields]
 
 
 def check_size(size: int) -> None:
@@ -315,12 +335,6 @@ def packageable(model: str) -> Iterator[None]:
         }:
             raise
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
-
-
-def _depth(value: object) -> int:
-    """How many lists and mappings are in each other."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 
 
 def _first_fault(error: ValidationError) -> str:

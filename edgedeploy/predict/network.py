@@ -12,7 +12,7 @@ from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
 from edgedeploy.predict.means import Means
 from edgedeploy.predict.ownership import owners
-from edgedeploy.predict.prediction import Prediction, predicted
+from edgedeploy.predict.prediction import Prediction, executed, priced
 from edgedeploy.predict.recording import record_package
 from edgedeploy.progress import SILENT, Progress
 
@@ -33,13 +33,19 @@ def open_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 
 def predict_package(
-    manifest: Manifest, contents: Mapping[str, bytes], board: Board, means: Means, progress: Progress = SILENT
+    manifest: Manifest,
+    contents: Mapping[str, bytes],
+    board: Board,
+    means: Means,
+    progress: Progress = SILENT,
+    *,
+    threads: int = 1,
 ) -> Prediction:
-    """What one inference of a package takes on a board's core.
+    """What one inference of a package takes on a board, by so many threads.
 
     Raises:
         InputError: the package is for another core.
-        UnsupportedError, ToolchainError, OutputError: as `record_package` and `predicted`.
+        UnsupportedError, ToolchainError, OutputError: as `record_package` and `executed`.
     """
     built_for = manifest.target.get("mcpu")
     if built_for != board.cpu:
@@ -49,4 +55,5 @@ def predict_package(
         )
     with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
         record = record_package(manifest, contents, board, means.core, Path(folder), progress)
-        return predicted(record, owners(record), board, means.core, means.llvm, progress)
+        functions = executed(record, owners(record), means.core.llvm, means.llvm, progress)
+    return priced(functions, board, means.core, threads)

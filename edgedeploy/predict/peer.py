@@ -29,7 +29,7 @@ def load_onnxruntime(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = settings.inter_op_num_threads = 1
     settings.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])  # noqa: TID251
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)

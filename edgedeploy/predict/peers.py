@@ -7,26 +7,27 @@ import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from edgedeploy.bench.engines import find_peers
-from edgedeploy.bench.engines.engine import CannotRunError, Engine, Task
+from edgedeploy.bench.engines.engine import CannotRunError, Engine, NotHereError, Task
+from edgedeploy.bench.measure import compare
 from edgedeploy.bench.networks import Candidate
 from edgedeploy.board import Board
-from edgedeploy.errors import EdgedeployError, UnsupportedError
+from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.predict.machine import machine
 from edgedeploy.predict.means import Means
 from edgedeploy.predict.ownership import owners_by_file
-from edgedeploy.predict.prediction import Prediction, predicted
+from edgedeploy.predict.peer_results import Key, PeerResult, PeerResults
+from edgedeploy.predict.prediction import Executed, Prediction, executed, priced
 from edgedeploy.predict.record import read_record
 from edgedeploy.predict.recording import Marks, run_recorded
 from edgedeploy.predict.wheels import Site, site
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.selftest.comparison import where_finite
-from edgedeploy.tensors import Tensors
 
 SCRIPT = Path(__file__).with_name("peer.py")
 # Those that `peer.py` runs.
@@ -34,6 +35,9 @@ NAMES = ("ncnn", "onnxruntime", "mnn", "litert")
 
 # It calls getpgid(0), call 155 of 64-bit ARM, before the first inference, between both, and after the second.
 _MARKS = Marks(call=155, argument=0, watch=0, record=1)
+
+# Why an engine is left out that could have been run.
+NOT_RECORDED = "it was not recorded yet"
 
 # Outputs may differ by so much of the largest value: engines with other kernels round otherwise, but no more.
 _DIFFERENCE = 0.02
@@ -80,7 +84,11 @@ def predict_peers(
     contents: dict[str, bytes],
     board: Board,
     means: Means,
+    results: PeerResults,
     progress: Progress = SILENT,
+    *,
+    threads: int = 1,
+    record: bool = True,
 ) -> list[PeerPrediction]:
     """What one inference of a network takes in other engines; those that cannot run it say why.
 
@@ -89,60 +97,131 @@ def predict_peers(
         candidate: the network.
         manifest, contents: edgedeploy's package of it, whose recorded inputs all engines get.
         board, means: the core.
+        results: what was recorded before, and takes what is recorded now.
         progress: is told of each step.
+        threads: by how many the inference is predicted; it is recorded with one.
+        record: whether an engine that `results` lacks is run, which takes minutes; else it is left out.
 
     Raises:
         VirtualBoardError, OutputError: the machine that they run on cannot be made.
     """
     case = manifest.selftest.cases[0]
-    inputs = dict(
-        zip((spec.name for spec in manifest.inputs), _arrays(manifest.inputs, case.inputs, contents), strict=True)
-    )
-    expected = dict(
-        zip((spec.name for spec in manifest.outputs), _arrays(manifest.outputs, case.outputs, contents), strict=True)
-    )
     with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
         place = Path(folder)
-        for name in ("root", "source"):
-            (place / name).mkdir()
-        root = machine(board, means.core, place / "root", progress)
-        found = []
+        (place / "source").mkdir()
+        try:
+            file = candidate.write(place / "source")
+        except EdgedeployError as error:
+            return [PeerPrediction(engine.name, left_out=str(error)) for engine in engines]
+        recorder = _Recorder(
+            place,
+            file,
+            candidate,
+            _arrays(manifest.inputs, case.inputs, contents),
+            _arrays(manifest.outputs, case.outputs, contents),
+            board,
+            means,
+            progress,
+        )
+        predictions = []
         for engine in engines:
-            own = place / engine.name
-            own.mkdir()
             try:
-                file = candidate.write(place / "source")
-                task = Task(file, candidate.prepared.package_path, inputs, list(expected), threads=1, folder=own)
-                found.append(_predict(engine, task, expected, root, board, means, progress))
+                key = recorder.key(engine)
+                found = results.find(key)
+                if found is None:
+                    if not record:
+                        raise NotHereError(NOT_RECORDED)
+                    found = recorder.recorded(engine, key)
+                    results.add(found)
+                predictions.append(_predicted(found, board, means, threads))
+            except (VirtualBoardError, OutputError):
+                raise
             except (CannotRunError, EdgedeployError) as error:
-                found.append(PeerPrediction(engine.name, left_out=str(error)))
-        return found
+                predictions.append(PeerPrediction(engine.name, left_out=str(error)))
+        return predictions
 
 
-def _arrays(specs: Sequence, members: Sequence[str], contents: dict[str, bytes]) -> list[np.ndarray]:
-    return [
-        np.frombuffer(contents[member], spec.dtype).reshape(spec.shape)
+def _arrays(specs: Sequence, members: Sequence[str], contents: dict[str, bytes]) -> dict[str, np.ndarray]:
+    """The tensors of a package's test by name."""
+    return {
+        spec.name: np.frombuffer(contents[member], spec.dtype).reshape(spec.shape)
         for spec, member in zip(specs, members, strict=True)
-    ]
+    }
 
 
-def _predict(
-    engine: Engine, task: Task, expected: Tensors, root: Path, board: Board, means: Means, progress: Progress
-) -> PeerPrediction:
-    """One engine.
+def _predicted(result: PeerResult, board: Board, means: Means, threads: int) -> PeerPrediction:
+    key = result.key
+    if result.left_out:
+        return PeerPrediction(key.engine, left_out=result.left_out)
+    prediction = priced(result.executed, board, means.core, threads)
+    return PeerPrediction(key.engine, key.version, result.wheel, prediction, result.difference)
 
-    Raises:
-        CannotRunError, EdgedeployError: it cannot run the network.
+
+@dataclass(frozen=True)
+class _Recorder:
+    """Records engines on one network.
+
+    Attributes:
+        place: a folder for files.
+        file: the network as engines read it.
+        candidate: whose package is the network's.
+        inputs, outputs: that all engines get, and that they are to give, by name.
+        board, means: the core.
+        progress: is told of each step.
     """
-    if task.file.suffix != engine.suffix:
-        raise CannotRunError(f"it reads {engine.suffix} files, and the network is {task.file.name}")
-    wheel = wheel_of(engine, board, progress)  # before the conversion: it may not be had
-    file = engine.convert(task) if engine.convert else task.file
-    prediction, outputs = predict_engine(engine.name, wheel, file, task, root, board, means, progress)
-    found = difference(outputs, list(expected.values()))
-    if found > _DIFFERENCE:
-        raise CannotRunError(f"its outputs differ by {found:.2g} of the largest value")
-    return PeerPrediction(engine.name, wheel.version, wheel.sha256, prediction, found)
+
+    place: Path
+    file: Path
+    candidate: Candidate
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    board: Board
+    means: Means
+    progress: Progress
+
+    @cached_property
+    def _root(self) -> Path:
+        (root := self.place / "root").mkdir()
+        return machine(self.board, self.means.core, root, self.progress)
+
+    def key(self, engine: Engine) -> Key:
+        """What a result of an engine depends on.
+
+        Raises:
+            CannotRunError: it does not read the file.
+            NotHereError: it is not installed.
+        """
+        if self.file.suffix != engine.suffix:
+            raise CannotRunError(f"it reads {engine.suffix} files, and the network is {self.file.name}")
+        if not engine.installed():
+            raise NotHereError(f"it is not installed; `pip install 'edgedeploy[{engine.extra}]'` installs it")
+        return Key.of(engine.name, engine.version(), self.file, self.inputs, self.board, self.means)
+
+    def recorded(self, engine: Engine, key: Key) -> PeerResult:
+        """What an engine executes, or why it cannot run the network.
+
+        Raises:
+            NotHereError: its converter is not installed.
+            VirtualBoardError, OutputError: as `machine`.
+            DownloadError, ToolchainError: as `record_engine`.
+        """
+        wheel = wheel_of(engine, self.board, self.progress)
+        (own := self.place / engine.name).mkdir()
+        package = self.candidate.prepared.package_path
+        task = Task(self.file, package, self.inputs, list(self.outputs), threads=1, folder=own)
+        try:
+            file = engine.convert(task) if engine.convert else task.file
+            found, outputs = record_engine(
+                engine.name, wheel, file, task, self._root, self.board, self.means, self.progress
+            )
+            difference = compare(dict(zip(self.outputs, outputs, strict=False)), self.outputs).relative
+            if difference > _DIFFERENCE:
+                raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
+        except NotHereError:
+            raise
+        except (CannotRunError, UnsupportedError) as error:
+            return PeerResult(key, self.candidate.name, wheel.sha256, left_out=str(error))
+        return PeerResult(key, self.candidate.name, wheel.sha256, tuple(found), difference)
 
 
 def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
@@ -151,13 +230,13 @@ def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
     Raises:
         DownloadError, OutputError: as `site`.
     """
-    return site(engine.distribution, importlib.metadata.version(engine.distribution), board.architecture, progress)
+    return site(engine.distribution, engine.version(), board.architecture, progress)
 
 
-def predict_engine(
+def record_engine(
     name: str, wheel: Site, file: Path, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
-) -> tuple[Prediction, list[np.ndarray]]:
-    """What one inference of a network takes in an engine, file by file, and the network's outputs.
+) -> tuple[list[Executed], list[np.ndarray]]:
+    """What one inference of a network executes in an engine, file by file, and the network's outputs.
 
     Args:
         name: the engine's, of `NAMES`.
@@ -200,18 +279,4 @@ def predict_engine(
     with np.load(written) as content:
         outputs = [content[name] for name in content.files]
     read = read_record(record, agent=python, library=file)
-    return predicted(read, owners_by_file(read), board, means.core, means.llvm, progress), outputs
-
-
-def difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """The largest one of all outputs, as a fraction of the largest value; infinite if they are not comparable."""
-    worst = 0.0
-    if len(found) != len(expected):
-        return float("inf")
-    for given, wanted in zip(found, expected, strict=True):
-        pair = where_finite(given, wanted) if given.size == wanted.size else None
-        if pair is None:
-            return float("inf")
-        largest = float(np.abs(pair[1]).max(initial=0)) or 1.0
-        worst = max(worst, float(np.abs(pair[0] - pair[1]).max(initial=0)) / largest)
-    return worst
+    return executed(read, owners_by_file(read), means.core.llvm, means.llvm, progress), outputs

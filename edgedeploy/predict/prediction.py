@@ -10,13 +10,15 @@ from functools import cached_property
 import numpy as np
 
 from edgedeploy.board import Board
-from edgedeploy.core_model import CoreModel
+from edgedeploy.core_model import CoreModel, Memory
 from edgedeploy.predict.instructions import products
 from edgedeploy.predict.mca import Llvm, batches
-from edgedeploy.predict.ownership import Ownership
+from edgedeploy.predict.ownership import RUNTIME, Ownership
 from edgedeploy.predict.record import MISSES, Record
 from edgedeploy.predict.sampling import Window, windows
 from edgedeploy.progress import SILENT, Progress
+
+LINE_BYTES = 64
 
 # A loop that always turns so often at most ends as the branch predictor foresees.
 _FORESEEN_TURNS = 32
@@ -54,36 +56,51 @@ class Cycles:
 
 
 @dataclass(frozen=True)
-class FunctionCycles:
-    """What one function of a network takes in an inference, all its calls together.
+class Executed:
+    """What one function of a network executes in an inference, whatever waiting for memory costs.
 
     Attributes:
         name: of the function, or `RUNTIME`.
         calls: how often it is entered.
         instructions: how many it executes.
-        cycles: that it takes.
-        core_error: the standard error of its `cycles.core`, of taking samples.
+        core: cycles of these by LLVM's model, all data in the first cache, all branches foreseen.
+        core_error: the standard error of `core`, of taking samples.
+        ends: of loops, that the branch predictor does not foresee.
         floats, integers: products of floats, and of integers of at most 16 bits, that it adds up.
-        bound: cycles that these products take at the core's peak.
+        misses: lines of 64 bytes that it misses, as `record.MISSES` names them.
     """
 
     name: str
     calls: int
     instructions: int
-    cycles: Cycles
+    core: float
     core_error: float
+    ends: int
     floats: int
     integers: int
+    misses: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class FunctionCycles(Executed):
+    """What one function of a network takes in an inference, all its calls together.
+
+    Attributes:
+        cycles: that it takes.
+        bound: cycles that its products take at the peak of all cores that it runs on.
+    """
+
+    cycles: Cycles
     bound: float
 
     @property
     def products_per_cycle(self) -> float:
-        """Products in a cycle of the core, with all else that the function executes, such as requantisation."""
+        """Products in a cycle of all cores, with all else that the function executes, such as requantisation."""
         return (self.floats + self.integers) / self.cycles.core if self.cycles.core else 0.0
 
     @property
     def of_peak(self) -> float:
-        """The share of the core's peak, memory included."""
+        """The share of the cores' peak, memory included."""
         return self.bound / self.cycles.total if self.cycles.total else 0.0
 
 
@@ -93,13 +110,11 @@ class Prediction:
 
     Attributes:
         functions: of the network, and the runtime; the longest first.
-        misses: lines of 64 bytes that were missed, as `record.MISSES` names them.
         clock_mhz: the board's.
         error: the fraction by which predictions differed from published times.
     """
 
     functions: Sequence[FunctionCycles]
-    misses: Mapping[str, int]
     clock_mhz: int
     error: float
 
@@ -107,6 +122,11 @@ class Prediction:
     def cycles(self) -> Cycles:
         """Of all functions."""
         return sum((function.cycles for function in self.functions), Cycles())
+
+    @property
+    def misses(self) -> dict[str, int]:
+        """Lines of 64 bytes that all functions missed, as `record.MISSES` names them."""
+        return {name: round(sum(function.misses[name] for function in self.functions)) for name in MISSES}
 
     @property
     def ms(self) -> float:
@@ -120,7 +140,7 @@ class Prediction:
 
     @property
     def of_peak(self) -> float:
-        """The share of the core's peak."""
+        """The share of the cores' peak."""
         return sum(function.bound for function in self.functions) / self.cycles.total
 
     @property
@@ -129,52 +149,88 @@ class Prediction:
         return math.hypot(*(function.core_error for function in self.functions))
 
 
-def predicted(
-    record: Record, ownership: Ownership, board: Board, core: CoreModel, llvm: Llvm, progress: Progress = SILENT
-) -> Prediction:
-    """What a record takes on a board's core, by owner.
+def executed(
+    record: Record, ownership: Ownership, model: str, llvm: Llvm, progress: Progress = SILENT
+) -> list[Executed]:
+    """What a record holds, by owner, with the cycles of its instructions on LLVM's model of a core.
 
     Raises:
         ToolchainError: LLVM's tools do not take the code.
     """
     text = llvm.disassembled(record.blocks)
-    rates = _rates(record, windows(record, ownership), text, core.llvm, llvm, progress)
+    rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
     counts = _counts(record, ownership)
-    branches = _unforeseen_ends(record, ownership)
+    ends = _unforeseen_ends(record, ownership)
     floats = np.array([sum(products(line).floats for line in lines) for lines in text], np.int64)
     integers = np.array([sum(products(line).integers for line in lines) for lines in text], np.int64)
     misses = np.array([block.misses for block in record.blocks], np.float64)
     # What several functions share, such as the C library's code, has missed in proportion to how often each ran it.
     shares = counts / counts.sum(axis=0)
-    costs = miss_costs(core)
-    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
     found = []
     for owner, (rate, error) in rates.items():
         instructions = int(counts[owner] @ record.lengths)
-        missed = dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True))
-        cycles = Cycles(instructions * rate, branches[owner] * core.branch, **_memory_cycles(missed, costs))
-        mine = int(counts[owner] @ floats), int(counts[owner] @ integers)
-        bound = mine[0] / peak_floats + mine[1] / core.byte_products
         found.append(
-            FunctionCycles(
-                ownership.names[owner], ownership.calls[owner], instructions, cycles, instructions * error, *mine, bound
+            Executed(
+                ownership.names[owner],
+                ownership.calls[owner],
+                instructions,
+                instructions * rate,
+                instructions * error,
+                ends[owner],
+                int(counts[owner] @ floats),
+                int(counts[owner] @ integers),
+                dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True)),
             )
         )
+    return found
+
+
+def priced(functions: Sequence[Executed], board: Board, core: CoreModel, threads: int = 1) -> Prediction:
+    """What all that was executed takes on a board, with what waiting for memory costs there.
+
+    Args:
+        functions: what one thread executed.
+        board, core: the board.
+        threads: how many share the work of each function evenly; the runtime's own is one thread's.
+    """
+    found = [_function(each, board, core, 1 if each.name == RUNTIME else threads) for each in functions]
     found.sort(key=lambda function: -function.cycles.total)
-    totals = dict(zip(MISSES, misses.sum(axis=0).astype(int).tolist(), strict=True))
     of_integers = sum(each.integers for each in found) > sum(each.floats for each in found)
-    return Prediction(found, totals, core.clock_mhz, core.integer_error if of_integers else core.error)
+    error = core.integer_error if of_integers else core.error
+    return Prediction(found, core.clock_mhz, core.threads_error if threads > 1 else error)
 
 
-def miss_costs(core: CoreModel) -> dict[str, float]:
-    """Cycles of a line, by the names of `record.MISSES`; those of levels that the core lacks are absent."""
-    levels = {"l2": core.l2, "l3": core.l3, "memory": core.memory}
-    stated = {
-        name: level.model_dump(include={"foreseen", "random", "store", "written_back"})
-        for name, level in levels.items()
-        if level
-    }
-    return {f"{name}_{kind}": cost for name, costs in stated.items() for kind, cost in costs.items()}
+def _function(executed: Executed, board: Board, core: CoreModel, threads: int) -> FunctionCycles:
+    """What a function takes with so many threads; never more than with one."""
+    cycles = min((_cycles(executed, core, number) for number in (1, threads)), key=lambda each: each.total)
+    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
+    bound = executed.floats / peak_floats + executed.integers / core.byte_products
+    return FunctionCycles(**vars(executed), cycles=cycles, bound=bound / threads)
+
+
+def _cycles(executed: Executed, core: CoreModel, threads: int) -> Cycles:
+    waiting = _memory_cycles(executed.misses, miss_costs(core, threads))
+    return Cycles(executed.core / threads, executed.ends * core.branch / threads, **waiting)
+
+
+def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
+    """Cycles of a line, by the names of `record.MISSES`; those of levels that the core lacks are absent.
+
+    Several threads wait at the same time for lines of their own caches. Those of caches that they share come one after
+    the other, and none comes from memory, nor goes there, quicker than memory passes lines on.
+    """
+    costs = {}
+    for name, level in {"l2": core.l2, "l3": core.l3, "memory": core.memory}.items():
+        if level is None:
+            continue
+        kinds = level.model_dump(include={"foreseen", "random", "store", "written_back"})
+        for kind, cost in kinds.items():
+            if isinstance(level, Memory):
+                passed_on = LINE_BYTES * core.clock_mhz / (level.gb_per_s * 1e3)
+                costs[f"{name}_{kind}"] = cost if threads == 1 else max(cost / threads, passed_on)
+            else:
+                costs[f"{name}_{kind}"] = cost if level.shared else cost / threads
+    return costs
 
 
 def _memory_cycles(misses: Mapping[str, float], costs: Mapping[str, float]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 
 from edgedeploy import __version__
+from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -25,7 +26,7 @@ from edgedeploy.quantize.losses import LayerNoise, by_harm, fewest_kept, worst_l
 from edgedeploy.quantize.preparing import Prepared, check_same, prepare
 from edgedeploy.quantize.quantising import Layer, Ranges, calibrate, chosen, layers_of, quantise
 from edgedeploy.quantize.samples import FEW, Samples, find_samples
-from edgedeploy.quantize.usage import Usage, find_part
+from edgedeploy.quantize.usage import Usage
 from edgedeploy.zoo.source import Source, find_source
 
 # How many images are taken of a folder that has more.
@@ -131,10 +132,11 @@ def find_task(
         progress: is told of each step.
 
     Raises:
-        EdgedeployError: as `find_source`, `find_part`, `prepare`, `find_samples` and `find_evaluation`.
+        EdgedeployError: as `find_source`, `find_use`, `prepare`, `find_samples` and `find_evaluation`.
     """
     source = find_source(model, shapes, progress, options)
-    part = find_part(model, demo)
+    use = find_use(model, demo)
+    part = use.part if use else None
     if part and not shapes:
         source = replace(source, shapes={**source.shapes, **part.shapes(options)})
     prepared = prepare(source, progress)

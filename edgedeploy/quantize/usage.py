@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgedeploy.demo.part import Part
 from edgedeploy.demo.pipeline import called, placed
-from edgedeploy.demo.program import Part
-from edgedeploy.demo.spec import DEMOS, Stage
-from edgedeploy.errors import EdgedeployError
+from edgedeploy.demo.spec import Stage
 from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
-from edgedeploy.zoo.entry import MODELS, ZooModel
 
 if TYPE_CHECKING:
     from edgedeploy.quantize.preparing import Prepared
@@ -74,52 +72,3 @@ class Usage:
             return self
         lowered = decoder.model_copy(update={"threshold": _LOW_THRESHOLD})
         return replace(self, stage=self.stage.model_copy(update={"decoder": lowered}))
-
-
-def find_part(model: str, demo: str | None) -> Part | None:
-    """The network of a demo that `model` stands for: of the demo that is named, of one that has this network, or of
-    the one that classifies images if it does; None where that is not known.
-
-    Raises:
-        UnknownNameError: there is no such demo.
-        ModelError: the zoo has no network under that name.
-    """
-    if demo:
-        stages = DEMOS.load(demo).stages
-        stage = next((each for each in stages if each.model == model), stages[0])
-        return Part.of(stage, model)
-    if not _is_of_the_zoo(model):
-        return None
-    entry = MODELS.load(model)
-    known = [stage for name in DEMOS.names() for stage in _stages(name)]
-    with_it = [stage for stage in known if stage.model == model]
-    alike = [
-        stage
-        for stage in known
-        if isinstance(stage.decoder, Classification)
-        and entry.input.kind == "image"
-        and entry.task == _task(stage.model)
-    ]
-    found = next(iter(with_it + alike), None)
-    return Part.of(found, model) if found else None
-
-
-def _is_of_the_zoo(model: str) -> bool:
-    try:
-        return isinstance(MODELS.load(model), ZooModel)
-    except EdgedeployError:
-        return False
-
-
-def _stages(demo: str) -> list[Stage]:
-    try:
-        return DEMOS.load(demo).stages
-    except EdgedeployError:  # one that is broken is not this network's
-        return []
-
-
-def _task(model: str) -> str | None:
-    try:
-        return MODELS.load(model).task
-    except EdgedeployError:
-        return None

@@ -21,9 +21,10 @@ from edgedeploy.errors import DeviceError, InputError, PackageError, last_line
 from edgedeploy.facts import Facts
 from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import misfits
-from edgedeploy.package.archive import read_package
-from edgedeploy.package.manifest import LIBRARY_NAME, Abi, Manifest
+from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.manifest import LIBRARY_NAME, TRANSFORM, Abi, Manifest
 from edgedeploy.package.tails import read_tails
+from edgedeploy.package.weights import weights_of
 from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
@@ -40,6 +41,7 @@ class Session:
         library: bytes,
         threads: int | None = None,
         *,
+        weights: Sequence[np.ndarray] = (),
         tails: Sequence[Tail | None] = (),
         name: str | Path = "the package",
     ) -> None:
@@ -49,6 +51,7 @@ class Session:
             manifest: the package's manifest.
             library: its shared library.
             threads: how many threads to run with; what the package says if None.
+            weights: what the library transforms now, as the manifest lists them.
             tails: what follows the library's part, for each entry of the manifest; outputs are theirs then.
             name: what the package is called in messages.
 
@@ -69,6 +72,7 @@ class Session:
             self._device = _device_of(manifest)
             self._library, self._machine, set_threads = _load(name, path, self._device)
         set_threads(self.threads)
+        self._transformed = self._transform(name, weights)
         # TVM keeps libraries that it has loaded: the threads would outlive their session.
         weakref.finalize(self, set_threads, 1)
 
@@ -80,8 +84,22 @@ class Session:
             PackageError: the package is damaged; or as the constructor.
             InputError: as the constructor.
         """
-        manifest, contents = read_package(package, keep=[LIBRARY_NAME])
-        return cls(manifest, contents[LIBRARY_NAME], threads, tails=read_tails(package), name=package)
+        kept = [LIBRARY_NAME, *(spec.name for spec in read_manifest(package).transformed)]
+        manifest, contents = read_package(package, keep=kept)
+        weights, tails = weights_of(manifest, contents), read_tails(package)
+        return cls(manifest, contents[LIBRARY_NAME], threads, weights=weights, tails=tails, name=package)
+
+    def _transform(self, name: str | Path, weights: Sequence[np.ndarray]) -> list[Any]:
+        """What the network is called with after its inputs: its transformed weights, which all entries share."""
+        import tvm
+
+        if not weights:
+            return []
+        try:
+            with flushed_to_zero():
+                return list(self._machine[TRANSFORM](*(tvm.runtime.tensor(array) for array in weights)))
+        except Exception as error:
+            raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error
 
     def _enter(self, place: int) -> None:
         """Be the session of one entry of the package."""
@@ -136,7 +154,7 @@ class Session:
         main, arguments = self._machine[self._function], self._arguments(tensors)
         checked = check_tensors(tensors, self.inputs)
         named = dict(zip((spec.name for spec in self.inputs), checked, strict=True))
-        uploads = list(zip(checked, arguments, strict=True)) if self.device_name else []
+        uploads = list(zip(checked, arguments[: len(checked)], strict=True)) if self.device_name else []
 
         def call() -> Any:
             with flushed_to_zero():
@@ -243,7 +261,7 @@ class Session:
         import tvm
 
         checked = check_tensors(tensors, self.inputs)
-        return [tvm.runtime.tensor(array, device=self._device) for array in checked]
+        return [*(tvm.runtime.tensor(array, device=self._device) for array in checked), *self._transformed]
 
 
 def fitting_entry(tensors: Tensors, entries: Sequence[list[TensorSpec]]) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from edgedeploy.board import Board, load_board
 from edgedeploy.errors import NumericalError, PackageError, UnsupportedError
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
+from edgedeploy.package.weights import weights_of
 from edgedeploy.progress import Progress
 from edgedeploy.selftest.comparison import fractions, other_outputs
 from edgedeploy.selftest.emulator import Emulator
@@ -76,7 +77,7 @@ def check(
         return Check(how="no"), None
     if _runs_here(draft):
         with progress.stage("check"):
-            return Check(how="here"), _error(draft.manifest, draft.contents[LIBRARY_NAME], draft.all_cases)
+            return Check(how="here"), _error(draft.manifest, draft.contents, draft.all_cases)
     if checks == "here":
         return Check(how="no"), None
     try:
@@ -124,11 +125,12 @@ def _compiled_here(draft: Draft) -> float:
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / LIBRARY_NAME
         link(compiled.code, library, here)
-        changed = {"abi": read_abi(library, here), "threads": here.cores, "device": None}
-        return _error(draft.manifest.model_copy(update=changed), library.read_bytes(), draft.all_cases)
+        changed = {"abi": read_abi(library, here), "threads": here.cores, "device": None, "transformed": []}
+        manifest = draft.manifest.model_copy(update=changed)
+        return _error(manifest, {LIBRARY_NAME: library.read_bytes()}, draft.all_cases)
 
 
-def _error(manifest: Manifest, library: bytes, cases: Sequence[Mapping[str, Recorded]]) -> float:
+def _error(manifest: Manifest, contents: Mapping[str, bytes], cases: Sequence[Mapping[str, Recorded]]) -> float:
     """The largest difference from the reference of all entries, as a fraction of the tolerance.
 
     Raises:
@@ -136,7 +138,8 @@ def _error(manifest: Manifest, library: bytes, cases: Sequence[Mapping[str, Reco
     """
     from edgedeploy.runtime.session import Session
 
-    sessions = Session(manifest, library).of_each_entry()
+    weights = weights_of(manifest, contents)
+    sessions = Session(manifest, contents[LIBRARY_NAME], weights=weights).of_each_entry()
     return max(_error_of(session, each) for session, each in zip(sessions, cases, strict=True))
 
 

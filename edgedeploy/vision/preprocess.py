@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import cv2
 import numpy as np
 
+from edgedeploy.camera.geometry import BORDER, framed
+from edgedeploy.camera.geometry import Fit as Fit
+from edgedeploy.camera.geometry import Frame as Frame
 from edgedeploy.errors import InputError
 from edgedeploy.tensors import Steps, TensorSpec, shown
 from edgedeploy.vision.image import resize
 from edgedeploy.vision.quadrilateral import warp_quadrilateral
 from edgedeploy.zoo.entry import ModelInput
-
-Fit = Literal["stretch", "pad", "letterbox", "fill", "cover", "contain"]
-
-_BORDER_GREY = 114  # of Ultralytics' LetterBox
-
-
-@dataclass(frozen=True)
-class Frame:
-    """How an image lies in a network's input.
-
-    Attributes:
-        image: height and width of the image in pixels.
-        network: height and width of the network's input in pixels.
-        scale: pixels of the network per pixel of the image, along x and along y.
-        offset: x and y of the image's top left in pixels of the network; negative where a part of it is not seen.
-    """
-
-    image: tuple[int, int]
-    network: tuple[int, int]
-    scale: tuple[float, float]
-    offset: tuple[float, float] = (0.0, 0.0)
-
-    def to_image(self, points: np.ndarray) -> np.ndarray:
-        """Points in pixels of the network (..., 2) as pixels of the image, in the same dtype."""
-        return (points - np.asarray(self.offset, points.dtype)) / np.asarray(self.scale, points.dtype)
 
 
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
@@ -54,64 +29,25 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
     Returns:
         The pixels, uint8, and how they lie.
     """
-    height, width = image.shape[:2]
+    frame = framed((image.shape[0], image.shape[1]), size, fit)
     if fit == "stretch":
-        return resize(image, *size), Frame((height, width), size, (size[1] / width, size[0] / height))
-    if fit == "fill":
-        filled = cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_LINEAR)
-        return filled, Frame((height, width), size, (size[1] / width, size[0] / height))
-    if fit == "letterbox":
-        return _letterbox(image, size)
-    if fit == "cover":
-        return _cover(image, size)
+        return resize(image, *size), frame
     if fit == "contain":
-        return _contain(image, size)
-    scale = min(1.0, size[0] / height, size[1] / width)
-    inner = (max(1, round(height * scale)), max(1, round(width * scale)))
-    if scale < 1:
-        # Averages over the pixels that fall together: small things survive a strong reduction.
-        image = cv2.resize(image, (inner[1], inner[0]), interpolation=cv2.INTER_AREA)
-    canvas = np.zeros((*size, 3), np.uint8)
-    canvas[: inner[0], : inner[1]] = image
-    return canvas, Frame((height, width), size, (inner[1] / width, inner[0] / height))
-
-
-def _letterbox(image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
-    """See `place`. Of an odd number of rows or columns of grey, the smaller half comes first."""
-    height, width = image.shape[:2]
-    scale = min(size[0] / height, size[1] / width)
-    inner = (max(1, round(height * scale)), max(1, round(width * scale)))
-    if inner != (height, width):
-        image = cv2.resize(image, (inner[1], inner[0]), interpolation=cv2.INTER_LINEAR)
-    top, left = (size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2
-    canvas = np.full((*size, 3), _BORDER_GREY, np.uint8)
-    canvas[top : top + inner[0], left : left + inner[1]] = image
-    return canvas, Frame((height, width), size, (inner[1] / width, inner[0] / height), (left, top))
-
-
-def _cover(image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
-    """See `place`; sizes and the place of the cut are those of torchvision's Resize and CenterCrop."""
-    height, width = image.shape[:2]
-    if size[0] * width <= size[1] * height:
-        inner = (int(size[1] * height / width), size[1])
-    else:
-        inner = (size[0], int(size[0] * width / height))
-    pixels = image
-    for axis in (1, 0):  # levels are rounded between the two, as Pillow does it
-        pixels = _averaged(pixels, axis, inner[axis])
-    top, left = (round((full - part) / 2) for full, part in zip(inner, size, strict=True))
-    frame = Frame((height, width), size, (inner[1] / width, inner[0] / height), (-left, -top))
-    return np.ascontiguousarray(pixels[top : top + size[0], left : left + size[1]]), frame
-
-
-def _contain(image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
-    """See `place`."""
-    height, width = image.shape[:2]
-    scale = min(size[0] / height, size[1] / width)
-    offset = ((size[1] - scale * width) / 2, (size[0] - scale * height) / 2)
-    frame = Frame((height, width), size, (scale, scale), offset)
-    corners = frame.to_image(np.array([[0.0, 0.0], [size[1], 0.0], [size[1], size[0]], [0.0, size[0]]]))
-    return warp_quadrilateral(image, corners, (size[1], size[0]), border="zero"), frame
+        corners = frame.to_image(np.array([[0.0, 0.0], [size[1], 0.0], [size[1], size[0]], [0.0, size[0]]]))
+        return warp_quadrilateral(image, corners, (size[1], size[0]), border="zero"), frame
+    if fit == "cover":
+        for axis in (1, 0):  # levels are rounded between the two, as Pillow does it
+            image = _averaged(image, axis, frame.inner[axis])
+    elif frame.inner != frame.image:
+        # For `pad`, averages over the pixels that fall together: small things survive a strong reduction.
+        how = cv2.INTER_AREA if fit == "pad" else cv2.INTER_LINEAR
+        image = cv2.resize(image, frame.inner[::-1], interpolation=how)
+    left, top = map(int, frame.offset)
+    canvas = np.full((*size, 3), BORDER.get(fit, 0), np.uint8)
+    seen = image[max(-top, 0) :, max(-left, 0) :][: size[0], : size[1]]
+    top, left = max(top, 0), max(left, 0)
+    canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+    return canvas, frame
 
 
 def _averaged(image: np.ndarray, axis: int, target: int) -> np.ndarray:

@@ -183,9 +183,9 @@ def export(parameters: Parameters, path: Path) -> None:
 
 def accuracy(model: Path, images: Array, classes: npt.NDArray[np.int64]) -> float:
     """The share of `images` that the ONNX file puts into the right class."""
-    import onnxruntime
+    from edgedeploy.onnxruntime_session import cpu_session
 
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = cpu_session(model)
     found = [session.run(None, {"data": x[None]})[0].argmax() for x in normalise(images)]
     return float(np.mean(np.asarray(found) == classes))
 

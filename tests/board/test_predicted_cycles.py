@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from conftest import Command
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from support.agents import command_of
 from support.commands import output_of
 from support.networks import Graph
+from support.predictions import require_predictions
 
-from edgedeploy.board import load_board
-from edgedeploy.errors import InputError, UnsupportedError
-from edgedeploy.predict.means import Means
+from edgedeploy.errors import InputError
 
 # Slow, as every test that needs an agent for another architecture.
 pytestmark = pytest.mark.slow
@@ -29,12 +27,7 @@ PRODUCTS = SIZE * SIZE * CHANNELS * CHANNELS * (1 + 9)
 
 @pytest.fixture(params=["rpi4", "rpi5"])
 def board(request: pytest.FixtureRequest) -> str:
-    try:
-        Means.of(request.param, load_board(request.param))
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-    command_of(request.param)  # builds its agent
-    return str(request.param)
+    return require_predictions(request.param)
 
 
 def network(path: Path) -> Path:
@@ -120,9 +113,20 @@ def test_products_of_bytes_are_counted(command: Command, tmp_path: Path, board: 
     assert 0.5 * peak < best <= peak
 
 
+def test_four_threads_share_the_work_but_not_the_memory(command: Command, tmp_path: Path, board: str) -> None:
+    path = network(tmp_path / "net.onnx")
+    one, four = (prediction(command, path, board, "--threads", threads) for threads in (1, 4))
+    assert (one["threads"], four["threads"]) == (1, 4)
+    assert one["cycles"] / 4 < four["cycles"] < one["cycles"] / 2
+    assert four["error"] == 0.25
+    assert four["instructions"] == pytest.approx(one["instructions"], rel=1e-4)
+    runtime = [next(each for each in said["functions"] if each["function"] == "runtime") for said in (one, four)]
+    assert runtime[0]["cycles"] == pytest.approx(runtime[1]["cycles"], rel=0.02)
+    assert 0 < four["of_peak"] < 1
+
+
 def test_packages_are_taken_as_archives_and_as_folders(command: Command, tmp_path: Path) -> None:
-    board = "rpi4"
-    Means.of(board, load_board(board))
+    board = require_predictions("rpi4")
     path = network(tmp_path / "net.onnx")
     output_of(command, "build", path, "--board", board, "--no-check")
     archive, folder = Path("dist/rpi4/net.tar.gz"), tmp_path / "folder"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.agents import command_of
 from support.commands import output_of
 from support.networks import Graph
+from support.predictions import require_predictions
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import DownloadError, InputError, UnsupportedError
 from edgedeploy.predict.machine import machine
-from edgedeploy.predict.means import Means
+from edgedeploy.predict.peer_results import PeerResults
 from edgedeploy.predict.wheels import site
 
 # Slow, as every test that needs an agent for another architecture.
@@ -24,20 +24,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_needs_virtual_boards")
 PIXELS, CHANNELS = 28 * 28, 64
 
 
+@pytest.fixture(params=["rpi4", "rpi5"])
+def board(request: pytest.FixtureRequest) -> str:
+    return require_predictions(request.param)
+
+
 def network(path: Path) -> Path:
     graph = Graph()
     data = graph.input("data", [1, CHANNELS, 28, 28])
     return graph.save(path, graph.node("Relu", graph.conv(data, CHANNELS, CHANNELS, 1)))
-
-
-@pytest.fixture(params=["rpi4", "rpi5"])
-def board(request: pytest.FixtureRequest) -> str:
-    try:
-        Means.of(request.param, load_board(request.param))
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-    command_of(request.param)  # builds its agent
-    return str(request.param)
 
 
 def test_the_machine_says_what_the_board_is(tmp_path: Path, board: str) -> None:
@@ -52,11 +47,20 @@ def test_the_machine_says_what_the_board_is(tmp_path: Path, board: str) -> None:
     assert (root / "usr/bin/python3").exists()
 
 
-def test_onnxruntime_computes_the_same_and_its_cycles_are_predicted(
-    command: Command, tmp_path: Path, board: str
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command keeps what other engines execute."""
+    path = tmp_path / "results" / "other-engines.jsonl"
+    monkeypatch.setattr(PeerResults, "of_user", lambda: PeerResults(path))
+    return path
+
+
+def test_onnxruntime_computes_the_same_and_its_cycles_are_predicted_once(
+    command: Command, tmp_path: Path, board: str, results: Path
 ) -> None:
     path = network(tmp_path / "net.onnx")
-    said = json.loads(output_of(command, "predict", path, "--board", board, "--against", "onnxruntime", "--json"))
+    options = ["--board", board, "--against", "onnxruntime", "--json"]
+    said = json.loads(output_of(command, "predict", path, *options))
     peer: dict[str, Any]
     [peer] = said["against"]
     if "pip" in peer.get("left_out", ""):
@@ -68,6 +72,9 @@ def test_onnxruntime_computes_the_same_and_its_cycles_are_predicted(
     bound = PIXELS * CHANNELS * CHANNELS / {"rpi4": 4, "rpi5": 8}[board]
     assert bound < said["cycles"] < 2 * bound
     assert bound < peer["cycles"] < 4 * bound
+    kept = results.read_text()
+    assert json.loads(output_of(command, "predict", path, *options))["against"] == [peer]
+    assert results.read_text() == kept
 
 
 def test_engines_that_cannot_be_given_a_network_say_why(command: Command, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import onnxruntime
 import pytest
 from cable import Cable
 from conftest import Command
@@ -24,6 +23,7 @@ from support.streams import FEATURES, streamed_lstm
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.release.layout import folder_of
 from edgedeploy.remote.address import address_of
@@ -49,7 +49,7 @@ def session(bench: Bench, folder: str) -> Iterator[RemoteSession]:
 
 
 def test_outputs_are_those_of_onnxruntime(session: RemoteSession) -> None:
-    reference = onnxruntime.InferenceSession(find_source("digits").file)
+    reference = cpu_session(find_source("digits").file)
     for seed in range(3):
         inputs = {spec.name: fill(spec, "normal", seed) for spec in session.inputs}
         expected = reference.run(None, inputs)
@@ -79,6 +79,14 @@ def test_each_function_of_the_network_is_timed_on_the_board_as_here(session: Rem
     assert max(there["fused_conv2d_add1_relu1_scheduled"]) > 0
     outputs = session.run(inputs)  # and the session is as it was
     assert all(np.isfinite(array).all() for array in outputs.values())
+
+
+def test_run_prints_the_time_of_each_function_on_the_board(board_command: Command, bench: Bench) -> None:
+    options = ("--profile", "--json", "--repeat", "2", "--host", bench.host)
+    functions = json.loads(output_of(board_command, "run", bench.first, *options))["functions"]
+    assert functions[0]["ms"] > 0
+    assert {"runtime", "fused_conv2d_add1_relu1"} <= {each["function"] for each in functions}
+    assert any(each.get("operations") for each in functions)
 
 
 def test_inputs_are_checked_here(session: RemoteSession) -> None:
@@ -186,7 +194,7 @@ def test_what_follows_the_compiled_part_runs_here_on_the_boards_outputs(
     np.savez(tmp_path / "in.npz", image=image)
     files = ["-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz"]
     output_of(board_command, "run", network, *files, "--host", bench.host)
-    session = onnxruntime.InferenceSession(network)
+    session = cpu_session(network)
     names = [output.name for output in session.get_outputs()]
     with np.load(tmp_path / "out.npz") as found:
         assert found.files == names
@@ -206,7 +214,7 @@ def test_a_board_runs_the_entry_that_fits(bench: Bench, board_command: Command, 
         np.savez(tmp_path / "in.npz", x=x)
         files = ["-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz"]
         output_of(board_command, "run", package, *files, "--host", bench.host)
-        [wanted] = onnxruntime.InferenceSession(network).run(None, {"x": x})
+        [wanted] = cpu_session(network).run(None, {"x": x})
         with np.load(tmp_path / "out.npz") as found:
             np.testing.assert_allclose(found[found.files[0]], wanted, rtol=1e-4, atol=1e-5)
 

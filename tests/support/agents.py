@@ -13,7 +13,7 @@ from typing import Any
 import platformdirs
 import pytest
 
-from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, agent_for, build_executable
+from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, Product, agent_for, build_product
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
 from edgedeploy.build import Built, build
@@ -97,7 +97,7 @@ def build_probe(toolchain: str = DEFAULT_TOOLCHAIN) -> Agent:
     """The program that shows the agent's parts to the tests."""
     sources = [path for path in own_sources() if path.name != "main.cc"]
     probe = agent_folder() / "tests" / "probe.cc"
-    return build_executable([*sources, probe], load_board("local"), toolchain, name="probe")
+    return build_product(Product.executable("probe", [*sources, probe]), load_board("local"), toolchain)
 
 
 def unpack(archive: Path, folder: Path) -> Path:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tvm
 from tvm import relax
 
@@ -21,13 +17,7 @@ from edgedeploy.compile.layers import AnyAnchorOp, FirstConvolution, Product
 from edgedeploy.compile.linking import THREAD_POOL, link_shared
 from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
 from edgedeploy.compile.schedules import Scheduled
-
-# By the first part of a triple: zig's name of the target, and the emulator.
-_EMULATED = {
-    "aarch64": ("aarch64-linux-musl", "qemu-aarch64-static"),
-    "armv7a": ("arm-linux-musleabihf", "qemu-arm-static"),
-}
-_PROGRAM = Path(__file__).with_name("layer_program.c")
+from support.emulated import emulated_program
 
 
 @dataclass(frozen=True)
@@ -92,7 +82,7 @@ def random_case(layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int
     data = random.integers(limits.min, limits.max + 1, layer.data).astype(layer.types.data)
     data.flat[: data.size // 8] = limits.max
     data.flat[-data.size // 8 :] = limits.min
-    low, high = (-255, 256) if layer.types.weights == "int16" else (least_weight, 128)
+    low, high = (-255, 255) if layer.types.weights == "int16" else (least_weight, 128)
     weights = random.integers(low, high, layer.weights).astype(layer.types.weights)
     weights[..., 0] = high - 1
     weights[..., -1] = low
@@ -165,17 +155,5 @@ def run_function(
         called = tvm.runtime.load_module(str(folder / "layer.so"))["layer"]
         called(*map(tvm.runtime.tensor, tensors), output)
         return np.asarray(output.numpy()), code
-    return _emulated([*tensors, empty], board, folder), code
-
-
-def _emulated(tensors: list[np.ndarray], board: Board, folder: Path) -> np.ndarray:
-    target, emulator = _EMULATED[board.architecture]
-    if not shutil.which(emulator):
-        pytest.skip(f"there is no {emulator}")
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-static", "-O1", "-w"]
-    subprocess.run([*zig, str(_PROGRAM), "layer.o", "-o", "layer", "-lm"], cwd=folder, check=True)
-    files = [folder / str(index) for index in range(len(tensors))]
-    for file, tensor in zip(files, tensors, strict=True):
-        file.write_bytes(np.ascontiguousarray(tensor).tobytes())
-    subprocess.run([emulator, "-cpu", board.cpu, "./layer", *map(str, files)], cwd=folder, check=True)
-    return np.frombuffer(files[-1].read_bytes(), tensors[-1].dtype).reshape(tensors[-1].shape)
+    program = emulated_program(["layer"], [folder / "layer.o"], board, folder)
+    return program("layer", [*tensors, empty])[-1], code

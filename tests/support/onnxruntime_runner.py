@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Tensors, TensorSpec
 
@@ -20,10 +21,7 @@ class OnnxruntimeRunner:
     """An ONNX file, or its bytes, on onnxruntime's CPU provider; `shapes` fixes inputs with free dimensions."""
 
     def __init__(self, path: Path | bytes, threads: int = 1, shapes: Mapping[str, list[int]] | None = None) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._session = cpu_session(path, threads)
         self.inputs = [self._spec(node, shapes or {}) for node in self._session.get_inputs()]
         self.outputs = [self._spec(node, {}) for node in self._session.get_outputs()]
         self.threads = threads

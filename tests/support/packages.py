@@ -10,7 +10,7 @@ from typing import Any
 
 from edgedeploy.package.archive import describe, manifest_bytes
 from edgedeploy.package.entry import Case, SelfTest
-from edgedeploy.package.manifest import Abi, Check, Manifest, Memory
+from edgedeploy.package.manifest import FORMAT, Abi, Check, Manifest, Memory
 from edgedeploy.tensors import TensorSpec
 from support.archives import add
 
@@ -57,7 +57,7 @@ def document() -> dict[str, Any]:
 
 def changed(field: str, value: object) -> bytes:
     """A manifest's text in which a field has another value, be it one that none can have."""
-    return json.dumps({**document(), field: value}).encode()
+    return json.dumps({**document(), "format": FORMAT, field: value}).encode()
 
 
 def packed(path: Path, files: dict[str, bytes]) -> Path:
@@ -139,6 +139,16 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "an output with two tolerances": ("selftest", selftest(relative=[0.1, 0.1]), "another number of tolerances"),
     "a test without a case": ("selftest", {"cases": [], "reference": "nobody"}, "selftest.cases: List should have"),
     "two cases of one name": ("selftest", {**selftest(), "cases": selftest()["cases"] * 2}, "two cases have one name"),
+    "weights that are not there": ("transformed", [spec("weights/0.bin")], "files does not list weights/0.bin"),
+    "weights of another size": ("transformed", [spec("model.so")], "model.so is not of the size of 'model.so'"),
+    "weights beyond all memory": (
+        "transformed",
+        [spec("model.so", [1 << 20, 1 << 20])],
+        "is larger than 1,073,741,824",
+    ),
+    "weights of a size below zero": ("transformed", [spec("model.so", [-1000])], "the shape of 'model.so' is [-1000]"),
+    "weights of no dtype": ("transformed", [spec("model.so", [4000], "object")], "'model.so' is of object"),
+    "weights outside of the package": ("transformed", [spec("../model.so", [1000])], "files does not list ../model.so"),
     "another format": ("format", 1, "format: another version of edgedeploy wrote it"),
     "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is no number"),
     "a target of deep lists": ("target", {"a": [[[[[1]]]]]}, "nested too deeply"),

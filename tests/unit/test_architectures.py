@@ -12,13 +12,13 @@ from typing import get_args
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from conftest import ROOT, Command
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
 from edgedeploy.frontends.format import Converted, ImportOptions
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
 from edgedeploy.zoo.source import find_source
 
@@ -138,7 +138,7 @@ def test_on_an_image_its_activations_neither_vanish_nor_overflow(name: Architect
     watched = [node.output[0] for node in model.graph.node if node.op_type in ("Conv", "BatchNormalization")]
     known = {value.name: value for value in model.graph.value_info}
     model.graph.output.extend(known[each] for each in watched if each in known)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = cpu_session(model.SerializeToString())
     spec = entry(name).input
     rows, columns = np.mgrid[0 : spec.size[0], 0 : spec.size[1]]
     image = 127 + 60 * np.sin(rows / 17) + 60 * np.sin(columns / 29) + np.random.default_rng(0).normal(0, 8, spec.size)

@@ -181,17 +181,27 @@ def test_a_missing_llvm_mca_says_what_to_install() -> None:
 @pytest.mark.parametrize("board", ["rpi3", "rpi4", "rpi5"])
 def test_sums_of_bytes_stay_in_registers(tmp_path: Path, board: str) -> None:
     """Cortex-A53's too, for which LLVM would unroll them further."""
-    graph = Graph()
-    steps = [graph.weight(np.float32(1 / 64)), graph.weight(np.uint8(128))]
-    stored = graph.weight(graph.random.integers(-127, 128, (128, 128, 1, 1)).astype(np.int8))
-    weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
-    pair = graph.node(
-        "DequantizeLinear", graph.node("QuantizeLinear", graph.input("data", [1, 128, 14, 14]), *steps), *steps
-    )
-    total = graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *steps)
-    path = graph.save(tmp_path / "net.onnx", graph.node("DequantizeLinear", total, *steps))
-    compiled = compile_network(read_onnx(path), load_board(board))
-    sums = [loop for loop in innermost_loops(compiled.code.inspect("asm")) if loop.accumulates]
+    sums = [loop for loop in innermost_loops(code_of_bytes(tmp_path, board, 128)) if loop.accumulates]
     assert sums
     assert [loop.stack_accesses for loop in sums] == [()] * len(sums)
     assert all(loop.products > 2 * len(loop.instructions) for loop in sums)
+
+
+@pytest.mark.parametrize(("inputs", "converted"), [(240, False), (272, True)])
+def test_sums_below_two_to_the_22_need_no_conversion_on_cortex_a76(
+    tmp_path: Path, inputs: int, converted: bool
+) -> None:
+    """So many times -127 by -128, and the bias: what data there are makes no difference."""
+    assert ("scvtf" in code_of_bytes(tmp_path, "rpi5", inputs)) is converted
+
+
+def code_of_bytes(folder: Path, board: str, inputs: int) -> str:
+    """The assembly of a convolution of one pixel with weights of -127 and 127, from bytes to bytes."""
+    graph = Graph()
+    steps = [graph.weight(np.float32(1 / 64)), graph.weight(np.int8(0))]
+    stored = graph.weight(graph.random.choice([-127, 127], (128, inputs, 1, 1)).astype(np.int8))
+    weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
+    data = graph.input("data", [1, inputs, 14, 14], onnx.TensorProto.INT8)
+    total = graph.node("Conv", graph.node("DequantizeLinear", data, *steps), weights)
+    path = graph.save(folder / "net.onnx", graph.node("QuantizeLinear", total, *steps))
+    return compile_network(read_onnx(path), load_board(board)).code.inspect("asm")

@@ -29,6 +29,7 @@ from edgedeploy.bench.machine import Machine
 from edgedeploy.bench.worker import EngineWorker, Turn
 from edgedeploy.errors import DownloadError, PackageError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.progress import SILENT
 from edgedeploy.runtime.timing import EndToEnd, Timing
 
@@ -462,7 +463,7 @@ def test_a_worker_keeps_its_engine_ready(tmp_path: Path) -> None:
     with EngineWorker(engines.REFERENCE, given) as worker:
         assert worker.typical > 0
         assert len(worker.turn(1, 4).seconds) == 4
-        [expected] = onnxruntime.InferenceSession(given.file).run(None, given.inputs)
+        [expected] = cpu_session(given.file).run(None, given.inputs)
         np.testing.assert_array_equal(worker.outputs()["globalaveragepool2"], expected)
 
 

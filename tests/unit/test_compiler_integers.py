@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import tvm
 import tvm_ffi
@@ -31,6 +30,7 @@ from edgedeploy.compile.pipeline import (
 )
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
+from edgedeploy.onnxruntime_session import cpu_session
 
 pytestmark = pytest.mark.compiles
 
@@ -39,10 +39,7 @@ LOCAL = load_board("local")
 
 def reference(path: Path, data: np.ndarray) -> list[np.ndarray]:
     """What onnxruntime makes of it, in integers where it can and with sums that do not saturate."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, {"data": data})
+    return cpu_session(path).run(None, {"data": data})
 
 
 def tensors_between(lowered: Lowered | Optimised) -> list[tuple[str, int]]:

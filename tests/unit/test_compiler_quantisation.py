@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from support.networks import Graph
 from support.running import outputs_of
@@ -15,6 +14,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.onnxruntime_session import cpu_session
 
 pytestmark = pytest.mark.compiles
 
@@ -24,12 +24,6 @@ def rounded(graph: Graph, data: str, scale: object, zero_point: np.ndarray, **at
     parameters = [graph.weight(np.asarray(scale, np.float32)), graph.weight(zero_point)]
     quantised = graph.node("QuantizeLinear", data, *parameters, **attributes)
     return graph.node("DequantizeLinear", quantised, *parameters, **attributes)
-
-
-def session(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 @pytest.fixture
@@ -42,7 +36,7 @@ def compare(tmp_path: Path) -> Callable[..., Compiled]:
     def run(graph: Graph, output: str, data: np.ndarray) -> Compiled:
         network = read_onnx(graph.save(tmp_path / "net.onnx", output))
         compiled = compile_network(network, load_board("local"))
-        [wanted] = session(tmp_path / "net.onnx").run(None, {"data": data})
+        [wanted] = cpu_session(tmp_path / "net.onnx", optimised=False).run(None, {"data": data})
         [found] = outputs_of(compiled, {"data": data})
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
         return compiled

@@ -13,6 +13,7 @@ import pytest
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.documents import read_document
 from edgedeploy.files import sha256_of
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.zoo.entry import ZooModel
 
 FOLDER = builtin_folder() / "models"
@@ -85,14 +86,12 @@ def test_the_gradients_are_those_of_the_loss(training: ModuleType) -> None:
 
 
 def test_the_bundled_image_is_recognised() -> None:
-    import onnxruntime
-
     image = cv2.imread(str(FOLDER / "digit.png"), cv2.IMREAD_GRAYSCALE)
     assert image is not None
     assert min(image.shape) > max(ENTRY.input.size)
     height, width = ENTRY.input.size
     data = (cv2.resize(image, (width, height)) - ENTRY.input.mean[0]) * ENTRY.input.scale[0]
-    session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    session = cpu_session(MODEL)
     (prob,) = session.run(ENTRY.outputs, {ENTRY.input.name: data.astype(np.float32)[None, None]})
     assert prob.argmax() == 3
     assert prob.max() > 0.9

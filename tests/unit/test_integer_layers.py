@@ -137,6 +137,31 @@ DEPTHWISE = {
 }
 
 
+WIDE_DEPTHWISE = {
+    "rpi5": ["sdot", "zip1", "zip2"],
+    "rpi4": ["smull2", "smlal2"],
+    "rpi3": ["smull2", "smlal2"],
+}
+
+
+@pytest.mark.parametrize("name", WIDE_DEPTHWISE)
+def test_each_channel_by_itself_with_wide_weights_takes_eight_at_a_time(tmp_path: Path, name: str) -> None:
+    board = BOARDS[name]
+    layer = layers(board, "int16")["depthwise, long"]
+    chosen = host_of(board).strategy(layer).default()
+    code = check(random_case(layer, layer.types.data), board, chosen, tmp_path)
+    assert [each for each in WIDE_DEPTHWISE[name] if not re.search(rf"\b{re.escape(each)}\s", code)] == []
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "padded", "first", "product"])
+def test_weights_that_no_two_bytes_are_have_no_step_but_are_exact(tmp_path: Path, kind: str) -> None:
+    board = BOARDS["rpi5"]
+    layer = layers(board, "int32")[kind]
+    case = random_case(layer, layer.types.data)
+    case.weights[..., :2] = 255
+    check(case, board, host_of(board).strategy(layer).default(), tmp_path)
+
+
 @pytest.mark.parametrize("name", CPUS)
 @pytest.mark.parametrize(
     "kind",

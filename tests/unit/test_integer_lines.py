@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from edgedeploy.compile.integer_lines import every_integer, lines_through
 from edgedeploy.compile.quantisation import Steps
+from edgedeploy.onnxruntime_session import cpu_session
 
 
 def bytes_of_onnxruntime(folder: Path, operator: str, before: Steps, after: Steps, **attributes: float) -> np.ndarray:
@@ -32,9 +32,7 @@ def bytes_of_onnxruntime(folder: Path, operator: str, before: Steps, after: Step
     )
     path = folder / "net.onnx"
     save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), path)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # as the file says
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = cpu_session(path, optimised=False)
     [found] = session.run(None, {"x": every_integer(before).astype(before.dtype)})
     return np.asarray(found)
 

@@ -55,7 +55,7 @@ def test_wide_weights_have_steps_of_their_own() -> None:
         "skylake-avx512": "vpmaddwd",
         "haswell": "vpmaddwd",
         "x86-64": "pmaddwd",
-        "rpi5": "smlal",
+        "rpi5": "sdot",
         "rpi4": "smlal",
         "rpi3": "smlal",
         "rpi-armhf": "vmlal.s16",
@@ -65,11 +65,23 @@ def test_wide_weights_have_steps_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "wide"),
-    [([-127, 127], []), ([-128, 3], ["rpi4", "rpi3", "rpi-armhf"]), ([-129, 0], [*BOARDS]), ([0, 128], [*BOARDS])],
+    [
+        ([-127, 127], []),
+        ([-128, 3], ["rpi4", "rpi3", "rpi-armhf"]),
+        ([-129, 0], [*BOARDS]),
+        ([0, 128], [*BOARDS]),
+        ([-256, 254], [*BOARDS]),
+    ],
 )
 def test_weights_are_stored_wide_where_a_step_could_overflow(weights: list[int], wide: list[str]) -> None:
     found = {name: host_of(board).weight_type(np.array(weights)) for name, board in BOARDS.items()}
     assert found == {name: "int16" if name in wide else "int8" for name in BOARDS}
+
+
+@pytest.mark.parametrize("weights", [[0, 255], [-257, 3]])
+def test_weights_that_are_no_sum_of_two_bytes_are_wider_still_where_these_are_multiplied(weights: list[int]) -> None:
+    found = {name: host_of(board).weight_type(np.array(weights)) for name, board in BOARDS.items()}
+    assert found == {name: "int32" if name == "rpi5" else "int16" for name in BOARDS}
 
 
 def test_x86_multiplies_unsigned_by_signed_bytes_and_others_signed_ones() -> None:

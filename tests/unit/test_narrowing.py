@@ -8,6 +8,7 @@ import tvm
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
+from edgedeploy.compile.integer_layers import CONVERTER_BITS, SMALL
 from edgedeploy.triples import Architecture, architecture_of
 
 ARCHITECTURES = [
@@ -38,6 +39,21 @@ def test_what_is_a_zero_point_between_bounds_is_known(
     before = te.create_prim_func([data, te.compute((4,), lambda place: quantised(data[place], low, high, added))])
     found = narrow_by_instructions(before, architecture, fuses=True).script()
     assert (("llvm.lrint" if architecture.memory_operands else "llvm.ssub.sat") in found) is narrowed
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_sums_to_which_a_float_was_added_are_floats_without_a_conversion(architecture: Architecture) -> None:
+    sums = te.placeholder((8,), "int32", "sums")
+    before = te.create_prim_func(
+        [sums, te.compute((8,), lambda place: (sums[place] - CONVERTER_BITS).astype("float32"), name="floats")]
+    )
+    narrowed = narrow_by_instructions(before, architecture, fuses=True)
+    assert 'T.Cast("float32"' not in narrowed.script()
+    values = np.array([0, 1, -1, 7, SMALL - 1, 1 - SMALL, 123456, -4000001], np.int32)
+    found = tvm.runtime.empty((8,), "float32")
+    tvm.compile(narrowed, target="llvm")(tvm.runtime.tensor(values + np.int32(CONVERTER_BITS)), found)
+    np.testing.assert_array_equal(found.numpy(), values.astype(np.float32))
 
 
 def chain(bound: int) -> tirx.PrimFunc:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -15,6 +14,7 @@ from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.frontends.onnx import FORMAT
 from edgedeploy.frontends.onnx_lengths import with_length
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
@@ -78,7 +78,7 @@ def of_longest(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def runs(model: onnx.ModelProto, **tensors: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = cpu_session(model.SerializeToString())
     return session.run(None, {name.replace("_", "."): array for name, array in tensors.items()})[0]
 
 

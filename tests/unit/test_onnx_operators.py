@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import tvm_ffi
 from support.onnx_operators import CASES, Case
@@ -16,6 +15,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
+from edgedeploy.onnxruntime_session import cpu_session
 
 pytestmark = pytest.mark.compiles
 
@@ -24,9 +24,7 @@ _DTYPES = {"tensor(float)": "float32", "tensor(int32)": "int32"}
 
 def _expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Seeded inputs of a model, and what onnxruntime makes of them."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = cpu_session(model.SerializeToString())
     random = np.random.default_rng(0)
     inputs = {
         each.name: (random.standard_normal(each.shape) * (5 if "int" in each.type else 1)).astype(_DTYPES[each.type])

@@ -9,12 +9,13 @@ import cv2
 import numpy as np
 import pytest
 
-from edgedeploy.demo.program import Part
+from edgedeploy.demo.part import Part
 from edgedeploy.demo.spec import DEMOS
+from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
 from edgedeploy.quantize.agreement import matches, overlap
 from edgedeploy.quantize.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision
-from edgedeploy.quantize.usage import Usage, find_part
+from edgedeploy.quantize.usage import Usage
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.results import Box, Detection
 
@@ -233,6 +234,7 @@ def test_precision_is_measured_with_boxes_of_low_scores() -> None:
     ],
 )
 def test_how_a_network_is_used_is_found_by_its_name(model: str, demo: str | None, kind: str | None) -> None:
-    part = find_part(model, demo)
+    use = find_use(model, demo)
+    part = use.part if use else None
     assert (part and part.stage.decoder.kind) == kind
     assert not part or part.entry_name == model

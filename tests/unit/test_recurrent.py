@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from support.networks import Graph
@@ -21,6 +20,7 @@ from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.onnxruntime_session import cpu_session
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SETTINGS = {"LSTM": 3, "GRU": 2, "RNN": 1}  # activations of one direction
@@ -73,9 +73,7 @@ def network(*layers: Layer) -> onnx.ModelProto:
 
 def expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Seeded inputs, weights among them being small, and what onnxruntime makes of them."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = cpu_session(model.SerializeToString())
     random = np.random.default_rng(0)
     scales = {each.name: 0.2 if each.name.startswith("w") else 1 for each in session.get_inputs()}
     inputs = {

@@ -316,5 +316,5 @@ def test_a_manifest_of_another_format_is_refused_in_one_sentence(tmp_path: Path)
     package = built(tiny(tmp_path / "net.onnx")).path
     manifest, contents = read_package(package)
     write_package(package, manifest.model_copy(update={"format": 1}), contents)
-    with pytest.raises(PackageError, match="another version of edgedeploy wrote it: this one reads formats 2 and 3"):
+    with pytest.raises(PackageError, match="another version of edgedeploy wrote it: this one reads formats 2 to 4"):
         read_package(package)

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from conftest import Command
 from support.streams import FEATURES, HIDDEN, streamed_lstm
 
 from edgedeploy.errors import InputError
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.runtime.stateful import check_states, inferences, parse_states
 from edgedeploy.tensors import TensorSpec
 
@@ -28,7 +28,7 @@ STATES = ("--state", "hn=h", "--state", "cn=c")
 
 def by_hand(path: Path, frames: np.ndarray, h: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """What onnxruntime gives frame after frame, with the states handed on."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = cpu_session(path)
     zeros = np.zeros((1, 1, HIDDEN), np.float32)
     states, found = {"h": zeros if h is None else h, "c": zeros}, []
     for frame in frames:

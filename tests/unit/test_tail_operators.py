@@ -6,11 +6,11 @@ import warnings
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.frontends.onnx_tail import _block
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tail.operators import OPERATORS
 from edgedeploy.tensors import TensorSpec
@@ -82,8 +82,6 @@ def cases() -> dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]:
 def test_operators_give_onnxruntimes_values(
     operator: str, cases: dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]
 ) -> None:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     compared = 0
     for name, model, given in cases[operator]:
         inputs = dict(zip(_names(list(model.graph.input)), map(_array, given), strict=False))
@@ -92,9 +90,7 @@ def test_operators_give_onnxruntimes_values(
             model.opset_import[0].version = _READ
         model.ir_version = min(model.ir_version, 10)
         try:
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            session = cpu_session(model.SerializeToString())
             wanted = session.run(None, inputs)
         except Exception:  # a newer opset than onnxruntime's, or a type that it lacks
             continue
@@ -124,7 +120,7 @@ def test_further_cases_give_onnxruntimes_values(case: str) -> None:
     node = helper.make_node(operator, [value.name for value in values], ["y"], **attributes)
     graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = cpu_session(model.SerializeToString())
     [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
     found = OPERATORS[operator](inputs, attributes)
     np.testing.assert_array_equal(found, wanted, strict=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper
@@ -20,6 +19,7 @@ from edgedeploy.build import build
 from edgedeploy.errors import InputError, ModelError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.tflite import FORMAT as TFLITE
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.package.manifest import TAIL_NAME
 from edgedeploy.package.tails import read_tails, tails_of
@@ -50,7 +50,7 @@ def package(network: Path) -> Path:
 
 @pytest.mark.compiles
 def test_outputs_are_those_of_onnxruntime_at_their_own_length(network: Path, package: Path) -> None:
-    session, reference = Session.open(package), onnxruntime.InferenceSession(network)
+    session, reference = Session.open(package), cpu_session(network)
     names = [output.name for output in reference.get_outputs()]
     lengths = set()
     for seed in range(3):
@@ -374,5 +374,5 @@ def test_boxes_of_classes_that_lie_apart_are_suppressed_as_onnxruntime_does_it(a
     node = helper.make_node("NonMaxSuppression", list(inputs), ["found"])
     opsets = [helper.make_opsetid("", 11)]
     model = helper.make_model(helper.make_graph([node], "g", values, [found]), opset_imports=opsets, ir_version=8)
-    [expected] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    [expected] = cpu_session(model.SerializeToString()).run(None, inputs)
     assert np.array_equal(OPERATORS["NonMaxSuppression"](list(inputs.values()), {}), expected)

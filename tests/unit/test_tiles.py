@@ -18,6 +18,7 @@ AVX512 = load_board("rpi4").model_copy(
         "triple": "x86_64-unknown-linux-gnu",
         "vector": load_board("rpi4").vector.model_copy(update={"bits": 512}),
         "fma": load_board("rpi4").fma.model_copy(update={"latency": 4, "per_cycle": 2}),
+        "core_model": None,
     }
 )
 
@@ -54,6 +55,20 @@ def test_odd_images_are_tiled_with_little_waste(width: int) -> None:
 def test_winograd_is_chosen_where_it_wins(size: int, inputs: int, outputs: int, wanted: int | None) -> None:
     plan = winograd.choose_plan(ConvolutionShape(size, size, outputs, (3, 3), inputs, FLOAT32), AVX512)
     assert (plan.size if plan else None) == wanted
+
+
+@pytest.mark.parametrize(("board", "ahead"), [("rpi4", True), ("rpi5", True), ("rpi5", False)])
+def test_larger_weights_cost_less_on_a_core_that_reads_ahead(board: str, ahead: bool) -> None:
+    """Of ResNet-18's last layers, F(4x4) has 0.56 of the products of F(2x2), and 2.25 times the weights.
+
+    `edgedeploy predict` says 0.91 of the cycles on Cortex-A72, 0.56 on Cortex-A76 (docs/schedules.md).
+    """
+    profile = load_board(board)
+    if not ahead:
+        profile = profile.model_copy(update={"core_model": None})
+    plan = winograd.choose_plan(ConvolutionShape(7, 7, 512, (3, 3), 512, FLOAT32), profile)
+    assert plan
+    assert plan.size == (4 if ahead else 2)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from support.networks import Graph
 from support.running import outputs_of
@@ -17,6 +16,7 @@ from edgedeploy.catalog import builtin_folder
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ToolchainError, VirtualBoardError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.triples import architecture_of, architecture_of_elf, architectures, multiarch
 from edgedeploy.virtual.emulation import emulation_of
 
@@ -104,7 +104,7 @@ def test_the_templates_serve_machines_without_vector_unit(tmp_path: Path, networ
     path = graph.save(tmp_path / "net.onnx", network(graph, graph.input("x", list(DATA))))
     board = load_board("local").model_copy(update={"vector": Vector(bits=32, registers=32)})
     inputs = {"x": np.random.default_rng(4).standard_normal(DATA, dtype=np.float32)}
-    [wanted] = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, inputs)
+    [wanted] = cpu_session(path).run(None, inputs)
     [found] = outputs_of(compile_network(read_onnx(path), board), inputs)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert found.dtype == wanted.dtype

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from support.networks import Graph
 from support.running import outputs_of
@@ -15,6 +14,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.explain import functions
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.onnxruntime_session import cpu_session
 
 pytestmark = pytest.mark.compiles
 
@@ -33,7 +33,7 @@ def templates(graph: Graph, path: Path, *outputs: str) -> list[str | None]:
     compiled = compile_network(network, load_board("local"))
     shape = [int(size) for size in network.inputs[0].shape]
     data = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = cpu_session(path)
     for found, wanted in zip(outputs_of(compiled, {"data": data}), session.run(None, {"data": data}), strict=True):
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         np.testing.assert_allclose(found, wanted, atol=2e-6)

@@ -93,3 +93,7 @@ class Engine:
 
 class CannotRunError(WorkerError):
     """An engine cannot run a network, for a reason that the engine's module knows how to say."""
+
+
+class NotHereError(CannotRunError):
+    """What an engine needs to run or convert a network is not installed."""

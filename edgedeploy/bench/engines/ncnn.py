@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.bench.engines.conversion import convert as run_converter
-from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, NotHereError, Task
 
 
 def load(task: Task) -> Loaded:
@@ -47,11 +47,12 @@ def convert(task: Task) -> Path:
     """Have pnnx write the network; the parameters, beside which the weights lie.
 
     Raises:
-        CannotRunError: pnnx is not here, or fails.
+        NotHereError: pnnx is not here.
+        CannotRunError: it fails.
     """
     program = _converter()
     if program is None:
-        raise CannotRunError(
+        raise NotHereError(
             "its converter pnnx is not here (`pip install --no-deps pnnx` gives it without PyTorch, "
             "which it does not need for ONNX)"
         )

@@ -60,6 +60,53 @@ class Window:
         return sizes[0], sizes[1]
 
 
+@dataclass(frozen=True)
+class VectorRows:
+    """A padded feature map whose rows lie in vectors, with which the feature map begins.
+
+    A vector is either all feature map or all padding where the feature map's width is a multiple of it.
+
+    Attributes:
+        window: of the convolution that reads it.
+        size: rows and columns of the feature map.
+        whole: rows and columns of the result that are computed.
+        lanes: values of a vector.
+    """
+
+    window: Window
+    size: tuple[int, int]
+    whole: tuple[int, int]
+    lanes: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows x vectors x lanes."""
+        (height, width), (top, left, _, _) = self.size, self.window.padding
+        rows, columns = self.window.input_size(*self.whole)
+        vectors = -(-max(columns + self._margin - left, width + self._margin) // self.lanes)
+        return max(rows, top + height), vectors, self.lanes
+
+    def inside(self, row: Any, vector: Any, lane: Any) -> Any:
+        """Whether a value is of the feature map."""
+        (height, width), top, margin = self.size, self.window.padding[0], self._margin
+        before = row >= top, row < top + height, vector >= margin // self.lanes
+        return tvm.tirx.all(*before, vector * self.lanes + lane < margin + width)
+
+    def source(self, row: Any, vector: Any, lane: Any) -> tuple[Any, Any]:
+        """Row and column of such a value in the feature map."""
+        return row - self.window.padding[0], vector * self.lanes + lane - self._margin
+
+    def place(self, row: Any, column: Any) -> tuple[Any, Any, Any]:
+        """Where the value of a padded row and column lies."""
+        column += self._margin - self.window.padding[1]
+        return row, tvm.tirx.floordiv(column, self.lanes), tvm.tirx.floormod(column, self.lanes)
+
+    @property
+    def _margin(self) -> int:
+        """Values of a row before the feature map."""
+        return round_up(self.window.padding[1], self.lanes)
+
+
 def convolution(
     data: te.Tensor,
     weights: te.Tensor,
@@ -69,7 +116,7 @@ def convolution(
     tile: Tile,
     order: WeightOrder = WeightOrder(),
     prefetch: int = 0,
-    widened: bool = False,
+    copied_as: str | None = None,
 ) -> te.Tensor:
     """A convolution in NHWC.
 
@@ -82,7 +129,7 @@ def convolution(
         tile: what the template will compute at a time.
         order: how the template will go through the weights.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
-        widened: whether padded copies of the data are of the type of the sums.
+        copied_as: the type of padded copies of the data, where it is another one than theirs.
 
     Returns:
         n x rows x columns x outputs.
@@ -91,7 +138,7 @@ def convolution(
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
     rows, columns = window.output_size(height, width)
     whole = tile.whole(rows, columns)
-    read = whole_feature_map(data, window, whole, types.accumulator if widened else data.dtype)
+    read = whole_feature_map(data, window, whole, copied_as or data.dtype)
     ky, kx, positions = _kernel_axes(window)
     per_group = outputs // groups
     if groups > 1 and inputs == per_group == 1:
@@ -140,8 +187,7 @@ def convolution_of_nchw(
         weights: kernel height x kernel width x inputs x outputs.
         window: the kernel's elements.
         types, tile: as for `convolution`.
-        lanes: a padded row is laid out in vectors of so many values, and the feature map begins with one of them: a
-            vector is either all feature map or all padding where the feature map's width is a multiple of it.
+        lanes: values of the vectors in which padded rows are laid out (`VectorRows`).
 
     Returns:
         n x rows x columns x outputs.
@@ -150,15 +196,12 @@ def convolution_of_nchw(
     outputs = int(weights.shape[3])
     rows, columns = window.output_size(height, width)
     whole = tile.whole(rows, columns)
-    top, left, _, _ = window.padding
-    padded_height, padded_width = window.input_size(*whole)
-    margin = round_up(left, lanes)
-    vectors = -(-max(padded_width + margin - left, width + margin) // lanes)
+    laid_out = VectorRows(window, (height, width), whole, lanes)
     padded = te.compute(
-        (batch, inputs, max(padded_height, top + height), vectors, lanes),
-        lambda n, c, y, v, x: tvm.tirx.if_then_else(
-            tvm.tirx.all(y >= top, y < top + height, v >= margin // lanes, v * lanes + x < margin + width),
-            nchw[n, c, y - top, v * lanes + x - margin],
+        (batch, inputs, *laid_out.shape),
+        lambda n, c, *place: tvm.tirx.if_then_else(
+            laid_out.inside(*place),
+            nchw(n, c, *laid_out.source(*place)),
             tvm.tirx.const(window.padding_value, nchw.dtype),
         ),
         name="pad_temp",
@@ -167,9 +210,7 @@ def convolution_of_nchw(
     ic = te.reduce_axis((0, inputs), "rc")
 
     def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
-        row, column = positions(y, x)
-        column += margin - left
-        value = padded[n, ic, row, tvm.tirx.floordiv(column, lanes), tvm.tirx.floormod(column, lanes)]
+        value = padded(n, ic, *laid_out.place(*positions(y, x)))
         return te.sum(types.product(value, weights[ky, kx, ic, f]), axis=[ky, kx, ic])
 
     whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import tvm
+from tvm import te
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.tirx import IterVar
 
@@ -28,10 +29,12 @@ class Packing:
     Attributes:
         parameter: the function's parameter, by index.
         pack: from the constant's old array to the new one.
+        form: the same, to the last bit, as code that may run when a network is loaded; None where there is none.
     """
 
     parameter: int
     pack: Callable[[np.ndarray], np.ndarray]
+    form: Callable[[te.Tensor], te.Tensor] | None = None
 
 
 def after(first: Packing | None, then: Packing | None) -> Packing | None:
@@ -39,7 +42,9 @@ def after(first: Packing | None, then: Packing | None) -> Packing | None:
     if first is None or then is None:
         return first or then
     assert first.parameter == then.parameter
-    return Packing(first.parameter, lambda constant: then.pack(first.pack(constant)))
+    one, other = first.form, then.form
+    form = (lambda constant: other(one(constant))) if one and other else None
+    return Packing(first.parameter, lambda constant: then.pack(first.pack(constant)), form)
 
 
 @dataclass
@@ -213,12 +218,19 @@ class Kernel:
             return []
         return padding
 
-    def pad_inside(self, padding: list[str], loop: Any, board: Board) -> None:
-        """Pad inside a loop what its body reads, by full vectors."""
+    def pad_inside(self, padding: list[str], loop: Any, board: Board, *, together: int = 1) -> None:
+        """Pad inside a loop what its body reads, by full vectors.
+
+        Args:
+            padding: the blocks that pad.
+            loop: in whose body they do.
+            board: whose vectors they fill.
+            together: how many vectors of a pixel, at most, ask once whether it is padding.
+        """
         for name in padding:
             block = self.block(name)
             self.schedule.compute_at(block, loop)
-            self.vectorize(self.schedule.get_loops(block)[-1], self.lanes(block, board), unroll=True)
+            self.vectorize(self.schedule.get_loops(block)[-1], together * self.lanes(block, board), unroll=True)
 
     def copied(self, block: Any, read: int) -> str:
         """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
@@ -343,7 +355,13 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
         tiles = weights.reshape(*weights.shape[:-1], -1, tile)
         return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
 
-    return Packing(parameter, pack)
+    def form(weights: te.Tensor) -> te.Tensor:
+        *others, channels = (int(extent) for extent in weights.shape)
+        return te.compute(
+            (channels // tile, *others, tile), lambda first, *rest: weights(*rest[:-1], first * tile + rest[-1])
+        )
+
+    return Packing(parameter, pack, form)
 
 
 def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:

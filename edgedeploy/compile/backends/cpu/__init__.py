@@ -18,7 +18,7 @@ from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.pair_strategy import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
-from edgedeploy.compile.backends.cpu.steps import activation_type, least_weight
+from edgedeploy.compile.backends.cpu.steps import activation_type, weight_type
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.layers import (
@@ -74,9 +74,16 @@ class CpuBackend(Backend):
         return activation_type(self.board)
 
     def weight_type(self, weights: np.ndarray) -> str:
-        """In which type quantised weights, less their zero point, are stored: `int8`, or `int16` if they need it."""
-        fits = least_weight(self.board) <= weights.min(initial=0) and weights.max(initial=0) <= 127
-        return "int8" if fits else "int16"
+        """In which type quantised weights, less their zero point, are stored: `int8`, or a wider one if need be."""
+        return weight_type(weights, self.board)
+
+    @property
+    def adds_to_convert(self) -> bool:
+        """Whether additions make floats of small sums sooner than conversions do.
+
+        Cortex-A76 and its kind have two units that add vectors of floats, and one that takes two cycles to convert one.
+        """
+        return self.board.family == "aarch64" and self.board.fma.per_cycle > 1
 
     @override
     def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:

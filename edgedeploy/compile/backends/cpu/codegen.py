@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm.target import codegen as llvm
 
 from edgedeploy.compile.backend import Generated
+from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.backends.cpu.stack import PIPELINE
 from edgedeploy.compile.elementary import use_vector_arithmetic
@@ -75,7 +75,7 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     """
     use_vector_arithmetic()
     architecture = architecture_of(str(target.attrs["mtriple"]))
-    fuses = not _FUSING.isdisjoint(map(str, llvm.llvm_get_cpu_features(target)))
+    fuses = not _FUSING.isdisjoint(features_of(target))
     functions = tvm.IRModule(
         {
             variable: narrow_by_instructions(each, architecture, fuses=fuses)
@@ -91,10 +91,8 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
 def scheduled_as(target: tvm.target.Target) -> tvm.target.Target:
     """A target that has LLVM schedule by the model of another core, without the instructions that only that one has."""
     described = target.export()
-    other = {**described, "mcpu": _SCHEDULED_AS.get(described["mcpu"], described["mcpu"])}
-
-    def features(of: dict[str, Any]) -> set[str]:
-        return set(map(str, llvm.llvm_get_cpu_features(tvm.target.Target(of))))
-
-    added = features(other) - features(described) - _TUNING
+    if described.get("mcpu") not in _SCHEDULED_AS:
+        return target
+    other = {**described, "mcpu": _SCHEDULED_AS[described["mcpu"]]}
+    added = features_of(tvm.target.Target(other)) - features_of(target) - _TUNING
     return tvm.target.Target({**other, "mattr": [*described.get("mattr", []), *(f"-{each}" for each in sorted(added))]})

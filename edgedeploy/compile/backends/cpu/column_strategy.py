@@ -58,7 +58,7 @@ class ColumnStrategy(DepthwiseStrategy):
         if form.interleaved:
             word = form.parts * ROWS / 2  # two of four instructions are for each half of the channels
         words = window.input_size(1, tile.columns)[1] * word
-        products = tile.columns * window.kernel[1] * form.parts
+        products = tile.columns * window.kernel[1] * form.parts * form.addends
         tiles = height * -(-width // tile.columns) * self.layer.channels / configuration.vector
         tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
         cycles = (words + products) / self.board.fma.per_cycle + tile.columns * RESULT_CYCLES
@@ -95,11 +95,17 @@ class ColumnStrategy(DepthwiseStrategy):
         return self._form(configuration).packed_shape
 
     @override
+    def packed_type(self, configuration: Configuration) -> str:
+        if not isinstance(configuration, Columns):
+            return super().packed_type(configuration)
+        return self._form(configuration).step.weights
+
+    @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
         if not isinstance(configuration, Columns):
             return super().step(configuration)
         form = self._form(configuration)
-        products = form.step.channels * self.layer.window.kernel[0] / form.parts
+        products = form.step.channels * self.layer.window.kernel[0] / form.parts / form.addends
         return form.step.instruction, products * self.board.fma.per_cycle
 
     @cached_property

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED
-from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.backends.cpu.steps import Step, in_bytes
 from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
@@ -65,14 +65,20 @@ class ColumnForm:
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
-        """Kernel width x words of a column x channels x rows of a word."""
-        return self.layer.window.kernel[1], self.parts, self.layer.channels, ROWS
+        """Kernel width x words of a column x bytes that are added for a weight x channels x rows of a word."""
+        return self.layer.window.kernel[1], self.parts, self.addends, self.layer.channels, ROWS
+
+    @property
+    def addends(self) -> int:
+        """Bytes of which a weight is the sum."""
+        return self.step.addends(self.layer.types.weights)
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
         """Weights, kernel height x kernel width x 1 x channels, in the order of their use; zero below the kernel."""
         height, width, _, channels = weights.shape
         whole = np.pad(weights[:, :, 0], ((0, self.parts * ROWS - height), (0, 0), (0, 0)))
-        ordered = whole.reshape(self.parts, ROWS, width, channels).transpose(2, 0, 3, 1)
+        in_parts = in_bytes(whole, self.addends).reshape(self.addends, self.parts, ROWS, width, channels)
+        ordered = in_parts.transpose(3, 1, 0, 4, 2)
         return np.ascontiguousarray(ordered.astype(self.step.weights))
 
     def compute(self, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
@@ -97,11 +103,11 @@ class ColumnForm:
         columns = window.input_size(*whole)[1]
         words = te.compute((batch, whole[0], self.parts, columns, channels), word, name=WORDS)
         kx, part = te.reduce_axis((0, window.kernel[1]), "rx"), te.reduce_axis((0, self.parts), "rp")
-        row = te.reduce_axis((0, ROWS), "rr")
+        addend, row = te.reduce_axis((0, self.addends), "ra"), te.reduce_axis((0, ROWS), "rr")
 
         def sum_of_products(n: Any, y: Any, x: Any, c: Any) -> Any:
             value = part_of_word(words[n, y, part, x * across + kx, c], row, self.step.data).astype("int32")
-            return te.sum(value * weights[kx, part, c, row].astype("int32"), axis=[kx, part, row])
+            return te.sum(value * weights[kx, part, addend, c, row].astype("int32"), axis=[kx, part, addend, row])
 
         sums = te.compute((batch, *whole, channels), sum_of_products, name=SUMS)
         return crop(sums, self.layer.size, self.layer.types.result)

@@ -69,6 +69,7 @@ class Depthwise(Tiled):
         tile: one row of pixels, whose sums are in registers at the same time.
         rows_per_task: rows that a thread takes at a time.
         tasks_deep: in how many parts the channels are dealt out to threads.
+        tasks_across: in how many parts the columns are.
         copied: a task first copies with its padding what it reads; otherwise every kernel element asks whether it is
         padding.
         vector: channels that are multiplied together, where that is not as many as sums fit a register.
@@ -78,6 +79,7 @@ class Depthwise(Tiled):
     form: Literal["depthwise"] = "depthwise"
     rows_per_task: Positive
     tasks_deep: Positive
+    tasks_across: Positive = 1
     copied: bool
     vector: Annotated[int, Field(ge=1)] = 1
     floats: bool = False

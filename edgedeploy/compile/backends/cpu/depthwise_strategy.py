@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from typing_extensions import override
 
+from edgedeploy.compile.backends.cpu.blocks import choose_block
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.strategy import multiply_add
 from edgedeploy.compile.backends.cpu.tiles import (
@@ -41,15 +42,16 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         (height, width), window, channels = self.layer.size, self.layer.window, self.layer.channels
         board = self.board
         tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], self.layer.types, board)
+        if not board.is_x86 and not self._widens:
+            return choose_block(self.layer, tile, board)
         deep = channels // tile.channels
-        if board.is_x86 and not self._widens:
+        if not self._widens:
             deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
         rows = rows_per_task(height, deep, board.cores)
         if self._widens:
             cached = board.cache.l2_kib * 1024 // 2
             rows = max(each for each in divisors(rows) if self._copied_bytes(each, tile) <= cached or each == 1)
-        copied = not board.is_x86 or self._widens
-        return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied, floats=self._widens)
+        return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=self._widens, floats=self._widens)
 
     @override
     def candidates(self) -> Iterator[Configuration]:
@@ -83,7 +85,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         tile = configuration.tile
         length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
         rows, window, types = configuration.rows_per_task, self.layer.window, self.layer.types
-        tasks = configuration.tasks_deep * (height // rows)
+        tasks = configuration.tasks_deep * configuration.tasks_across * (height // rows)
         slots = (
             math.prod(window.kernel)
             * self._product(configuration)
@@ -107,6 +109,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
             and self.layer.channels % (configuration.tile.channels * configuration.tasks_deep) == 0
             and configuration.tile.channels <= _MOST_VECTORS * lanes_for(self.board, self.layer.types.accumulator)
             and self.layer.size[0] % configuration.rows_per_task == 0
+            and -(-self.layer.size[1] // configuration.tile.columns) % configuration.tasks_across == 0
         )
 
     @override
@@ -118,7 +121,8 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        return self.layer.in_tiles(configuration.register_tile, widened=self._widens)
+        copied_as = self.layer.types.accumulator if self._widens else None
+        return self.layer.in_tiles(configuration.register_tile, copied_as=copied_as)
 
     def _product(self, configuration: Configuration) -> float:
         """What a vector of products takes, in multiply-adds of floats."""

@@ -7,11 +7,12 @@ exact: float32 holds each of them. Winograd's are rounded to whole numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from tvm import te
 from typing_extensions import override
 
 from edgedeploy.board import Board
@@ -84,6 +85,10 @@ class FloatStrategy(Strategy[Layer]):
     @override
     def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
         return self._floats.packed(configuration, weights.astype(np.float32))
+
+    @override
+    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
+        return self._floats.packed_form(configuration)  # which takes bytes too
 
     @override
     def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:

@@ -15,18 +15,18 @@ from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
-    MEMORY_BYTES,
     RESULT_CYCLES,
     ConvolutionShape,
     choose_order,
     rows_per_task,
     tile_registers,
+    with_reading,
 )
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution, Form
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
-from edgedeploy.compile.types import bytes_of
+from edgedeploy.compile.types import bytes_of, lanes_for
 
 # Configurations that the model says take so many times as long as the best are not worth a trial.
 WORTH_TRYING = 1.6
@@ -38,10 +38,14 @@ _VECTORS = (2, 1, 4, 3, 5, 7)
 # output channels.
 _CROPPED_CYCLES = 8
 
-# Cores of two instructions in a cycle, in their order: a load is not hidden behind the arithmetic of an earlier step.
-_IN_ORDER = ("cortex-a35", "cortex-a53", "cortex-a55")
-# What it takes there beside the arithmetic: tiles of one pixel, which load a vector of weights for each sum, do 1.9 to
-# 2.7 products of bytes in a cycle, those of four pixels 3.8 (`benchmarks/arm_loops.py`).
+# More for each vector of results where those of a pixel do not fill registers of bytes: with dot products on ARM, of
+# which a tile takes few cycles. A pair of pixels by 16 channels does 24 products in a cycle on Cortex-A76 with 64
+# inputs, eight pixels by 8 channels 20.
+_PART_CYCLES = 1
+
+# What a load takes beside the arithmetic on cores that execute in order: tiles of one pixel, which load a vector of
+# weights for each sum, do 1.9 to 2.7 products of bytes in a cycle there, those of four pixels 3.8
+# (`benchmarks/arm_loops.py`).
 _LOAD_CYCLES = 1.5
 
 
@@ -84,13 +88,16 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
         tiles = whole_rows * whole_columns // pixels * form.groups * form.whole_outputs // tile.channels
         steps = math.prod(form.window.kernel) * form.deep
-        cycles = steps * _step_cycles(step, pixels, vectors, self.board) + pixels * vectors * RESULT_CYCLES
+        cycles = steps * form.addends * _step_cycles(step, pixels, vectors, self.board)
+        cycles += pixels * vectors * RESULT_CYCLES
+        if step.instruction == "sdot" and tile.channels % lanes_for(self.board, step.data):
+            cycles += pixels * vectors * _PART_CYCLES
         if tile.useful(rows, columns) < 1:
             cycles += _CROPPED_CYCLES * pixels
         if form.outputs < form.whole_outputs:
             cycles += _CROPPED_CYCLES * pixels * tile.channels
         weights = math.prod(form.packed_shape) * bytes_of(step.weights)
-        total = self.layer.batch * tiles * cycles + weights / MEMORY_BYTES
+        total = with_reading(self.layer.batch * tiles * cycles, weights, self.board)
         tasks = self.layer.batch * self._tiles_down(tile) // configuration.rows_per_task
         tasks *= form.packed_shape[0] if configuration.by_channels else 1
         if tasks < self.board.cores:
@@ -129,7 +136,8 @@ class IntegerStrategy(Strategy[IntegerLayer]):
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
         step = self._step(configuration)
-        return step.instruction, step.products * self.board.fma.per_cycle / step.slots
+        slots = step.slots * self._form(configuration).addends
+        return step.instruction, step.products * self.board.fma.per_cycle / slots
 
     @cached_property
     def _steps(self) -> list[Step]:
@@ -195,6 +203,8 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
     # x86 multiplies one pixel's data, in a register, by weights in registers; ARM reads weights as they are used.
     others = vectors + 1 if board.is_x86 else pixels + 2
     sums = pixels * vectors * step.lanes
+    if step.groups > 1 and pixels > 1:  # LLVM loads all weights of a step once, for all pixels
+        others = max(others, vectors * step.groups - 2)
     if step.lanes > 1 and board.family == "arm":
         others += sums  # for 32-bit ARM LLVM puts all products of a step before all additions
     return sums + others + (step.slots == 2) <= tile_registers(board)
@@ -206,4 +216,4 @@ def _step_cycles(step: Step, pixels: int, vectors: int, board: Board) -> float:
     chain = board.fma.latency * (step.groups if step.lanes == 1 else 1)
     arithmetic = max(pixels * vectors * step.slots / board.fma.per_cycle, chain)
     hidden = max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)
-    return hidden + _LOAD_CYCLES * loads if board.cpu in _IN_ORDER else hidden
+    return hidden + _LOAD_CYCLES * loads if board.in_order else hidden

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.backends.cpu.steps import Step, in_bytes
 from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
-from edgedeploy.compile.operators.direct import CROP, Window
+from edgedeploy.compile.operators.direct import CROP, VectorRows, Window
 from edgedeploy.compile.operators.product import unravelled
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
@@ -80,12 +80,21 @@ class StepForm:
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
-        """Tiles of outputs x kernel height x kernel width x steps x vectors of a tile x what a step reads."""
+        """Tiles of outputs x kernel height x kernel width x steps x vectors of a tile x what a step reads.
+
+        Where weights are sums of bytes, these lie side by side behind the steps.
+        """
         tiles, vectors = (
             self.groups * self.whole_outputs // self.tile.channels,
             self.tile.channels // self.step.channels,
         )
-        return tiles, *self.window.kernel, self.deep, vectors, *self.step.block
+        addends = (self.addends,) if self.addends > 1 else ()
+        return tiles, *self.window.kernel, self.deep, *addends, vectors, *self.step.block
+
+    @property
+    def addends(self) -> int:
+        """Weights of a step that are one of the layer's."""
+        return self.step.addends(self.layer.types.weights)
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
         """Weights, kernel height x kernel width x inputs x outputs or inputs x outputs, in the order of their use."""
@@ -94,8 +103,9 @@ class StepForm:
         added = self.deep * step.depth - self.inputs, self.whole_outputs - self.outputs
         whole = np.pad(grouped, ((0, 0), (0, 0), (0, added[0]), (0, 0), (0, added[1])))
         parts = step.groups, step.depth // step.groups, -1, vectors, step.channels
-        # ky kx ko g k tile vector channel -> tile ky kx ko vector g channel k
-        ordered = whole.reshape(*self.window.kernel, self.deep, *parts).transpose(5, 0, 1, 2, 6, 3, 7, 4)
+        # a ky kx ko g k tile vector channel -> tile ky kx ko a vector g channel k
+        in_parts = in_bytes(whole, self.addends).reshape(self.addends, *self.window.kernel, self.deep, *parts)
+        ordered = in_parts.transpose(6, 1, 2, 3, 0, 7, 4, 8, 5)
         return np.ascontiguousarray(ordered.reshape(self.packed_shape).astype(step.weights))
 
     def compute(self, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
@@ -104,12 +114,13 @@ class StepForm:
         vectors, per_group = self.tile.channels // step.channels, self.whole_outputs // step.channels
         ky, kx = te.reduce_axis((0, window.kernel[0]), "ry"), te.reduce_axis((0, window.kernel[1]), "rx")
         ko = te.reduce_axis((0, self.deep), "rs")
+        addend = [te.reduce_axis((0, self.addends), "ra")] if self.addends > 1 else []
 
         def product(n: Any, y: Any, x: Any, vector: Any, channel: Any, *inner: Any) -> Any:
             row = y * window.strides[0] + ky * window.dilation[0]
             column = x * window.strides[1] + kx * window.dilation[1]
             group = tirx.floordiv(vector, per_group) if self.groups > 1 else 0
-            place = (tirx.floordiv(vector, vectors), ky, kx, ko, tirx.floormod(vector, vectors), *inner)
+            place = (tirx.floordiv(vector, vectors), ky, kx, ko, *addend, tirx.floormod(vector, vectors), *inner)
             value = read(n, row, column, group, ko, channel)
             return value.astype("int32") * weights[place].astype("int32")
 
@@ -118,7 +129,7 @@ class StepForm:
 
         def sum_of_products(n: Any, y: Any, x: Any, vector: Any, *inside: Any) -> Any:
             channel, weight = step.operands(*inside, terms=terms)
-            return te.sum(product(n, y, x, vector, channel, *weight), axis=[ky, kx, ko, *terms])
+            return te.sum(product(n, y, x, vector, channel, *weight), axis=[ky, kx, ko, *addend, *terms])
 
         if step.lanes == 1:
             return self._cropped(te.compute(shape, sum_of_products, name=SUMS))
@@ -188,37 +199,28 @@ class StepForm:
     def _words(self, data: te.Tensor) -> _Reader:
         """A function that reads a copy of NCHW data: the channels of a pixel that a step reads as a word of it.
 
-        So vectors of pixels are copied. A vector is either all feature map, which begins with one, or all padding where
-        the feature map's width is a multiple of it.
+        So vectors of pixels are copied.
         """
-        step, window, lanes = self.step, self.window, self.step.channels
-        (height, width), (top, left, _, _) = self._read_size, window.padding
-        rows, columns = window.input_size(*self._whole)
-        margin = round_up(left, lanes)
-        vectors = -(-max(columns + margin - left, width + margin) // lanes)
-        outside = tirx.const(int(window.padding_value), step.data)
+        step = self.step
+        rows = VectorRows(self.window, self._read_size, self._whole, step.channels)
+        outside = tirx.const(int(self.window.padding_value), step.data)
 
         def channels_of(k: int, value: Callable[[int], Any]) -> Any:
             channels = range(k * step.depth, min((k + 1) * step.depth, self.inputs))
             return word_of([value(channel) for channel in channels], step.data)
 
-        def word(n: Any, k: Any, y: Any, vector: Any, lane: Any) -> Any:
-            column = vector * lanes + lane - margin
-            inside = tirx.all(y >= top, y < top + height, vector >= margin // lanes, column < width)
-            found = None
+        def word(n: Any, k: Any, *place: Any) -> Any:
+            source, found = rows.source(*place), None
             for each in reversed(range(self.deep)):
-                stored = channels_of(each, lambda channel: data[n, channel, y - top, column].astype(step.data))
-                value = tirx.if_then_else(inside, stored, channels_of(each, lambda _: outside))
+                stored = channels_of(each, lambda channel: data(n, channel, *source).astype(step.data))
+                value = tirx.if_then_else(rows.inside(*place), stored, channels_of(each, lambda _: outside))
                 found = value if found is None else tirx.if_then_else(k == each, value, found)
             return found
 
-        shape = self._batch, self.deep, max(rows, top + height), vectors, lanes
-        words = te.compute(shape, word, name=COPY)
+        words = te.compute((self._batch, self.deep, *rows.shape), word, name=COPY)
 
         def read(n: Any, y: Any, x: Any, group: Any, ko: Any, channel: Any) -> Any:
-            column = x + margin - left
-            word = words[n, ko, y, tirx.floordiv(column, lanes), tirx.floormod(column, lanes)]
-            return part_of_word(word, channel, step.data)
+            return part_of_word(words(n, ko, *rows.place(y, x)), channel, step.data)
 
         return read
 

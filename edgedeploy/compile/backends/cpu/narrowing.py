@@ -7,23 +7,28 @@ a rounded float first, and then integers of that. Where a function goes on with 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min
+from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
-from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within
+from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
+from edgedeploy.compile.integer_layers import CONVERTER, CONVERTER_BITS
 from edgedeploy.triples import Architecture
 
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
-_ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
+_ROUNDER, _ROUNDER_BITS = CONVERTER, CONVERTER_BITS
 
 # Zero points of bytes are far below; other constants may have been added by the network itself.
 _MOST_MOVED = 2**15
+
+# Bytes; of fewer, LLVM makes vectors of wider ones.
+_HALF_A_VECTOR = 8
 
 _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
@@ -52,6 +57,11 @@ class _Narrowing:
     zero_point: int
     dtype: str
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Of the bytes."""
+        return self.rounding.low + self.zero_point, self.rounding.high + self.zero_point
+
 
 def narrow_by_instructions(function: tirx.PrimFunc, architecture: Architecture, *, fuses: bool) -> tirx.PrimFunc:
     """A function with such expressions in the form that is quickest on an architecture.
@@ -71,7 +81,7 @@ def narrow_by_instructions(function: tirx.PrimFunc, architecture: Architecture, 
         return _without_division(rounding) if fuses else rounding
 
     def in_float(expression: Any) -> Any:
-        """Floats of bytes, less a zero point or not, as the rounded floats that these bytes are made of."""
+        """Bytes that are cast back to float, less a zero point or not: the rounded floats before the first cast."""
         cast, moved = expression, 0.0
         if isinstance(expression, Add) and isinstance(expression.b, FloatImm):
             cast, moved = expression.a, float(expression.b.value)
@@ -83,14 +93,17 @@ def narrow_by_instructions(function: tirx.PrimFunc, architecture: Architecture, 
         rounding = _rounding(expression)
         return expression if rounding is None else rounded(_bounded(inside(rounding)))
 
-    def narrowed(statement: Any) -> Any:
+    def narrowed(statement: Any, lanes: int = 1) -> Any:
+        if isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.VECTORIZED:
+            return with_body(statement, replaced(statement.body, partial(narrowed, lanes=int(statement.extent))))
         if not isinstance(statement, tirx.BufferStore):
             return statement
-        narrowing = _narrowing(statement.value)
+        value = replaced_within(statement.value, _converted)
+        narrowing = _narrowing(value)
         if narrowing is None:
-            value = replaced_within(statement.value, in_float)
+            value = replaced_within(value, in_float)
         else:
-            value = write(inside(narrowing.rounding), narrowing.zero_point).astype(narrowing.dtype)
+            value = write(replace(narrowing, rounding=inside(narrowing.rounding)), lanes)
         return tirx.BufferStore(statement.buffer, value, statement.indices)
 
     return function.with_body(replaced(function.body, narrowed))
@@ -132,8 +145,8 @@ def _of_cast(cast: Any) -> _Narrowing | None:
     if rounding is None or not zero_point.is_integer():
         return None
     low, high = rounding.low + zero_point, rounding.high + zero_point
-    limits = tvm.tirx.min_value(dtype).value, tvm.tirx.max_value(dtype).value
-    if not limits[0] <= low <= high <= limits[1]:
+    least, most = _limits(dtype)
+    if not least <= low <= high <= most:
         return None
     return _Narrowing(rounding, int(zero_point), dtype)
 
@@ -158,10 +171,11 @@ def _bounded(rounding: _Rounding) -> Any:
     return rounding.value if rounding.within else tirx.min(tirx.max(rounding.value, low), high)
 
 
-def _by_conversion(rounding: _Rounding, zero_point: int) -> Any:
+def _by_conversion(narrowing: _Narrowing, _lanes: int) -> Any:
     """Bounds in float, and `vcvtps2dq`, which rounds to even."""
-    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(rounding))
-    return rounded + tirx.const(zero_point, "int32") if zero_point else rounded
+    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(narrowing.rounding))
+    moved = narrowing.zero_point
+    return (rounded + tirx.const(moved, "int32") if moved else rounded).astype(narrowing.dtype)
 
 
 def _rounded_by_addition(value: Any) -> Any:
@@ -173,38 +187,58 @@ def _rounded_by_addition(value: Any) -> Any:
     return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value + rounder) - rounder
 
 
-def _by_halves(rounding: _Rounding, zero_point: int) -> Any:
-    """Bounds are kept while values are narrowed (`sqxtn`), eight and sixteen at a time.
+def _by_halves(narrowing: _Narrowing, lanes: int) -> Any:
+    """Values are narrowed by instructions that keep the bounds of a type (`sqxtn`).
 
     That is four instructions for four values and two more for sixteen, where conversions and bounds in float take eight
-    for four.
+    for four. Narrower bounds are those of the bytes, unless they are fewer than half a vector.
     """
-    whole = _whole(rounding, zero_point)
-    if rounding.within:
-        return whole
-    half = _within(whole, -32768, 32767, "int32").astype("int16")
-    return _within(half, rounding.low + zero_point, rounding.high + zero_point, "int16")
+    value = _whole(narrowing)
+    if narrowing.rounding.within:
+        return value.astype(narrowing.dtype)
+    types = ("int16", narrowing.dtype) if lanes >= _HALF_A_VECTOR else ("int16",)
+    for each in types:
+        value = _within(value, *_limits(each)).astype(each)
+    return _within(value, *narrowing.bounds).astype(narrowing.dtype)
 
 
-def _by_addition(rounding: _Rounding, zero_point: int) -> Any:
+def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
     """Bounds are kept first: LLVM finds no saturating narrowing on 32-bit ARM."""
-    whole = _whole(rounding, zero_point)
-    if rounding.within:
-        return whole
-    return _within(whole, rounding.low + zero_point, rounding.high + zero_point, "int32")
+    whole = _whole(narrowing)
+    if not narrowing.rounding.within:
+        whole = _within(whole, *narrowing.bounds)
+    return whole.astype(narrowing.dtype)
 
 
-def _whole(rounding: _Rounding, zero_point: int) -> Any:
+def _whole(narrowing: _Narrowing) -> Any:
     """An addition rounds; a saturating subtraction takes away what was added and adds the zero point.
 
     32-bit ARM has no conversion that rounds.
     """
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
-    fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", rounding.value)
+    fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.rounding.value)
     bits = tirx.reinterpret("int32", fenced + tirx.const(_ROUNDER, "float32"))
-    less = tirx.const(_ROUNDER_BITS - zero_point, "int32")
+    less = tirx.const(_ROUNDER_BITS - narrowing.zero_point, "int32")
     return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", bits, less)
 
 
-def _within(value: Any, low: int, high: int, dtype: str) -> Any:
-    return tirx.max(tirx.min(value, tirx.const(high, dtype)), tirx.const(low, dtype))
+def _within(value: Any, low: int, high: int) -> Any:
+    """A value between bounds, which are of its type; those that its type has are left out."""
+    dtype = str(value.ty.dtype)
+    least, most = _limits(dtype)
+    value = value if high == most else tirx.min(value, tirx.const(high, dtype))
+    return value if low == least else tirx.max(value, tirx.const(low, dtype))
+
+
+def _limits(dtype: str) -> tuple[int, int]:
+    return int(tvm.tirx.min_value(dtype).value), int(tvm.tirx.max_value(dtype).value)
+
+
+def _converted(expression: Any) -> Any:
+    """A sum to which `CONVERTER_BITS` was added is a float32 as it is, but for what that is as one."""
+    moved = expression.value if isinstance(expression, Cast) and str(expression.ty.dtype) == "float32" else None
+    if not isinstance(moved, Sub | Add) or not isinstance(moved.b, IntImm):
+        return expression
+    if int(moved.b.value) != (CONVERTER_BITS if isinstance(moved, Sub) else -CONVERTER_BITS):
+        return expression
+    return tirx.reinterpret("float32", moved.a) - tirx.const(CONVERTER, "float32")

@@ -1,4 +1,8 @@
-"""How CPUs without dot products of bytes compute depthwise convolutions of integers: two products at a time."""
+"""How ARM CPUs without dot products compute depthwise convolutions of integers: by vectors of eight channels.
+
+Of bytes, the products of two kernel elements are added in 16 bits first; weights of 16 bits multiply data that are
+copied in 16 bits.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,12 @@ from edgedeploy.compile.tiles import Tile
 # Cortex-A72, 3.9 products in a cycle with two, 3.3 with one, 3.5 with six (`benchmarks/arm_loops.py --tiles`).
 _PIXELS = 2
 
-# Of the instructions that products take one by one, the part that pairs of them take.
-_INSTRUCTIONS = 0.5
+# What multiplies bytes, or 16 bits: the part of the instructions that it takes which products take one by one.
+_INSTRUCTIONS = {"smull": 0.5, "vmull.s8": 0.5, "smlal": 1.0, "vmlal.s16": 1.0}
 
 
 class PairStrategy(DepthwiseStrategy):
-    """Depthwise convolutions of which a CPU adds up the products of two kernel elements in 16 bits."""
+    """Depthwise convolutions whose channels a CPU multiplies eight at a time."""
 
     @classmethod
     def of(cls, layer: AnyAnchorOp, board: Board) -> PairStrategy | None:
@@ -38,44 +42,48 @@ class PairStrategy(DepthwiseStrategy):
 
     @override
     def default(self) -> Configuration:
-        return self._in_pairs(min(_PIXELS, self.layer.size[1]))
+        return self._by_eight(min(_PIXELS, self.layer.size[1]))
 
     @override
     def candidates(self) -> Iterator[Configuration]:
         most = min(self.layer.size[1], 2 * CHANNELS)
-        pairs = (self._in_pairs(columns) for columns in range(1, most + 1))
-        yield from dict.fromkeys([self.default(), *pairs, *super().candidates()])
+        tiles = (self._by_eight(columns) for columns in range(1, most + 1))
+        yield from dict.fromkeys([self.default(), *tiles, *super().candidates()])
 
     @override
     def fits(self, configuration: Configuration) -> bool:
-        whole = configuration.tile.channels % CHANNELS == 0 if self._are_pairs(configuration) else True
+        whole = configuration.tile.channels % CHANNELS == 0 if self._are_eight(configuration) else True
         return whole and super().fits(configuration)
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        if not self._are_pairs(configuration) or self._step is None:
+        if not self._are_eight(configuration) or self._step is None:
             return super().lower(configuration)
+        if self._step.lanes == 1:
+            return self.layer.in_tiles(configuration.register_tile, copied_as=self._step.data)
         return PairForm(self.layer, configuration.tile, self._step).compute
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
         instruction, rate = super().step(configuration)
-        return (self._step.instruction if self._are_pairs(configuration) and self._step else instruction), rate
+        return (self._step.instruction if self._are_eight(configuration) and self._step else instruction), rate
 
     @override
     def _product(self, configuration: Configuration) -> float:
-        return super()._product(configuration) * (_INSTRUCTIONS if self._are_pairs(configuration) else 1)
+        part = _INSTRUCTIONS[self._step.instruction] if self._step and self._are_eight(configuration) else 1
+        return super()._product(configuration) * part
 
     @cached_property
     def _step(self) -> Step | None:
-        """The one that adds two products of bytes in 16 bits."""
-        return next((each for each in steps_for(self.layer.types, self.board) if each.lanes > 1), None)
+        """The one that adds two products of bytes in 16 bits, or that multiplies 16 bits."""
+        possible = (each for each in steps_for(self.layer.types, self.board) if each.instruction in _INSTRUCTIONS)
+        return next(possible, None)
 
     @staticmethod
-    def _are_pairs(configuration: Configuration) -> TypeIs[Depthwise]:
+    def _are_eight(configuration: Configuration) -> TypeIs[Depthwise]:
         return isinstance(configuration, Depthwise) and configuration.vector == CHANNELS
 
-    def _in_pairs(self, columns: int) -> Depthwise:
+    def _by_eight(self, columns: int) -> Depthwise:
         """Tiles of so many pixels, whose task copies what it reads of their channels."""
         deep = self.layer.channels // CHANNELS
         rows = rows_per_task(self.layer.size[0], deep, self.board.cores)

@@ -2,7 +2,7 @@
 
 The products of two kernel elements are added in 16 bits, and then to sums of 32: on ARM four instructions for sixteen
 products (`smull`, `smlal`, `saddw`, `saddw2`). That is exact unless all four bytes are -128, which such weights are not
-(`steps.least_weight`).
+(`steps.weight_type`).
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
     if isinstance(statement, tirx.SeqStmt):
         return tirx.SeqStmt([inside(each) for each in statement.seq])
     if isinstance(statement, tirx.For):
-        loop = statement.loop_var, statement.min, statement.extent, statement.kind
-        return tirx.For(*loop, inside(statement.body), statement.thread_binding, statement.annotations, statement.step)
+        return with_body(statement, inside(statement.body))
     if isinstance(statement, tirx.AttrStmt):
         return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, inside(statement.body))
     if isinstance(statement, tirx.IfThenElse):
@@ -35,19 +34,31 @@ def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
         )
     if isinstance(statement, SBlockRealize):
         block = statement.block
-        written = SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            inside(block.body),
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
-        return SBlockRealize(statement.iter_values, statement.predicate, written)
+        return with_block(statement, inside(block.body), block.init)
     return statement
+
+
+def with_body(loop: tirx.For, body: Any) -> tirx.For:
+    """A loop over something else."""
+    begin = loop.loop_var, loop.min, loop.extent, loop.kind
+    return tirx.For(*begin, body, loop.thread_binding, loop.annotations, loop.step)
+
+
+def with_block(statement: Any, body: Any, init: Any) -> Any:
+    """A block where it runs, with another body and another start of its sums."""
+    block = statement.block
+    written = SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        block.name_hint,
+        body,
+        init,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
+    return SBlockRealize(statement.iter_values, statement.predicate, written)
 
 
 def replaced_within(expression: Any, replacement: Callable[[Any], Any]) -> Any:

@@ -98,7 +98,7 @@ def interleaving_intrinsic(dtype: str) -> str:
         pairs = [_interleaved([first, third], 0, channels), _interleaved([second, fourth], 0, channels)]
         for begin in (0, channels):
             bytes_of_words = _interleaved(pairs, begin, channels)
-            _store(words, [begin // 2], tirx.reinterpret(f"uint32x{channels // 2}", bytes_of_words))
+            _store(words, [begin // 2], tirx.reinterpret(f"{WORD}x{channels // 2}", bytes_of_words))
 
     implementation = _function([replace(rows, strided=True)], words, written, adds=False)
     TensorIntrin.register(name, _function([rows], words, plain, adds=False), implementation, override=True)

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import tvm
-from tvm.target import codegen
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.words import WORD, fill_word
-from edgedeploy.compile.types import LayerTypes
+from edgedeploy.compile.types import LayerTypes, bytes_of
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Step:
             next group. One group where sums have lanes.
         lanes: partial sums of each result, which are added up at the end; 1 if there are none.
         slots: what it costs, in multiply-adds of float vectors.
+        adds_bytes: whether it also takes weights of 16 bits, each as the sum of two bytes (`in_bytes`), one after the
+            other.
     """
 
     instruction: str
@@ -43,6 +46,11 @@ class Step:
     groups: int = 1
     lanes: int = 1
     slots: float = 1.0
+    adds_bytes: bool = False
+
+    def addends(self, weights: str) -> int:
+        """How many of its weights are added for one of a type."""
+        return max(1, bytes_of(weights) // bytes_of(self.weights))
 
     @property
     def name(self) -> str:
@@ -97,12 +105,26 @@ def activation_type(board: Board) -> str:
     return "uint8" if board.is_x86 else "int8"
 
 
-def least_weight(board: Board) -> int:
-    """The least weight that may be stored in int8; layers with lesser ones store theirs in int16.
+def weight_type(weights: np.ndarray, board: Board) -> str:
+    """The narrowest type in which a CPU's steps take weights: `int8`, `int16`, or else `int32`.
 
     Where two products are added in int16, those of -128 by -128 leave it.
     """
-    return -127 if any(step.lanes > 1 for step in _all_steps(board)) else -128
+    steps = _all_steps(board)
+    limits = {
+        "int8": (-127 if any(step.lanes > 1 for step in steps) else -128, 127),
+        "int16": _SUMS_OF_BYTES if any(step.adds_bytes for step in steps) else (-(2**15), 2**15 - 1),
+    }
+    low, high = weights.min(initial=0), weights.max(initial=0)
+    return next((dtype for dtype, (least, most) in limits.items() if least <= low and high <= most), "int32")
+
+
+def in_bytes(weights: np.ndarray, addends: int) -> np.ndarray:
+    """Weights as sums of one or two bytes, along a new first axis."""
+    if addends == 1:
+        return weights[np.newaxis]
+    half = weights >> 1
+    return np.stack([half, weights - half])
 
 
 def steps_for(types: LayerTypes, board: Board) -> list[Step]:
@@ -115,8 +137,8 @@ def steps_for(types: LayerTypes, board: Board) -> list[Step]:
     return [
         step
         for step in _all_steps(board)
-        if (types.data in (step.data, *_NARROWER[step.data]))
-        and types.weights in (step.weights, *_NARROWER[step.weights])
+        if types.data in (step.data, *_NARROWER[step.data])
+        and types.weights in (step.weights, *_NARROWER[step.weights], *(["int16"] if step.adds_bytes else []))
     ]
 
 
@@ -131,6 +153,9 @@ def word_steps(types: LayerTypes, board: Board) -> list[Step]:
     return [step for step in steps_for(types, board) if step.instruction in ("vpdpbusd", "sdot") and step.groups == 1]
 
 
+# Between which numbers lie the sums of two bytes whose halves differ by one at most.
+_SUMS_OF_BYTES = (-256, 254)
+
 # What copies in a type may be of.
 _NARROWER = {"int16": ("int8", "uint8"), "int8": (), "uint8": ()}
 
@@ -140,7 +165,7 @@ def _features(triple: str, cpu: str, flags: tuple[str, ...], float_abi: str | No
     target = {"kind": "llvm", "mtriple": triple, "mcpu": cpu, "mattr": list(flags)}
     if float_abi:
         target["mfloat-abi"] = float_abi
-    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(target))))
+    return features_of(tvm.target.Target(target))
 
 
 def _all_steps(board: Board) -> list[Step]:
@@ -168,11 +193,11 @@ def _aarch64_steps(features: Set[str], _: int) -> Iterator[Step]:
         return
     for groups in (4, 2, 1):
         if "dotprod" in features:
-            yield Step("sdot", "int8", "int8", 4, 4 * groups, groups, slots=groups)
+            yield Step("sdot", "int8", "int8", 4, 4 * groups, groups, slots=groups, adds_bytes=True)
     if "dotprod" not in features:
         yield Step("smull", "int8", "int8", 4, 16, lanes=4, slots=8)
         yield Step("smull", "int8", "int8", 4, 8, lanes=4, slots=6)
-    yield from _wide_steps("smlal")
+        yield from _wide_steps("smlal")
 
 
 def _arm_steps(features: Set[str], _: int) -> Iterator[Step]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 
 import numpy as np
+from tvm import te
 from typing_extensions import override
 
 from edgedeploy.board import Board
@@ -134,6 +135,12 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         if isinstance(configuration, Winograd):
             return winograd.transform_weights(weights, configuration.size)
         return weights
+
+    @override
+    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
+        if isinstance(configuration, Winograd):
+            return partial(winograd.transformed_weights, size=configuration.size)
+        return None
 
     @override
     def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
-# Bytes that arrive per cycle from beyond the L2 cache, beside the arithmetic.
+# Bytes that arrive per cycle from beyond the L2 cache at most.
 MEMORY_BYTES = 4
+# Bytes that arrive from there at a time.
+LINE_BYTES = 64
 
 # What it costs beside that to begin reading elsewhere.
 STRETCH_CYCLES = 4
@@ -138,7 +141,30 @@ def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
     pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
     useful = tile.useful(shape.height, shape.width)
     cycles = tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
+    cycles += _line_cycles(tile, shape, board)
     return pixels * tile.channels * useful / cycles
+
+
+def _line_cycles(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
+    """Cycles of a tile for lines from the second cache, for boards whose profile has their costs.
+
+    The weights of a tile are used for one tile of pixels after the other, or its pixels for one slice of weights after
+    the other. They stay in the first cache if all that a tile reads fits there; else they come anew, as what changes
+    does.
+    """
+    if not board.core_model:
+        return 0.0
+    reach = [(size - 1) + kernel for size, kernel in zip((tile.rows, tile.columns), shape.kernel, strict=True)]
+    data = bytes_of(shape.types.data) * math.prod(reach) * shape.inputs
+    weights = bytes_of(shape.types.weights) * shape.terms * tile.channels
+    room, all_weights = board.cache.l1_kib * 1024, weights * (shape.channels // tile.channels)
+    if choose_order(shape, tile, board).by_channels:
+        weights = 0 if data + weights <= room else weights
+    elif data + all_weights <= room:
+        weights = data = 0
+    elif data + weights <= room:
+        data = 0
+    return (data + weights) / LINE * board.core_model.l2.foreseen
 
 
 def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board, *, tasks: int = 1) -> tuple[int, int]:
@@ -303,10 +329,18 @@ def direct_cycles(shape: ConvolutionShape, board: Board, tile: Tile | None = Non
     pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
     useful = tile.useful(shape.height, shape.width)
     tiles = shape.height * shape.width / useful / pixels * shape.channels / tile.channels
-    return (
-        tiles * tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
-        + bytes_of(shape.types.weights) * shape.terms * shape.channels / MEMORY_BYTES
-    )
+    arithmetic = tiles * tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
+    return with_reading(arithmetic, bytes_of(shape.types.weights) * shape.terms * shape.channels, board)
+
+
+def with_reading(arithmetic: float, weights: float, board: Board) -> float:
+    """Cycles of arithmetic whose weights, of so many bytes, come from memory once meanwhile.
+
+    A core that reads ahead waits for less of it, as its `core_model` says, but no less than the memory
+    takes; one that has no such model waits for all of it.
+    """
+    foreseen = board.core_model.memory.foreseen if board.core_model else LINE_BYTES / MEMORY_BYTES
+    return max(arithmetic + weights / LINE_BYTES * foreseen, weights / MEMORY_BYTES)
 
 
 def vector_to_prefetch(types: LayerTypes, board: Board) -> int:

@@ -2,13 +2,14 @@
 
 A tile of m x m outputs is computed from (m+2) x (m+2) inputs d and the kernel's elements g as
 `A^T [(G g G^T) * (B^T d B)] A`: (m+2)^2 multiplications for each pair of channels instead of 9 m^2. Summed over
-the input channels, they are (m+2)^2 products of matrices. G g G^T is computed when the network is built.
+the input channels, they are (m+2)^2 products of matrices. G g G^T is computed when the network is built, or loaded.
 
 Source: A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016, sections 4.1 and 4.3.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,12 +21,12 @@ from tvm import te, tirx
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.backends.cpu.tiles import (
-    MEMORY_BYTES,
     ConvolutionShape,
     best_of,
     direct_cycles,
     step_cycles,
     tile_registers,
+    with_reading,
 )
 from edgedeploy.compile.operators.direct import Window, crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
@@ -35,6 +36,8 @@ from edgedeploy.compile.types import LayerTypes, bytes_of, is_floating, lanes_fo
 
 # The name of the block that accumulates, which the template looks for.
 PRODUCT = "winograd"
+# The name of the block that begins to transform weights.
+WEIGHT_ROWS = "transform_rows_of_weights"
 
 # Height and width of the kernels of such convolutions.
 KERNEL = 3
@@ -42,30 +45,33 @@ KERNEL = 3
 
 @dataclass(frozen=True)
 class Transform:
-    """The matrices for tiles of m x m outputs: G is (m+2) x 3, B^T is (m+2) x (m+2), A^T is m x (m+2)."""
+    """The matrices for tiles of m x m outputs: G is (m+2) x 3, B^T is (m+2) x (m+2), A^T is m x (m+2).
 
-    weights: np.ndarray
+    Rows of G are those of `elements`, which are powers of two, times `scales`. So products with elements are exact,
+    and sums of them are rounded alike with fused multiply-adds and without.
+    """
+
+    elements: np.ndarray
+    scales: np.ndarray
     inputs: np.ndarray
     outputs: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """G."""
+        return np.asarray(self.elements * self.scales[:, None])
 
 
 TRANSFORMS = {
     2: Transform(
-        weights=np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]]),
+        elements=np.array([[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]]),
+        scales=np.array([1, 1 / 2, 1 / 2, 1]),
         inputs=np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]),
         outputs=np.array([[1, 1, 1, 0], [0, 1, -1, -1]]),
     ),
     4: Transform(
-        weights=np.array(
-            [
-                [1 / 4, 0, 0],
-                [-1 / 6, -1 / 6, -1 / 6],
-                [-1 / 6, 1 / 6, -1 / 6],
-                [1 / 24, 1 / 12, 1 / 6],
-                [1 / 24, -1 / 12, 1 / 6],
-                [0, 0, 1],
-            ]
-        ),
+        elements=np.array([[1, 0, 0], [1, 1, 1], [1, -1, 1], [1, 2, 4], [1, -2, 4], [0, 0, 1]]),
+        scales=np.array([1 / 4, -1 / 6, -1 / 6, 1 / 24, 1 / 24, 1]),
         inputs=np.array(
             [
                 [4, 0, -5, 0, 1, 0],
@@ -80,8 +86,13 @@ TRANSFORMS = {
     ),
 }
 
+# The order in which kernel elements are summed up: rows of G come in pairs that differ in the sign of the middle one.
+_SUMMED = (0, 2, 1)
+
 # Cycles that both transforms together take for a value of a tile, per vector of channels and multiply-add unit.
 _TRANSFORM_CYCLES = 30
+# Bytes of weights that arrive per cycle from the L2 cache, for every band but the first.
+_CACHE_BYTES = 16
 # Roundings of each product that the transforms of data, weights and results come to; fitted to measurements.
 _TRANSFORM_ROUNDINGS = 8
 
@@ -201,15 +212,46 @@ def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
     transforms = _TRANSFORM_CYCLES * values * tiles * transformed / 2 / max(1.0, board.fma.per_cycle)
     weights = _weight_bytes(plan.size, shape)
     balance = 1.0 if plan.shared else -(-bands // board.cores) * board.cores / bands
-    reading = weights / MEMORY_BYTES + (0 if plan.shared else (bands - 1) * weights / (4 * MEMORY_BYTES))
-    return bands * balance * (product + transforms) + reading
+    from_cache = 0 if plan.shared else (bands - 1) * weights / _CACHE_BYTES
+    return with_reading(bands * balance * (product + transforms) + from_cache, weights, board)
 
 
 def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
-    """G g G^T of 3 x 3 x inputs x outputs weights: (m+2) x (m+2) x inputs x outputs, in the weights' dtype."""
-    matrix = TRANSFORMS[size].weights
-    transformed = np.einsum("ia,abco,jb->ijco", matrix, weights.astype(np.float64), matrix, optimize=True)
-    return np.ascontiguousarray(transformed.astype(weights.dtype))
+    """G g G^T of 3 x 3 x inputs x outputs weights: (m+2) x (m+2) x inputs x outputs, in the weights' dtype.
+
+    It is computed in float64, and rounded once. Results too small for a normal number are zero, as on boards.
+    """
+    matrix, wide = TRANSFORMS[size], weights.astype(np.float64)
+    half = np.stack([_sum(row, wide) for row in matrix.elements])
+    whole = np.stack([_sum(row, half.swapaxes(0, 1)) for row in matrix.elements], axis=1)
+    whole *= np.multiply.outer(matrix.scales, matrix.scales)[:, :, None, None]
+    transformed = whole.astype(weights.dtype)
+    transformed[np.abs(transformed) < np.finfo(weights.dtype).tiny] *= 0  # with its sign
+    return transformed
+
+
+def _sum(row: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The sum of kernel elements weighted by one row of G, in the order of `_SUMMED`."""
+    return np.asarray(functools.reduce(np.add, (row[place] * values[place] for place in _SUMMED if row[place])))
+
+
+def transformed_weights(weights: te.Tensor, size: int, dtype: str = "float32") -> te.Tensor:
+    """As `transform_weights`, to the last bit, for code that runs when a network is loaded."""
+    matrix = TRANSFORMS[size]
+    ordered = matrix.elements[:, _SUMMED]
+    values, (_, _, inputs, outputs) = size + KERNEL - 1, (int(extent) for extent in weights.shape)
+    half = te.compute(
+        (values, KERNEL, inputs, outputs),
+        lambda i, b, c, f: _combine(ordered, i, lambda a: weights[_SUMMED[a], b, c, f].astype("float64"), "float64"),
+        name=WEIGHT_ROWS,
+    )
+
+    def value(i: Any, j: Any, c: Any, f: Any) -> Any:
+        total = _combine(ordered, j, lambda b: half[i, _SUMMED[b], c, f], "float64")
+        scale = _element(matrix.scales, i, "float64") * _element(matrix.scales, j, "float64")
+        return (total * scale).astype(dtype)
+
+    return te.compute((values, values, inputs, outputs), value, name="transform_weights")
 
 
 def convolution(

@@ -15,6 +15,7 @@ from edgedeploy.compile.backends.cpu.schedules import (
     recurrence,
     rows,
     winograd,
+    winograd_weights,
 )
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
@@ -27,6 +28,7 @@ TEMPLATES = (
     Template("integer columns", columns.matches, columns.apply, narrows=True),
     Template("convolution", is_convolution, convolution.apply),
     Template("winograd convolution", winograd.matches, winograd.apply),
+    Template("winograd weights", winograd_weights.matches, winograd_weights.apply),
     Template("depthwise convolution", is_depthwise, depthwise.apply),
     Template("matmul", is_product, matmul.apply),
     Template("recurrence", recurrence.matches, recurrence.apply),

@@ -12,9 +12,9 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
-from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir import SBlockRealize, Schedule
 
-from edgedeploy.compile.backends.cpu.statements import replaced
+from edgedeploy.compile.backends.cpu.statements import replaced, with_block
 from edgedeploy.compile.operators.direct import CROP
 from edgedeploy.compile.schedules.kernel import Kernel
 
@@ -49,12 +49,10 @@ def begin_with_bias(kernel: Kernel, anchor: str, channel: Callable[..., Any]) ->
         if block.name_hint == anchor:
             place = [0] * (len(found.bias.ty.shape) - 1) + [channel(*init.indices)]
             begins = tirx.BufferStore(init.buffer, tirx.BufferLoad(found.bias, place), init.indices)
-            written = _with(block, block.body, begins)
-        elif block.name_hint == found.block:
-            written = _with(block, tirx.BufferStore(block.body.buffer, found.sums, block.body.indices), init)
-        else:
-            return statement
-        return SBlockRealize(statement.iter_values, statement.predicate, written)
+            return with_block(statement, block.body, begins)
+        if block.name_hint == found.block:
+            return with_block(statement, tirx.BufferStore(block.body.buffer, found.sums, block.body.indices), init)
+        return statement
 
     function = kernel.schedule.mod["main"]
     kernel.schedule = Schedule(function.with_body(replaced(function.body, changed)))
@@ -82,17 +80,3 @@ def _addition(kernel: Kernel, anchor: str) -> _Addition | None:
         return None
     is_parameter = any(bias.source.same_as(each) for each in kernel.function.params)
     return _Addition(str(schedule.get(adding).name_hint), sums, bias.source) if is_parameter else None
-
-
-def _with(block: SBlock, body: Any, init: Any) -> SBlock:
-    return SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        body,
-        init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )

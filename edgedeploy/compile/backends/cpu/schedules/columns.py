@@ -26,7 +26,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
     step = step_of(activation_type(board), chosen.vector, ROWS, board)
     output = kernel.output_of(SUMS)
-    tasks, channel, pixels = in_tiles(kernel, output, chosen)
+    tasks, [*_, channel], pixels = in_tiles(kernel, output, chosen)
     task = kernel.parallelize(tasks, 2 * math.prod(kernel.extents(sums)), step.products)
     kernel.unroll_tile(pixels, RESULTS)
 
@@ -47,10 +47,10 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     else:
         kernel.vectorize(vector, step.channels, unroll=True)
 
-    *_, column, channel, across, part, line = schedule.get_loops(sums)
+    *_, column, channel, across, part, addend, line = schedule.get_loops(sums)
     vectors, lanes = schedule.split(channel, [None, step.channels])
-    schedule.reorder(across, part, column, vectors, lanes, line)
-    for loop in (across, part, column, vectors):
+    schedule.reorder(across, part, addend, column, vectors, lanes, line)
+    for loop in (across, part, addend, column, vectors):
         schedule.unroll(loop)
     zero = schedule.decompose_reduction(sums, across)
     schedule.set_scope(sums, 0, "local")

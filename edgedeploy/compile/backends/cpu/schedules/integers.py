@@ -13,7 +13,7 @@ from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import COPY, LANES, SUMS
 from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
 from edgedeploy.compile.backends.cpu.step_code import intrinsic, lanes_intrinsic
-from edgedeploy.compile.backends.cpu.steps import step_of
+from edgedeploy.compile.backends.cpu.steps import Step, step_of
 from edgedeploy.compile.backends.cpu.words import WORD
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
@@ -61,7 +61,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
             kernel.pad_inside([COPY], task, board)
         if words:
             kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
-    _accumulate(kernel, sums, intrinsic(step, words), lanes=step.lanes > 1)
+    _accumulate(kernel, sums, step, intrinsic(step, words))
     if step.lanes > 1:
         _add_lanes(kernel, last, lanes_intrinsic(step))
     return None
@@ -76,22 +76,23 @@ def _result_loops(kernel: Kernel, sums: Any, output: Any) -> list[Any]:
     return list(schedule.get_loops(output))
 
 
-def _accumulate(kernel: Kernel, sums: Any, name: str, *, lanes: bool) -> None:
+def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> None:
     """Steps over the kernel's elements and the input channels around the tile's pixels and vectors."""
     schedule = kernel.schedule
     dimensions = len(schedule.get(sums).iter_vars)
     _, *pixels, vectors, channels = schedule.get_loops(sums)[-dimensions:][:5]
     rest = schedule.get_loops(sums)[-dimensions:][5:]
-    of_lanes, reduced, inside = rest[: int(lanes)], rest[int(lanes) : int(lanes) + 3], rest[int(lanes) + 3 :]
+    first, last = int(step.lanes > 1), len(rest) - len(step.terms)
+    of_lanes, reduced, inside = rest[:first], rest[first:last], rest[last:]
     schedule.reorder(*reduced, *pixels, vectors, channels, *of_lanes, *inside)
-    for loop in (*pixels, vectors):
+    for loop in (*reduced[3:], *pixels, vectors):  # bytes that are added for one weight are the fourth
         schedule.unroll(loop)
     zero = schedule.decompose_reduction(sums, reduced[0])
     schedule.set_scope(sums, 0, "local")
     schedule.tensorize(channels, name)
     *around, last = schedule.get_loops(zero)
     schedule.vectorize(last)
-    for loop in around[-4 if lanes else -3 :]:
+    for loop in around[-3 - len(of_lanes) :]:
         schedule.unroll(loop)
 
 

@@ -1,8 +1,10 @@
-// Calls one compiled function on tensors from files: PROGRAM FILE... The last file is overwritten with the result.
+// Calls one compiled function on tensors from files: PROGRAM FUNCTION FILE... Files are overwritten with what the
+// function leaves in its tensors. `functions.h` names the functions: FUNCTION(layer) and so on.
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // As in dlpack.h and tvm/ffi/c_api.h; the function reads nothing but `data`.
 typedef struct {
@@ -30,7 +32,17 @@ typedef int (*Task)(int, Environment *, void *);
 // The function calls these through pointers, which TVM's runtime sets when it loads a library.
 extern void *__TVMBackendAllocWorkspace __attribute__((weak)), *__TVMBackendFreeWorkspace __attribute__((weak));
 extern void *__TVMBackendParallelLaunch __attribute__((weak));
-extern int32_t __tvm_ffi_layer(void *self, Any *arguments, int32_t count, Any *result);
+typedef int32_t Function(void *self, Any *arguments, int32_t count, Any *result);
+#define FUNCTION(name) extern Function __tvm_ffi_##name;
+#include "functions.h"
+#undef FUNCTION
+#define FUNCTION(name) {#name, __tvm_ffi_##name},
+static const struct {
+  const char *name;
+  Function *function;
+} functions[] = {
+#include "functions.h"
+    {0, 0}};
 
 static void *allocate(int type, int id, uint64_t size, int code, int bits) {
   (void)type, (void)id, (void)code, (void)bits;
@@ -47,27 +59,37 @@ static int launch(Task task, void *data, int tasks) {
   return task(0, &alone, data);
 }
 
-int main(int count, char **paths) {
-  static Tensor tensors[16];
-  Any arguments[16] = {0}, result = {0};
-  long size = 0;
+int main(int count, char **words) {
+  enum { MOST = 64 };
+  static Tensor tensors[MOST];
+  static long sizes[MOST];
+  static Any arguments[MOST], result;
+  char **paths = words + 2;
+  int function = 0;
+  count -= 2;
+  if (count < 0 || count > MOST) return 3;
+  while (functions[function].name && strcmp(functions[function].name, words[1])) ++function;
+  if (!functions[function].name) return 4;
   if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = (void *)allocate;
   if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = (void *)release;
   if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = (void *)launch;
-  for (int i = 1; i < count; ++i) {
+  for (int i = 0; i < count; ++i) {
     FILE *file = fopen(paths[i], "rb");
     fseek(file, 0, SEEK_END);
-    size = ftell(file);
+    sizes[i] = ftell(file);
     rewind(file);
-    tensors[i - 1].data = aligned_alloc(64, (size + 63) / 64 * 64);
-    if (fread(tensors[i - 1].data, 1, size, file) != (size_t)size) return 2;
+    tensors[i].data = aligned_alloc(64, (sizes[i] + 63) / 64 * 64);
+    if (fread(tensors[i].data, 1, sizes[i], file) != (size_t)sizes[i]) return 2;
     fclose(file);
-    tensors[i - 1].device[0] = 1;
-    arguments[i - 1].type = TENSOR_POINTER;
-    arguments[i - 1].pointer = &tensors[i - 1];
+    tensors[i].device[0] = 1;
+    arguments[i].type = TENSOR_POINTER;
+    arguments[i].pointer = &tensors[i];
   }
-  if (__tvm_ffi_layer(0, arguments, count - 1, &result)) return 1;
-  FILE *file = fopen(paths[count - 1], "wb");
-  fwrite(tensors[count - 2].data, 1, size, file);
-  return fclose(file);
+  if (functions[function].function(0, arguments, count, &result)) return 1;
+  for (int i = 0; i < count; ++i) {
+    FILE *file = fopen(paths[i], "wb");
+    fwrite(tensors[i].data, 1, sizes[i], file);
+    if (fclose(file)) return 2;
+  }
+  return 0;
 }

@@ -1,0 +1,214 @@
+#include "library/network.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "library/edgedeploy.h"
+#include "machine.h"
+#include "subnormals.h"
+
+namespace agent {
+namespace {
+
+// Where releases lie below the home folder, and the link to the one in use (edgedeploy/release/layout.py).
+constexpr const char* kReleases = "/.local/share/edgedeploy/releases/";
+constexpr const char* kCurrent = "/current";
+
+std::string HomeFolder() {
+  if (const char* home = std::getenv("HOME"); home && *home) return home;
+  char text[1 << 12];
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(getuid(), &entry, text, sizeof text, &found) != 0 || !found) {
+    throw Failure(Code::kOther, "the user's home folder is not known", "set HOME");
+  }
+  return found->pw_dir;
+}
+
+// The path of what a caller calls a release.
+std::string PathOf(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  if (!IsModelName(name)) {
+    throw Failure(Code::kUsage, "'" + name + "' is no name of a model", "the path of a folder has a slash in it");
+  }
+  return HomeFolder() + kReleases + name + kCurrent;
+}
+
+std::string RealPath(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
+  if (!real) throw Failure(Code::kPackage, "there is no release " + path, SystemError());
+  return real.get();
+}
+
+// Where a link leads, as it says; Failure(kPackage) if it is none.
+std::string TargetOf(const std::string& link) {
+  char text[PATH_MAX];
+  const ssize_t size = readlink(link.c_str(), text, sizeof text);
+  if (size < 0) throw Failure(Code::kPackage, link + " is no link to a release", SystemError());
+  return {text, static_cast<size_t>(size)};
+}
+
+// The folder that a link with this target leads to: not by the link itself, which may lead elsewhere by now.
+std::string FolderAt(const std::string& link, const std::string& target) {
+  return target.front() == '/' ? target : link.substr(0, link.rfind('/') + 1) + target;
+}
+
+bool AreAlike(const TensorSpec& a, const TensorSpec& b) {
+  return a.name == b.name && a.shape == b.shape && std::strcmp(a.type.name, b.type.name) == 0;
+}
+
+const TensorSpec& At(const std::vector<TensorSpec>& specs, size_t index, const char* what) {
+  if (index < specs.size()) return specs[index];
+  throw Failure(Code::kUsage, std::string("there is no ") + what + " " + std::to_string(index),
+                "the network has " + std::to_string(specs.size()));
+}
+
+void RequireBytes(const TensorSpec& spec, size_t bytes) {
+  if (bytes == spec.bytes) return;
+  throw Failure(Code::kInput, "input '" + spec.name + "' has " + std::to_string(spec.bytes) + " bytes",
+                std::to_string(bytes) + " were given");
+}
+
+}  // namespace
+
+Release::Release(const std::string& folder, int threads) : folder_(RealPath(folder)), package_(folder_) {
+  const SubnormalsFlushed flushed;
+  const Manifest& manifest = package_.manifest();
+  models_.resize(manifest.entries.size());
+  models_.front() = std::make_unique<Model>(package_, ChooseThreads(threads, manifest.threads));
+}
+
+Model& Release::Enter(size_t entry) {
+  if (!models_[entry]) {
+    models_[entry] = std::make_unique<Model>(*models_.front(), package_.manifest().entries[entry]);
+  }
+  return *models_[entry];
+}
+
+Network::Network(const std::string& release, int threads)
+    : threads_(threads), release_(std::make_unique<Release>(PathOf(release), threads)), model_(&release_->Enter(0)) {}
+
+Network::Network(const std::string& model, int threads, Switched switched)
+    : threads_(threads), link_(PathOf(model)), target_(TargetOf(link_)), switched_(std::move(switched)) {
+  release_ = std::make_unique<Release>(FolderAt(link_, target_), threads);
+  model_ = &release_->Enter(0);
+}
+
+Network::~Network() {
+  if (next_.valid()) next_.wait();
+  release_.reset();
+  FreeUnusedMemory();
+}
+
+void Network::SetInput(size_t index, const void* values, size_t bytes) {
+  const TensorSpec& spec = At(model().inputs(), index, "input");
+  RequireBytes(spec, bytes);
+  if (!values && bytes > 0) throw Failure(Code::kUsage, "the values of input '" + spec.name + "' are null");
+  if (model_->IsBound(index)) model_->Bind(index, nullptr);
+  if (bytes > 0) std::memcpy(model_->Input(index), values, bytes);
+}
+
+void Network::BindInput(size_t index, const void* buffer, size_t bytes) {
+  const TensorSpec& spec = At(model().inputs(), index, "input");
+  if (buffer) RequireBytes(spec, bytes);
+  if (reinterpret_cast<uintptr_t>(buffer) % ED_ALIGNMENT != 0) {
+    throw Failure(Code::kUsage, "the buffer of input '" + spec.name + "' begins at no multiple of 64 bytes",
+                  "allocate it with aligned_alloc or posix_memalign, or copy its values with ed_set_input");
+  }
+  model_->Bind(index, const_cast<void*>(buffer));  // inferences only read it
+}
+
+void Network::SetEntry(size_t entry) {
+  if (entry >= entries()) {
+    throw Failure(Code::kUsage, "there is no entry " + std::to_string(entry),
+                  "the package has " + std::to_string(entries()));
+  }
+  model_ = &release_->Enter(entry);
+  entry_ = entry;
+  has_outputs_ = false;
+}
+
+void Network::SetThreads(int threads) {
+  if (threads < 1) throw Failure(Code::kUsage, std::to_string(threads) + " threads were asked for");
+  model_->SetThreads(ChooseThreads(threads, threads));
+  threads_ = threads;
+}
+
+void Network::Run() {
+  if (running_) throw Failure(Code::kUsage, "an inference cannot be started while the network is being switched");
+  running_ = true;
+  const std::shared_ptr<void> finally(nullptr, [this](void*) { running_ = false; });
+  if (!link_.empty()) Follow();
+  has_outputs_ = false;
+  const SubnormalsFlushed flushed;
+  model_->Run();
+  has_outputs_ = true;
+}
+
+const void* Network::Output(size_t index) const {
+  At(model().outputs(), index, "output");
+  if (!has_outputs_) throw Failure(Code::kUsage, "there are no outputs yet", "ed_run makes them");
+  return model_->Output(index);
+}
+
+// Looks where the link leads: loads what is there, and changes to it when that is done.
+void Network::Follow() {
+  std::string target;
+  try {
+    target = TargetOf(link_);
+    if (!next_.valid()) {
+      if (target == target_) return;
+      if (RealPath(FolderAt(link_, target)) == folder()) {  // it is back
+        target_ = target;
+        return;
+      }
+      next_ = std::async(std::launch::async, [folder = FolderAt(link_, target), threads = threads_] {
+        return std::make_unique<Release>(folder, threads);
+      });
+      next_target_ = target;
+    }
+  } catch (const std::exception&) {
+    return;  // the link is gone, or there is no thread: what is open stays in use, and the next inference looks again
+  }
+  if (next_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  std::string error;
+  try {
+    std::unique_ptr<Release> next = next_.get();
+    if (target != next_target_) return;  // it leads elsewhere by now
+    Switch(std::move(next));
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+  target_ = next_target_;
+  if (switched_) switched_(FolderAt(link_, target_), error.empty() ? nullptr : error.c_str());
+}
+
+void Network::Switch(std::unique_ptr<Release> next) {
+  const size_t entry = entry_ < next->entries() ? entry_ : 0;
+  Model& model = next->Enter(entry);
+  for (size_t i = 0; i < model.inputs().size(); ++i) {
+    for (size_t j = 0; j < model_->inputs().size(); ++j) {
+      const TensorSpec& spec = model.inputs()[i];
+      if (!AreAlike(spec, model_->inputs()[j])) continue;
+      if (model_->IsBound(j)) {
+        model.Bind(i, model_->Input(j));
+      } else if (spec.bytes > 0) {
+        std::memcpy(model.Input(i), model_->Input(j), spec.bytes);
+      }
+    }
+  }
+  release_ = std::move(next);
+  entry_ = entry;
+  model_ = &model;
+  has_outputs_ = false;
+  FreeUnusedMemory();
+}
+
+}  // namespace agent

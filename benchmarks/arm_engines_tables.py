@@ -1,0 +1,116 @@
+"""The tables of benchmarks/arm_engines.py in Markdown, and the page that they stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from statistics import geometric_mean
+
+import yaml
+from cycles import NETWORKS
+
+from edgedeploy.predict.peers import NAMES, PeerPrediction
+from edgedeploy.predict.prediction import Prediction
+from edgedeploy.text import count, significant
+
+PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
+# What a page has around the tables.
+BEGIN, END = "<!-- written by benchmarks/arm_engines.py -->", "<!-- until here -->"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network: what it takes, and what it takes in other engines."""
+
+    network: str
+    ours: Prediction
+    peers: Sequence[PeerPrediction]
+
+    def ratio(self, engine: str) -> float | None:
+        """An engine's cycles / edgedeploy's; None if the engine has none."""
+        found = {each.engine: each.prediction for each in self.peers}.get(engine)
+        return found.cycles.total / self.ours.cycles.total if found else None
+
+    @property
+    def best(self) -> float | None:
+        """edgedeploy's cycles / those of the best of the other engines."""
+        ratios = [ratio for ratio in map(self.ratio, NAMES) if ratio]
+        return 1 / min(ratios) if ratios else None
+
+
+def tables(found: Mapping[str, Sequence[Row]], threads: int) -> str:
+    """A table for each board, with who is left out and why."""
+    peers = [peer for rows in found.values() for row in rows for peer in row.peers]
+    versions = {peer.engine: peer.version for peer in peers if peer.version}
+    said = ", ".join(f"{engine} {versions[engine]}" for engine in NAMES if engine in versions)
+    parts = [f"Written on {date.today().isoformat()} with the wheels of {said or 'no engine'}."]
+    for board, rows in found.items():
+        parts += [f"On `{board}`, {count(threads, 'thread')}:", _table(board, rows, threads)]
+    return "\n\n".join([*parts, _left_out(found)]).rstrip()
+
+
+def _table(board: str, rows: Sequence[Row], threads: int) -> str:
+    titles = [
+        "network",
+        "edgedeploy, M cycles",
+        "ms",
+        *NAMES,
+        "edgedeploy / best",
+        "ncnn predicted, ms",
+        "published, ms",
+    ]
+    lines = [titles, ["---", *["---:"] * (len(titles) - 1)]]
+    published = {
+        each["network"]: each[board][threads]
+        for each in PUBLISHED.values()
+        if "network" in each and threads in each.get(board, {})
+    }
+    for row in rows:
+        ncnn = {peer.engine: peer.prediction for peer in row.peers}.get("ncnn")
+        lines.append(
+            [
+                row.network,
+                f"{row.ours.cycles.total / 1e6:.1f}",
+                significant(row.ours.ms),
+                *(_cell(row.ratio(engine)) for engine in NAMES),
+                _cell(row.best),
+                significant(ncnn.ms) if ncnn else "",
+                f"{published[row.network]:.1f}" if row.network in published else "",
+            ]
+        )
+    means = [row.best for row in rows if row.best and row.network in NETWORKS]
+    if means:
+        blank = [""] * (len(NAMES) + 2)
+        what = f"geometric mean of {len(means)} development networks"
+        lines.append([what, *blank, f"{geometric_mean(means):.2f}", "", ""])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _cell(ratio: float | None) -> str:
+    return f"{ratio:.2f}" if ratio else ""
+
+
+def _left_out(found: Mapping[str, Sequence[Row]]) -> str:
+    """A line for each engine and reason, with the networks."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for board, rows in found.items():
+        for row in rows:
+            for peer in row.peers:
+                if peer.left_out:
+                    reasons.setdefault((peer.engine, peer.left_out), []).append(f"{row.network} ({board})")
+    return "\n".join(f"- {engine}: {why}: {', '.join(names)}" for (engine, why), names in reasons.items())
+
+
+def page(before: str, text: str) -> str:
+    """A page with other tables.
+
+    Raises:
+        ValueError: the page lacks the marks around them.
+    """
+    head, mark, rest = before.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not mark or not end:
+        raise ValueError(f"the page lacks {BEGIN} or {END}")
+    return f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}"

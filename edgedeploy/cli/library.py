@@ -1,0 +1,41 @@
+"""`edgedeploy library`: networks in programs of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgedeploy.cli.options import BoardOption, JsonOption
+
+
+def library(
+    board: BoardOption = "local",
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Write to this folder, which is made if need be.")
+    ],
+    json_output: JsonOption = False,
+) -> None:
+    """Write the library with which programs of your own run networks on a board: for C, C++ and Python.
+
+    The folder gets `include`, `lib` with the shared and the static library and what CMake and pkg-config ask for, and
+    the Python package as a wheel.
+
+    Example: edgedeploy library --board rpi4 --output rpi4-library
+    """
+    from edgedeploy.agent.build import oldest_glibc
+    from edgedeploy.agent.library import write_library
+    from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
+    from edgedeploy.resolved import resolve
+
+    profile = resolve(board).profile
+    files = write_library(profile, output, quiet_if(json_output))
+    glibc = oldest_glibc(profile)
+    if json_output:
+        names = [str(name) for name in files]
+        print_json({"board": board, "triple": profile.triple, "glibc": glibc, "folder": str(output), "files": names})
+        return
+    stdout().print(f"the library for {profile.triple} with glibc {glibc} or later, in {output}")
+    print_table(["file", "bytes"], [[str(name), f"{(output / name).stat().st_size:,}"] for name in files])

@@ -1,0 +1,54 @@
+"""What a core waits for lines of memory, by the `core_model` of its board's profile."""
+
+from __future__ import annotations
+
+from edgedeploy.board import Board
+from edgedeploy.core_model import Costs
+
+# Bytes that come from memory together, on all processors that edgedeploy has profiles of.
+LINE = 64
+
+# Bytes of the pages that prefetchers do not look beyond.
+_PAGE = 4096
+
+# Lines that are missed before a prefetcher foresees those after them at the same distance.
+_UNFORESEEN = 2
+
+# For cores without a model: what Cortex-A72's has, the caches of whose boards are most like theirs.
+_NEAR = Costs(foreseen=4, random=12, store=2)
+_FAR = Costs(foreseen=14, random=120, store=30)
+
+
+def near(board: Board) -> Costs:
+    """What lines cost that come from the second cache."""
+    return board.core_model.l2 if board.core_model else _NEAR
+
+
+def beyond(size: int, board: Board) -> Costs:
+    """What lines cost of so many bytes that were written or read before: they are in the first cache to hold them."""
+    model = board.core_model
+    if size <= board.cache.l2_kib * 1024:
+        return near(board)
+    if model and model.l3 and size <= model.l3.kib * 1024:
+        return model.l3
+    return model.memory if model else _FAR
+
+
+def waiting(lines: float, distinct: float, beginnings: float, far: Costs, board: Board) -> float:
+    """Cycles for lines that are loaded.
+
+    Args:
+        lines: all of them.
+        distinct: those that are loaded for the first time, which come from `far`; others from the second cache.
+        beginnings: lines among them that no prefetcher foresees.
+        far: what the first time costs.
+        board: whose core it is.
+    """
+    close, new = near(board), distinct / lines
+    random, foreseen = (new * far.random + (1 - new) * close.random), (new * far.foreseen + (1 - new) * close.foreseen)
+    return lines * foreseen + beginnings * (random - foreseen)
+
+
+def beginnings(run: int, distance: int) -> int:
+    """Lines that no prefetcher foresees of a run of places that lie so many bytes apart."""
+    return run if distance >= _PAGE else min(run, _UNFORESEEN)

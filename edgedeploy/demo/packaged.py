@@ -1,0 +1,62 @@
+"""A package alone as a detector: images in, results out, by what its manifest says of its use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from edgedeploy.demo.part import Look
+from edgedeploy.demo.pipeline import Network, infer
+from edgedeploy.demo.spec import Stage
+from edgedeploy.errors import InputError
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.runtime.session import Session
+from edgedeploy.vision.results import Detection
+
+
+class Detector:
+    """A package that runs in this process and says itself how it is used."""
+
+    def __init__(self, package: Path, threads: int | None = None) -> None:
+        """Open a package; with as many threads as it says unless given.
+
+        Raises:
+            PackageError: as `Session.open`.
+            InputError: the package does not say how it is used, or in words that this version does not know.
+        """
+        manifest = read_manifest(package)
+        look = look_of(manifest, package)
+        fitted = look.fitted(manifest)
+        self._network: Network = look.network(manifest, package, fitted, Session.open(package, threads))
+
+    def detect(self, image: np.ndarray) -> list[Detection]:
+        """What the network sees in an image (uint8, height x width x 3, B G R), as its demo decodes it."""
+        return infer(image, self._network, repeat=0).detections
+
+
+def look_of(manifest: Manifest, package: Path) -> Look:
+    """How a package says that it is used.
+
+    Raises:
+        InputError: as `Detector`.
+    """
+    usage = manifest.usage
+    if usage is None:
+        raise InputError(
+            f"{package} does not say how images become its input, and its outputs results",
+            why="no demo was named when it was built, and none has its network",
+            hints=["build it again with --demo NAME; `edgedeploy demo` lists them"],
+        )
+    stated = {"fit": usage.fit, "decoder": usage.decoder, "log": usage.log}
+    try:
+        stage = Stage.model_validate({"model": manifest.model, **stated})
+    except ValidationError as error:
+        raise InputError(
+            f"{package} is used in a way that this version of edgedeploy does not know",
+            why=str(error.errors(include_url=False)[0]["msg"]),
+            hints=["install a later version, or build the package again with this one"],
+        ) from error
+    return Look(stage, manifest.model, usage.input, usage.labels, usage.outputs)

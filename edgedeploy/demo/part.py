@@ -1,0 +1,140 @@
+"""One network of a demo: which one is meant, and what the demo and the zoo say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from edgedeploy.demo.pipeline import Network, called, image_input
+from edgedeploy.demo.spec import Stage
+from edgedeploy.frontends.format import ImportOptions, Shapes
+from edgedeploy.frontends.formats import describing
+from edgedeploy.metadata import ENTRY
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.runtime.interface import Runner
+from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.decoder import Decoder, Described
+from edgedeploy.vision.fits import LineFit
+from edgedeploy.vision.preprocess import input_size
+from edgedeploy.zoo.entry import MODELS, ModelInput, ZooModel, known_file
+from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.source import find_source, means_file, users_own
+
+
+class Stated(Described, Protocol):
+    """What a network says of itself, with its inputs: a package's manifest, for one."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a demo shows images to one network, and reads what it gives.
+
+    Attributes:
+        stage: what the demo says of it.
+        model: it as the user named it, or the demo's own.
+        input: how images become its input.
+        labels: the names of its classes; where there are none, those that it says itself.
+        outputs: what the demo's decoder calls its outputs.
+    """
+
+    stage: Stage
+    model: str
+    input: ModelInput
+    labels: list[str]
+    outputs: Sequence[str]
+
+    def output_names(self, decoder: Decoder) -> Sequence[str]:
+        """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
+        return self.outputs if decoder is self.stage.decoder else ()
+
+    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
+        """What the demo says, with what the network says of itself, and the names of its classes.
+
+        Raises:
+            InputError: the network does not take and give what the demo makes and reads.
+        """
+        tensor = image_input(network.inputs, self.input)
+        suited = self.stage.decoder.fitted(network)
+        decoder = suited.decoder
+        names = called([spec.name for spec in network.results], self.output_names(decoder))
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
+        decoder.check(outputs, input_size(self.input, tensor))
+        stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
+        return stage, self.labels or suited.labels
+
+    def network(self, manifest: Manifest, file: Path, fitted: tuple[Stage, list[str]], runner: Runner) -> Network:
+        """It, built and opened, with what `fitted` gave; `file` is the one that describes it."""
+        stage, labels = fitted
+        specs = (*manifest.inputs, *manifest.results)
+        steps = {spec.name: spec.steps for spec in specs if spec.steps}
+        names = self.output_names(stage.decoder)
+        return Network(stage, self.model, file, runner, self.input, labels, names, steps=steps)
+
+
+@dataclass(frozen=True)
+class Part(Look):
+    """One network of a demo, as it was named: what is known before anything is built.
+
+    Attributes:
+        entry: the entry of the zoo that says how images become its input.
+        entry_name: its name or file.
+        from_file: whether it is named as a file.
+    """
+
+    entry: ZooModel
+    entry_name: str
+    from_file: bool
+
+    @staticmethod
+    def of(stage: Stage, model: str | None = None) -> Part:
+        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
+        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has, and of its own
+        files the zoo knows it."""
+        model = model or stage.model
+        from_file = means_file(model)
+        entry_name = _entry_of(Path(model), stage.model) if from_file else model
+        entry: ZooModel = MODELS.load(entry_name)
+        if not from_file and not entry.has_form:
+            raise users_own(MODELS.find(model).stem, entry)
+        labels = load_labels(entry.labels) if entry.labels else []
+        names = MODELS.load(stage.model).outputs
+        return Part(stage, model, entry.input, labels, names, entry, entry_name, from_file)
+
+    def shapes(self, options: ImportOptions) -> Shapes:
+        """The shape of the input that a file leaves open.
+
+        Raises:
+            ModelError: the file cannot be read, or is no network's.
+        """
+        source = find_source(self.model, options=options) if self.from_file else None
+        open_input = source.open_input() if source else None
+        if not source or not open_input:
+            return {}
+        size = self.stage.decoder.size_of(source.metadata())
+        return {open_input: self.entry.input.shape_of(size) if size else self.entry.input.shape}
+
+    def sized_input(self, options: ImportOptions) -> str | None:
+        """The input whose size depends on the image; None if the demo builds the network for one size, or a file
+        states it."""
+        if isinstance(self.stage.fit, str) or self.stage.fit.one_size:
+            return None
+        return find_source(self.model, options=options).open_input() if self.from_file else self.entry.input.name
+
+    def lengths(self, sized: str | None) -> dict[str, int]:
+        """By input, the axis that the network is to be told the length of: the width of lines of text."""
+        if sized is None or not isinstance(self.stage.fit, LineFit):
+            return {}
+        return {sized: 3 if self.entry.input.layout == "NCHW" else 2}
+
+
+def _entry_of(file: Path, otherwise: str) -> str:
+    """The zoo's entry that says how images become the input of a file's network."""
+    found, description = describing(file)
+    name = found.metadata([description]).get(ENTRY, "")
+    fed = name in MODELS.names() and MODELS.load(name).input.kind == "image"
+    return name if fed else known_file(file, MODELS.load(otherwise).task) or otherwise

@@ -1,0 +1,124 @@
+"""What packages say of how their networks are used: found among the demos, and fitted to a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from edgedeploy.demo.part import Part, Stated
+from edgedeploy.demo.spec import DEMOS, Stage
+from edgedeploy.errors import EdgedeployError, InputError, ModelError
+from edgedeploy.package.usage import Usage
+from edgedeploy.vision.classification import Classification
+from edgedeploy.zoo.entry import MODELS, ZooModel
+
+
+@dataclass(frozen=True)
+class Use:
+    """The network of a demo that a package is to be made of.
+
+    Attributes:
+        part: it.
+        demo: the demo's name.
+        number: which of the demo's networks it is, from 1.
+        asked: whether the user named the demo; else a network that does not suit it is none of its own.
+    """
+
+    part: Part
+    demo: str
+    number: int
+    asked: bool
+
+    @property
+    def usage(self) -> Usage:
+        """What its package says, if it suits the demo."""
+        stage = self.part.stage.alone()
+        stated = stage.model_dump(mode="json", include={"fit", "decoder", "log"})
+        part = self.part
+        return Usage(
+            demo=self.demo,
+            stage=self.number,
+            input=part.input,
+            outputs=list(part.outputs),
+            labels=part.labels,
+            **stated,
+        )
+
+    def of(self, network: Stated) -> Usage | None:
+        """What the package of a network says; None for one that does not suit the demo.
+
+        Raises:
+            InputError, ModelError: it does not suit a demo that the user named; as `Part.fitted`.
+        """
+        try:
+            self.part.fitted(network)
+        except (InputError, ModelError):
+            if self.asked:
+                raise
+            return None
+        return self.usage
+
+
+class _Known(NamedTuple):
+    demo: str
+    number: int
+    stage: Stage
+    alone: bool
+
+    def use(self, model: str, *, asked: bool = False) -> Use:
+        return Use(Part.of(self.stage, model), self.demo, self.number, asked)
+
+
+def find_use(model: str, demo: str | None = None) -> Use | None:
+    """The network of a demo that `model` stands for: of the demo that is named, of one that has this network and if
+    possible no other, or of the one that classifies images if it does; None where that is not known.
+
+    Raises:
+        UnknownNameError: there is no such demo.
+        ModelError: the zoo has no network under that name.
+    """
+    if demo:
+        known = list(_networks(demo))
+        return next((each for each in known if each.stage.model == model), known[0]).use(model, asked=True)
+    if not _is_of_the_zoo(model):
+        return None
+    entry = MODELS.load(model)
+    known = [each for name in DEMOS.names() for each in _sound(name)]
+    with_it = sorted((each for each in known if each.stage.model == model), key=lambda each: not each.alone)
+    alike = [
+        each
+        for each in known
+        if isinstance(each.stage.decoder, Classification)
+        and entry.input.kind == "image"
+        and entry.task == _task(each.stage.model)
+    ]
+    found = next(iter(with_it + alike), None)
+    return found.use(model) if found else None
+
+
+def _networks(demo: str) -> Iterator[_Known]:
+    stages = DEMOS.load(demo).stages
+    for number, stage in enumerate(stages, 1):
+        yield _Known(demo, number, stage, len(stages) == 1)
+
+
+def _sound(demo: str) -> list[_Known]:
+    try:
+        return list(_networks(demo))
+    except EdgedeployError:  # one that is broken is not this network's
+        return []
+
+
+def _is_of_the_zoo(model: str) -> bool:
+    try:
+        return isinstance(MODELS.load(model), ZooModel)
+    except EdgedeployError:
+        return False
+
+
+def _task(model: str) -> str | None:
+    try:
+        return MODELS.load(model).task
+    except EdgedeployError:
+        return None

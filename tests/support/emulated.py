@@ -1,0 +1,101 @@
+"""Compiled functions of other architectures, and networks of them, run by qemu.
+
+No agent is needed, which takes long to build for another architecture.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from edgedeploy.board import Board
+from edgedeploy.compile import codegen
+from edgedeploy.compile.backend import Generated
+from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.pipeline import Lowered
+
+# By the first part of a triple: zig's name of the target, and the emulator.
+_EMULATED = {
+    "aarch64": ("aarch64-linux-musl", "qemu-aarch64-static"),
+    "armv7a": ("arm-linux-musleabihf", "qemu-arm-static"),
+}
+_PROGRAM = Path(__file__).with_name("emulated_program.c")
+
+Program = Callable[[str, Sequence[np.ndarray]], list[np.ndarray]]
+
+
+def emulated_program(names: Sequence[str], objects: Sequence[Path], board: Board, folder: Path) -> Program:
+    """Functions of object files, to be called by name with tensors: what lies in these afterwards is returned."""
+    target, emulator = _EMULATED[board.architecture]
+    if not shutil.which(emulator):
+        pytest.skip(f"there is no {emulator}")
+    (folder / "functions.h").write_text("".join(f"FUNCTION({name})\n" for name in names))
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-static", "-O1", "-w", f"-I{folder}"]
+    subprocess.run([*zig, str(_PROGRAM), *map(str, objects), "-o", "program", "-lm"], cwd=folder, check=True)
+
+    def call(name: str, tensors: Sequence[np.ndarray]) -> list[np.ndarray]:
+        files = [folder / str(index) for index in range(len(tensors))]
+        for file, tensor in zip(files, tensors, strict=True):
+            file.write_bytes(np.ascontiguousarray(tensor).tobytes())
+        subprocess.run([emulator, "-cpu", board.cpu, "./program", name, *map(str, files)], cwd=folder, check=True)
+        return [
+            np.frombuffer(file.read_bytes(), tensor.dtype).reshape(tensor.shape)
+            for file, tensor in zip(files, tensors, strict=True)
+        ]
+
+    return call
+
+
+def emulated_outputs(
+    lowered: Lowered, board: Board, inputs: Mapping[str, np.ndarray], folder: Path
+) -> list[np.ndarray]:
+    """The outputs of a network for a board: TVM's virtual machine runs here, and qemu each function that it calls."""
+    names: list[str] = []
+
+    class Emulated(type(host_of(board))):  # type: ignore[misc]
+        """Leaves the functions out of the network's library, and their object files in the test's folder."""
+
+        def generate(self, functions: tvm.IRModule, _: Path) -> Generated:
+            names.extend(each.name_hint for each in functions.get_global_vars())
+            return Generated([], super().generate(functions, folder).libraries)
+
+    backend = Emulated(board)
+    code = codegen.generate(lowered.module, backend, backend)
+    program = emulated_program(names, sorted(folder.glob("*.o")), board, folder)
+    with _registered(names, program):
+        machine = relax.VirtualMachine(code.executable, tvm.cpu())
+        returned = machine["main"](*map(tvm.runtime.tensor, inputs.values()))
+    return [returned.numpy()] if hasattr(returned, "numpy") else [array.numpy() for array in returned]
+
+
+@contextmanager
+def _registered(names: Sequence[str], program: Program) -> Iterator[None]:
+    """Functions that TVM's virtual machine finds by their names, as its library has none of them."""
+
+    def register(name: str) -> None:
+        def call(*tensors: Any) -> None:
+            before = [tensor.numpy() for tensor in tensors]
+            for tensor, old, new in zip(tensors, before, program(name, before), strict=True):
+                if not np.array_equal(old, new):
+                    tensor.copyfrom(new)
+
+        tvm_ffi.register_global_func(name, call, override=True)
+
+    for name in names:
+        register(name)
+    try:
+        yield
+    finally:
+        for name in names:
+            tvm_ffi.registry.remove_global_func(name)

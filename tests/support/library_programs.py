@@ -1,0 +1,129 @@
+"""The library for programs of users' own in tests: written once for each board, and what is compiled with it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+from conftest import ROOT
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
+
+from edgedeploy.board import load_board
+from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.runtime import library
+from edgedeploy.toolchain import c_compiler, cxx_compiler
+
+EXAMPLES = ROOT / "examples"
+DIGIT_SCALE = 0.004
+
+
+def network_class(folder: Path) -> type[library.Network]:
+    """The class of the Python package over a library that was written to a folder."""
+
+    class Network(library.Network):
+        @staticmethod
+        def _library_path() -> Path:
+            return folder / "lib" / library.LIBRARY_NAME
+
+    return Network
+
+
+def exported(shared: Path) -> list[str]:
+    """The symbols that a shared library defines for others, with their versions: `ed_run@EDGEDEPLOY_1`."""
+    with shared.open("rb") as stream:
+        elf = ELFFile(stream)
+        names, found = {}, []
+        sections = list(elf.iter_sections())
+        [definitions] = [section for section in sections if isinstance(section, GNUVerDefSection)]
+        [versions] = [section for section in sections if isinstance(section, GNUVerSymSection)]
+        for version, auxiliaries in definitions.iter_versions():
+            names[version["vd_ndx"]] = next(iter(auxiliaries)).name
+        for place, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols()):
+            index = versions.get_symbol(place)["ndx"]
+            if symbol["st_shndx"] not in ("SHN_UNDEF", "SHN_ABS") and symbol.name:
+                version = names[index & 0x7FFF] if isinstance(index, int) else index
+                found.append(f"{symbol.name}@{version}")
+    return sorted(found)
+
+
+def declarations(header: Path) -> list[str]:
+    """What a header declares: its text without comments and directives, one declaration in a line."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    text = re.sub(r'^#.*$|^extern "C" \{$|^\}$', "", text, flags=re.MULTILINE)
+    text = re.sub(r"\s+", " ", text).replace("ED_API ", "")
+    parts = re.findall(r"[^;{]*(?:\{[^}]*\}[^;]*)?;", text)
+    return [part.strip() for part in parts]
+
+
+# What the header's types are laid out like, in words: a pointer's size.
+LAYOUT = """
+#include <edgedeploy.h>
+#include <stdio.h>
+#define FIELD(name) printf("ed_tensor." #name " %zu\\n", offsetof(ed_tensor, name) / sizeof(void*))
+int main(void) {
+  FIELD(name); FIELD(dtype); FIELD(layout); FIELD(shape); FIELD(rank); FIELD(bytes);
+  printf("ed_tensor %zu\\n", sizeof(ed_tensor) / sizeof(void*));
+  printf("ed_status %zu bytes\\n", sizeof(ed_status));
+  return 0;
+}
+"""
+
+
+def compiled(
+    sources: Sequence[Path | str],
+    program: Path,
+    folder: Path,
+    *,
+    board: str,
+    toolchain: str = "zig",
+    how: str = "shared",
+) -> Path:
+    """A program from C or C++ with the library, `shared` or `static`, that was written to `folder`."""
+    target = load_board(board).overridden({"toolchain": toolchain})
+    suffixes = {source.suffix for source in sources}
+    driver = cxx_compiler(target) if how == "static" or ".cc" in suffixes else c_compiler(target)
+    lib = folder / "lib"
+    linked = ["-ledgedeploy"] if how == "shared" else [str(lib / "libedgedeploy.a"), "-ldl", "-lpthread", "-lm"]
+    language = ["-x", "c"] if suffixes == {".c"} else ["-x", "c++", "-std=c++14"]
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", f"-L{lib}", f"-Wl,-rpath,{lib}"]
+    words = [*driver.command, *flags, *language, *map(str, sources), "-x", "none", *linked, "-o", str(program)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def said(command: Sequence[object], stdin: bytes = b"") -> list[str]:
+    """The lines that a program prints, which must succeed."""
+    done = subprocess.run([str(word) for word in command], input=stdin, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().splitlines()
+
+
+def digit_image(folder: Path) -> Path:
+    """The bundled image of a digit as the examples read it."""
+    image = folder / "digit.pgm"
+    assert cv2.imwrite(str(image), cv2.imread(str(ROOT / "models" / "digit.png"), cv2.IMREAD_GRAYSCALE))
+    return image
+
+
+def digit_scores() -> np.ndarray:
+    """What onnxruntime makes of that image, prepared as the examples do it: each pixel that of its place."""
+    image = cv2.imread(str(ROOT / "models" / "digit.png"), cv2.IMREAD_GRAYSCALE)
+    places = [np.arange(16) * size // 16 for size in image.shape]
+    values = image[np.ix_(*places)].astype(np.float32) * np.float32(DIGIT_SCALE)
+    session = cpu_session(ROOT / "models" / "digits.onnx")
+    [scores] = session.run(None, {session.get_inputs()[0].name: values[None, None]})
+    return np.asarray(scores).ravel()
+
+
+def assert_five_likeliest(lines: Sequence[str]) -> None:
+    """Hold what an example says of the digit against onnxruntime."""
+    wanted = digit_scores()
+    best = np.argsort(-wanted)[:5]
+    assert [int(line.split(", ")[1]) for line in lines] == best.tolist()
+    np.testing.assert_allclose([float(line.split(", ")[0]) for line in lines], wanted[best], atol=1e-5)

@@ -1,0 +1,20 @@
+"""What tests of predictions need."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.predict.means import Means
+from support.agents import command_of
+
+
+def require_predictions(board: str) -> str:
+    """The board's name, its agent built; skips the test where nothing can be predicted for it."""
+    try:
+        Means.of(board, load_board(board))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    command_of(board)
+    return board

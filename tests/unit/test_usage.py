@@ -1,0 +1,142 @@
+"""Packages say how their networks are used; by that alone they detect what the demos detect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from support.commands import output_of
+from support.networks import tiny
+from support.packages import changed, document, manifest
+
+from edgedeploy.board import load_board
+from edgedeploy.build import prepare
+from edgedeploy.build_key import build_key
+from edgedeploy.demo.packaged import Detector, look_of
+from edgedeploy.demo.program import Program
+from edgedeploy.demo.spec import DEMOS
+from edgedeploy.demo.usage import Use, find_use
+from edgedeploy.errors import InputError
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.package.manifest import FORMAT, PLAIN_FORMAT, parse_manifest
+from edgedeploy.resolved import resolve
+from edgedeploy.runtime.opening import Place
+from edgedeploy.vision.image import read_image
+from edgedeploy.vision.source import Shot
+from edgedeploy.zoo.source import find_source
+
+
+def use_of(model: str, demo: str | None = None) -> Use:
+    found = find_use(model, demo)
+    assert found
+    return found
+
+
+@pytest.mark.compiles
+def test_a_package_alone_detects_what_its_demo_does() -> None:
+    program = Program.of("digits")
+    shot = Shot(0, program.image(), read_image(program.image()))
+    with program.opened(Place(resolve("local"))) as session:
+        wanted = session.infer(shot).outcome.detections
+    package = prepare("digits", resolve("local"), use=use_of("digits")).package_path
+    assert Detector(package).detect(shot.image) == wanted
+    assert len(wanted) == 5
+
+
+@pytest.mark.parametrize("name", [name for name in DEMOS.names() if name != "yolo"])
+def test_what_is_written_of_a_demo_is_read_as_the_same_decoder_and_fit(name: str) -> None:
+    for stage in DEMOS.load(name).stages:
+        try:
+            use = use_of(stage.model, name)
+        except Exception as error:  # a network of the user's own
+            assert "of your own" in str(error)  # noqa: PT017
+            continue
+        text = json.dumps({**document(), "format": FORMAT, "usage": use.usage.model_dump(mode="json")})
+        read = look_of(parse_manifest(text.encode()), Path("net.tar.gz"))
+        assert (read.stage.decoder, read.stage.fit) == (stage.decoder, stage.fit)
+        assert (read.labels, list(read.outputs)) == (use.part.labels, list(use.part.outputs))
+        assert stage.log in (read.stage.log, None)
+
+
+def test_the_use_is_that_of_a_demo_with_no_other_network() -> None:
+    assert (use_of("retinaface").demo, use_of("retinaface").number) == ("retinaface", 1)
+    assert (use_of("landmark-106", "facepipe").usage.stage) == 2
+    assert use_of("mobilenet_v1").usage.decoder["kind"] == "classification"
+    assert find_use("silero-vad") is None
+
+
+def test_the_use_is_part_of_the_build_key() -> None:
+    source, board, use = find_source("digits"), load_board("local"), use_of("digits")
+    other = use.usage.model_copy(update={"labels": ["nought"]})
+    keys = {build_key(source, board, usage=usage) for usage in (None, use.usage, other)}
+    assert len(keys) == 3
+
+
+@pytest.mark.compiles
+def test_a_network_of_another_shape_than_a_demo_takes_has_no_use(command: Command) -> None:
+    output_of(command, "build", "digits", "--batch", "2", "--output", "two")
+    assert read_manifest(Path("two/digits.tar.gz")).usage is None
+    with pytest.raises(InputError, match="does not say how images become its input"):
+        Detector(Path("two/digits.tar.gz"))
+    code, _, err = command("build", "digits", "--batch", "2", "--demo", "digits")
+    assert code == 7
+    assert "is not an image as this demo makes it" in err
+
+
+@pytest.mark.compiles
+def test_show_states_the_use_of_a_package(command: Command) -> None:
+    output_of(command, "build", "digits")
+    shown = " ".join(output_of(command, "package", "show", "dist/local/digits.tar.gz").split())
+    assert "as of the demo digits" in shown
+    assert "images: stretch, GRAY, NCHW, less 0, times 0.00392157 results: classification" in shown
+    usage = json.loads(output_of(command, "package", "show", "dist/local/digits.tar.gz", "--json"))["usage"]
+    assert usage["decoder"] == {"kind": "classification", "top": 5}
+
+
+@pytest.mark.compiles
+def test_a_networks_own_file_is_used_as_the_named_demo_says(command: Command, tmp_path: Path) -> None:
+    path = tiny(tmp_path / "net.onnx")
+    code, _, err = command("build", path, "--demo", "digits")
+    assert code == 7
+    assert "the network's input" in err
+    output_of(command, "build", path)
+    assert read_manifest(Path("dist/local/net.tar.gz")).usage is None
+
+
+def test_manifests_without_a_use_are_written_and_read_as_before() -> None:
+    assert "usage" not in manifest().written()
+    assert parse_manifest(json.dumps(document()).encode()).format == PLAIN_FORMAT
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("decoder", {"top": 5}, "it does not say its kind"),
+        ("fit", {"kind": [[[[[[[[[1]]]]]]]]]}, "it does not say its kind"),
+        ("decoder", {"kind": "classification", "top": [[[[[[[[[1]]]]]]]]]}, "nested too deeply"),
+        ("stage", 0, "greater than 0"),
+        ("surplus", 1, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_use_that_makes_no_sense_is_refused(field: str, value: Any, why: str) -> None:
+    usage = use_of("digits").usage.model_dump(mode="json")
+    with pytest.raises(ValueError, match=why):
+        parse_manifest(changed("usage", {**usage, field: value}))
+
+
+def test_formats_before_it_have_no_use() -> None:
+    usage = use_of("digits").usage.model_dump(mode="json")
+    for version in (PLAIN_FORMAT, 3):
+        with pytest.raises(ValueError, match="has no"):
+            parse_manifest(json.dumps({**document(), "format": version, "usage": usage}).encode())
+
+
+def test_a_package_of_a_later_decoder_can_be_read_but_not_be_used_here() -> None:
+    usage = {**use_of("digits").usage.model_dump(mode="json"), "decoder": {"kind": "of-tomorrow"}}
+    found = parse_manifest(json.dumps({**document(), "format": FORMAT, "usage": usage}).encode())
+    with pytest.raises(InputError, match="does not know") as raised:
+        look_of(found, Path("net.tar.gz"))
+    assert "of-tomorrow" in str(raised.value.why)
