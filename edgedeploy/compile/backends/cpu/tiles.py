@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
@@ -141,30 +140,7 @@ def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
     pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
     useful = tile.useful(shape.height, shape.width)
     cycles = tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
-    cycles += _line_cycles(tile, shape, board)
     return pixels * tile.channels * useful / cycles
-
-
-def _line_cycles(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
-    """Cycles of a tile for lines from the second cache, for boards whose profile has their costs.
-
-    The weights of a tile are used for one tile of pixels after the other, or its pixels for one slice of weights after
-    the other. They stay in the first cache if all that a tile reads fits there; else they come anew, as what changes
-    does.
-    """
-    if not board.core_model:
-        return 0.0
-    reach = [(size - 1) + kernel for size, kernel in zip((tile.rows, tile.columns), shape.kernel, strict=True)]
-    data = bytes_of(shape.types.data) * math.prod(reach) * shape.inputs
-    weights = bytes_of(shape.types.weights) * shape.terms * tile.channels
-    room, all_weights = board.cache.l1_kib * 1024, weights * (shape.channels // tile.channels)
-    if choose_order(shape, tile, board).by_channels:
-        weights = 0 if data + weights <= room else weights
-    elif data + all_weights <= room:
-        weights = data = 0
-    elif data + weights <= room:
-        data = 0
-    return (data + weights) / LINE * board.core_model.l2.foreseen
 
 
 def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board, *, tasks: int = 1) -> tuple[int, int]:
