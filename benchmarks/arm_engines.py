@@ -21,14 +21,14 @@ from cycles import NETWORKS
 from errors import ending_with_errors
 from sweep_networks import read_cases
 
-from edgedeploy.bench.networks import candidates
+from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.predict.means import Means, predictable
-from edgedeploy.predict.network import open_package, predict_package
-from edgedeploy.predict.peer_results import PeerResults
-from edgedeploy.predict.peers import NAMES, find_predictable_peers, predict_peers
+from edgedeploy.predicting.means import Means, predictable
+from edgedeploy.predicting.network import open_package, predict_package
+from edgedeploy.predicting.peer_results import PeerResults
+from edgedeploy.predicting.peers import NAMES, find_predictable_peers, predict_peers
 from edgedeploy.resolved import resolve
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,8 +11,8 @@ from statistics import geometric_mean
 import yaml
 from cycles import NETWORKS
 
-from edgedeploy.predict.peers import NAMES, PeerPrediction
-from edgedeploy.predict.prediction import Prediction
+from edgedeploy.predicting.peers import NAMES, PeerPrediction
+from edgedeploy.predicting.prediction import Prediction
 from edgedeploy.text import count, significant
 
 PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from errors import ending_with_errors
 
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.predict.means import Means, predictable
-from edgedeploy.predict.network import open_package, predict_package
+from edgedeploy.predicting.means import Means, predictable
+from edgedeploy.predicting.network import open_package, predict_package
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import resolve
 

@@ -68,7 +68,7 @@ def by_onnxruntime(test: Test) -> bool:
 
 def by_edgedeploy(test: Test) -> tuple[str, str]:
     """What becomes of a case when it is built for this machine and run; the outcome and its message."""
-    from edgedeploy.build import build
+    from edgedeploy.building import build
     from edgedeploy.errors import EdgedeployError, NumericalError
     from edgedeploy.runtime.session import Session
     from edgedeploy.zoo.source import find_source
@@ -98,7 +98,7 @@ def judge(test: Test) -> Iterator[Any]:
 
 def prepare() -> None:
     """In a process that runs cases: limits, and what takes long to import."""
-    import edgedeploy.build
+    import edgedeploy.building
     import edgedeploy.compile.pipeline
     import edgedeploy.frontends.onnx_importer  # noqa: F401
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from errors import ending_with_errors
 
-from edgedeploy.bench.networks import source_to_measure
-from edgedeploy.build import Built, build
+from edgedeploy.benchmarking.networks import source_to_measure
+from edgedeploy.building import Built, build
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS

@@ -18,15 +18,15 @@ from arm_engines import RESULTS
 from arm_engines_tables import PUBLISHED
 from errors import ending_with_errors
 
-from edgedeploy.bench.engines.engine import Task
+from edgedeploy.benchmarking.engines.engine import Task
 from edgedeploy.board import Board, load_board
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.predict.machine import machine
-from edgedeploy.predict.means import Means
-from edgedeploy.predict.peer_results import Key, PeerResult, PeerResults
-from edgedeploy.predict.peers import record_engine
-from edgedeploy.predict.prediction import priced
-from edgedeploy.predict.wheels import site
+from edgedeploy.predicting.machine import machine
+from edgedeploy.predicting.means import Means
+from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
+from edgedeploy.predicting.peers import record_engine
+from edgedeploy.predicting.prediction import priced
+from edgedeploy.predicting.wheels import site
 from edgedeploy.progress import Progress
 
 BOARD = "rpi4"

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session

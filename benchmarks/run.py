@@ -17,16 +17,16 @@ from tempfile import TemporaryDirectory
 
 from errors import ending_with_errors
 
-from edgedeploy.bench.engines import find_peers
-from edgedeploy.bench.measure import measure
-from edgedeploy.bench.networks import candidates
-from edgedeploy.bench.report import as_markdown
+from edgedeploy.benchmarking.engines import find_peers
+from edgedeploy.benchmarking.measure import measure
+from edgedeploy.benchmarking.networks import candidates
+from edgedeploy.benchmarking.report import as_markdown
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import Progress
-from edgedeploy.quantize.making import Settings, find_task, make
+from edgedeploy.quantisation.making import Settings, find_task, make
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import check_threads, processors
 

@@ -23,10 +23,10 @@ from sweep_networks import LEGACY, Case, read_cases
 from sweep_page import page, read_page
 from sweep_result import Result
 
-from edgedeploy.bench.engines import OURS, REFERENCE
-from edgedeploy.bench.engines.engine import CPU, CannotRunError, Engine, Loaded, Task
-from edgedeploy.bench.measure import Player, compare, take_turns
-from edgedeploy.bench.worker import EngineWorker, Turn
+from edgedeploy.benchmarking.engines import OURS, REFERENCE
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Loaded, Task
+from edgedeploy.benchmarking.measure import Player, compare, take_turns
+from edgedeploy.benchmarking.worker import EngineWorker, Turn
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.runtime.arrays import fill
@@ -199,7 +199,7 @@ def _engine(name: str) -> Engine:
 
 def _built(file: Path, package: Path) -> tuple[Any, dict[str, Any]]:
     """A network's build, None if it failed, and the fields of its result."""
-    from edgedeploy.build import build
+    from edgedeploy.building import build
     from edgedeploy.errors import EdgedeployError, NumericalError
     from edgedeploy.records.best import NO_RECORDS
     from edgedeploy.resolved import resolve

@@ -14,7 +14,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from edgedeploy import __version__
-from edgedeploy.bench.machine import this_machine
+from edgedeploy.benchmarking.machine import this_machine
 from edgedeploy.text import count, significant
 
 if TYPE_CHECKING:

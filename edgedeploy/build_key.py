@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 # board, toolchain and network are in the key by themselves. All else counts, whether or not it seems to matter.
 NOT_BUILDING = (
     "_data",
-    "bench",
+    "benchmarking",
     "cli",
     "demo",
     "doctor",
-    "predict",
-    "quantize",
+    "predicting",
+    "quantisation",
     "release",
     "remote",
     "report",
     "rpc",
-    "tune",
+    "tuning",
     "vision",
 )
 

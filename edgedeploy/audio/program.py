@@ -13,7 +13,7 @@ import numpy as np
 from edgedeploy.audio.cascade import Cascade
 from edgedeploy.audio.events import Detector, Event
 from edgedeploy.audio.spec import SOUND_DEMOS, SoundDemo
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened_together

@@ -25,7 +25,7 @@ from edgedeploy.cli.options import (
 from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
-    from edgedeploy.bench.report import Report
+    from edgedeploy.benchmarking.report import Report
     from edgedeploy.board import Overrides
 
 # How many inferences are timed on a board's device unless the command line says otherwise.
@@ -34,7 +34,7 @@ RUNS_ON_DEVICES = 600
 
 def complete_engines(incomplete: str) -> list[str]:
     """Lists of engines that go on from the list that was typed."""
-    from edgedeploy.bench.engines import PEERS
+    from edgedeploy.benchmarking.engines import PEERS
 
     typed, comma, last = incomplete.rpartition(",")
     return [f"{typed}{comma}{engine.name}" for engine in PEERS if engine.name.startswith(last)]
@@ -100,11 +100,11 @@ def bench(
 
     Example: edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
     """
-    from edgedeploy.bench.board import measure_on_board
-    from edgedeploy.bench.engines import find_peers
-    from edgedeploy.bench.measure import measure
-    from edgedeploy.bench.networks import candidates
-    from edgedeploy.bench.report import as_dict, as_markdown
+    from edgedeploy.benchmarking.board import measure_on_board
+    from edgedeploy.benchmarking.engines import find_peers
+    from edgedeploy.benchmarking.measure import measure
+    from edgedeploy.benchmarking.networks import candidates
+    from edgedeploy.benchmarking.report import as_dict, as_markdown
     from edgedeploy.cli.console import print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
@@ -136,7 +136,7 @@ def bench(
 
 def _print(report: Report) -> None:
     """The report as tables on the terminal."""
-    from edgedeploy.bench.report import heading, notes, tables
+    from edgedeploy.benchmarking.report import heading, notes, tables
     from edgedeploy.cli.console import print_table, stdout
 
     console = stdout()

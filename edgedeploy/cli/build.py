@@ -30,7 +30,7 @@ from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimes
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
-    from edgedeploy.build import Built, Use
+    from edgedeploy.building import Built, Use
     from edgedeploy.frontends.format import ImportOptions, Shapes
     from edgedeploy.progress import Progress
     from edgedeploy.resolved import ResolvedBoard
@@ -126,8 +126,8 @@ def build(
     -fuse-ld=lld"
     """
     from edgedeploy.agent.build import agent_for
-    from edgedeploy.build import DUMPS, default_output, package_name
-    from edgedeploy.build import build as build_package
+    from edgedeploy.building import DUMPS, default_output, package_name
+    from edgedeploy.building import build as build_package
     from edgedeploy.cli import passes
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explained
@@ -249,8 +249,8 @@ def _quantised(
     name: str, folder: Path, demo: str | None, shapes: Shapes, options: ImportOptions, progress: Progress
 ) -> Source:
     """The network, quantised with the usual settings; one that was made before is taken."""
-    from edgedeploy.quantize.keeping import quantised_source
-    from edgedeploy.quantize.making import find_task
+    from edgedeploy.quantisation.keeping import quantised_source
+    from edgedeploy.quantisation.making import find_task
 
     task = find_task(name, folder, demo=demo, shapes=shapes, options=options, progress=progress)
     return quantised_source(task, progress)

@@ -58,7 +58,7 @@ def board_or_last(
         InputError: there is none of these.
         EdgedeployError: as `resolve`.
     """
-    from edgedeploy.build import last_built_board
+    from edgedeploy.building import last_built_board
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
 

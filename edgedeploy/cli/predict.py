@@ -23,16 +23,16 @@ from edgedeploy.cli.options import (
 
 if TYPE_CHECKING:
     from edgedeploy.package.manifest import Manifest
-    from edgedeploy.predict.means import Means
-    from edgedeploy.predict.peers import PeerPrediction
-    from edgedeploy.predict.prediction import Prediction
+    from edgedeploy.predicting.means import Means
+    from edgedeploy.predicting.peers import PeerPrediction
+    from edgedeploy.predicting.prediction import Prediction
 
 NOT_MEASURED = "predicted, not measured"
 
 
 def complete_predictable(incomplete: str) -> list[str]:
     """Boards for which cycles are predicted."""
-    from edgedeploy.predict.means import predictable
+    from edgedeploy.predicting.means import predictable
 
     return [name for name in predictable() if name.startswith(incomplete)]
 
@@ -93,17 +93,17 @@ def predict(
 
     Example: edgedeploy predict dist/rpi4/digits.tar.gz --board rpi4 --json
     """
-    from edgedeploy.bench.networks import candidates
+    from edgedeploy.benchmarking.networks import candidates
     from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.files import is_file, is_folder
     from edgedeploy.frontends.format import AS_THE_FILE_SAYS
     from edgedeploy.package.manifest import MANIFEST_NAME
-    from edgedeploy.predict.means import Means
-    from edgedeploy.predict.network import open_package, predict_package
-    from edgedeploy.predict.page import beside
-    from edgedeploy.predict.peer_results import PeerResults
-    from edgedeploy.predict.peers import find_predictable_peers, predict_peers
+    from edgedeploy.predicting.means import Means
+    from edgedeploy.predicting.network import open_package, predict_package
+    from edgedeploy.predicting.page import beside
+    from edgedeploy.predicting.peer_results import PeerResults
+    from edgedeploy.predicting.peers import find_predictable_peers, predict_peers
     from edgedeploy.report import require_report
     from edgedeploy.resolved import resolve
     from edgedeploy.text import count
@@ -136,7 +136,7 @@ def predict(
             engines, candidate, manifest, contents, resolved.profile, means, results, progress, threads=threads
         )
     if report:
-        from edgedeploy.predict.page import write_page
+        from edgedeploy.predicting.page import write_page
 
         write_page(report, prediction, title, _facts(prediction, means), beside(prediction, peers))
     if json_output:
@@ -216,7 +216,7 @@ def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
 
 def _print(prediction: Prediction, title: str, means: Means, peers: Sequence[PeerPrediction]) -> None:
     from edgedeploy.cli.console import foreign, print_table, stdout
-    from edgedeploy.predict.page import beside, cells
+    from edgedeploy.predicting.page import beside, cells
 
     titles = ["function", "calls", "cycles, M", *prediction.cycles.by_kind(), "products, M", "per cycle", "of peak"]
     rows = [[foreign(each.name), str(each.calls), *cells(each)] for each in prediction.functions]

@@ -126,7 +126,7 @@ def push(
 
 def _built_packages(board: ResolvedBoard) -> list[str]:
     """The packages that lie in the board's folder."""
-    from edgedeploy.build import default_output
+    from edgedeploy.building import default_output
     from edgedeploy.errors import InputError
 
     folder = default_output("any", board).parent
@@ -139,7 +139,7 @@ def _built_packages(board: ResolvedBoard) -> list[str]:
 
 def _releases(names: list[str], board: ResolvedBoard, progress: Progress) -> list[Release]:
     """The releases of packages and models, which are built if need be."""
-    from edgedeploy.build import prepare
+    from edgedeploy.building import prepare
     from edgedeploy.demo.usage import find_use
     from edgedeploy.release.push import release_for
 

@@ -19,7 +19,7 @@ from edgedeploy.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from edgedeploy.quantize.making import Made
+    from edgedeploy.quantisation.making import Made
 
 # How many of the worst layers are listed.
 _WORST = 10
@@ -124,7 +124,7 @@ def quantize(
     from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.frontends.format import ImportOptions
-    from edgedeploy.quantize.making import MAX_LOSS, MOST_SAMPLES, Settings, find_task, make
+    from edgedeploy.quantisation.making import MAX_LOSS, MOST_SAMPLES, Settings, find_task, make
     from edgedeploy.vision.image import check_place
 
     if max_loss is not None and not auto:

@@ -121,7 +121,7 @@ def run(
 
     Example: edgedeploy run vad.onnx -i frames.npz -o scores.npz --state hn=h --state cn=c
     """
-    from edgedeploy.build import prepare
+    from edgedeploy.building import prepare
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.demo.usage import find_use
     from edgedeploy.errors import InputError

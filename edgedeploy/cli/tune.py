@@ -31,8 +31,8 @@ from edgedeploy.cli.overrides import overridable
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
     from edgedeploy.resolved import ResolvedBoard
-    from edgedeploy.tune.task import Task
-    from edgedeploy.tune.tuning import Boards
+    from edgedeploy.tuning.task import Task
+    from edgedeploy.tuning.tuning import Boards
     from edgedeploy.zoo.source import Source
 
 _RUN = "models"
@@ -92,7 +92,7 @@ class _Devices:
         """
         from edgedeploy.errors import InputError
         from edgedeploy.rpc.tracker import Endpoint
-        from edgedeploy.tune.tuning import Boards
+        from edgedeploy.tuning.tuning import Boards
 
         if self.rpc_tracker and (where.host or where.virtual or self.set_governor):
             raise InputError("--rpc-tracker does not go with --host, --virtual and --set-governor")
@@ -208,9 +208,9 @@ def tune_models(
     from edgedeploy.compile.targets import check_target
     from edgedeploy.records.header import default_folder, find_folder
     from edgedeploy.resolved import resolve
-    from edgedeploy.tune.remote import Evaluation
-    from edgedeploy.tune.run import Options
-    from edgedeploy.tune.tuning import chosen_tasks, tuning_session
+    from edgedeploy.tuning.remote import Evaluation
+    from edgedeploy.tuning.run import Options
+    from edgedeploy.tuning.tuning import chosen_tasks, tuning_session
     from edgedeploy.zoo.source import find_source, note_weights
 
     shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
@@ -258,7 +258,7 @@ def report(
     """
     from edgedeploy.cli.console import stdout
     from edgedeploy.records.header import find_folder
-    from edgedeploy.tune.report import write_report
+    from edgedeploy.tuning.report import write_report
 
     folder = find_folder(records)
     stdout().print(str(write_report(folder, output or folder / "report.html")))
@@ -267,7 +267,7 @@ def report(
 def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
     """Show what there is to tune."""
     from edgedeploy.cli.console import print_json, print_table
-    from edgedeploy.tune.task import tasks_of
+    from edgedeploy.tuning.task import tasks_of
 
     found = {source.name: tasks_of(source.read(), profile) for source in sources}
     if json_output:

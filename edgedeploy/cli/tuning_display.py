@@ -29,8 +29,8 @@ from edgedeploy.records.events import (
 )
 from edgedeploy.records.trial import Conditions, speed_up
 from edgedeploy.text import count, duration, milliseconds, printable, significant, times
-from edgedeploy.tune.results import TITLES, cells, end_to_end
-from edgedeploy.tune.state import RunState, TaskState
+from edgedeploy.tuning.results import TITLES, cells, end_to_end
+from edgedeploy.tuning.state import RunState, TaskState
 
 if TYPE_CHECKING:
     from rich.live import Live

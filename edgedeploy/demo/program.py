@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edgedeploy.build import Prepared, prepare
+from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.part import Part
 from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage

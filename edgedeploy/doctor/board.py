@@ -11,7 +11,7 @@ from edgedeploy.facts import VIRTUAL, Facts
 from edgedeploy.package.abi import misfits, needs_of
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE, probe
-from edgedeploy.tune.conditions import Throttling
+from edgedeploy.tuning.conditions import Throttling
 
 _PROGRAM_S = 15
 _ROOM_BYTES = 64 << 20

@@ -51,7 +51,7 @@ class Network(library.Network):
 
 def _built(model: str) -> Path:
     """A package of a model for this machine."""
-    from edgedeploy.build import prepare
+    from edgedeploy.building import prepare
     from edgedeploy.resolved import resolve
 
     return prepare(model, resolve("local")).package_path

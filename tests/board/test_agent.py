@@ -22,7 +22,7 @@ from support.networks import Graph, tiny
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.package.abi import read_abi
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session

@@ -38,7 +38,7 @@ from support.networks import Graph, tiny
 from edgedeploy.agent.library import write_library
 from edgedeploy.agent.wheel import platform_tag
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi

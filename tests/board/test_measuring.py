@@ -22,10 +22,10 @@ from edgedeploy.remote.address import address_of
 from edgedeploy.remote.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
-from edgedeploy.tune.building import Builder
-from edgedeploy.tune.conditions import Throttling
-from edgedeploy.tune.measuring import Measurer, Outcome
-from edgedeploy.tune.remote import Evaluation
+from edgedeploy.tuning.building import Builder
+from edgedeploy.tuning.conditions import Throttling
+from edgedeploy.tuning.measuring import Measurer, Outcome
+from edgedeploy.tuning.remote import Evaluation
 from edgedeploy.zoo.source import find_source
 
 # The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.

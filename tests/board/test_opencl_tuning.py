@@ -19,9 +19,9 @@ from edgedeploy.errors import InputError, NoOpenCLError
 from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
-from edgedeploy.tune.building import Builder
-from edgedeploy.tune.measuring import Measurer, Outcome
-from edgedeploy.tune.remote import Evaluation
+from edgedeploy.tuning.building import Builder
+from edgedeploy.tuning.measuring import Measurer, Outcome
+from edgedeploy.tuning.remote import Evaluation
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 

@@ -13,7 +13,7 @@ from support.commands import need, output_of
 from support.networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build, prepare
+from edgedeploy.building import build, prepare
 from edgedeploy.cli.overrides import complete_cpu, complete_toolchain, complete_triple
 from edgedeploy.errors import InputError, ToolchainError
 from edgedeploy.package.archive import read_manifest

@@ -14,9 +14,9 @@ from support.predictions import require_predictions
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import DownloadError, InputError, UnsupportedError
-from edgedeploy.predict.machine import machine
-from edgedeploy.predict.peer_results import PeerResults
-from edgedeploy.predict.wheels import site
+from edgedeploy.predicting.machine import machine
+from edgedeploy.predicting.peer_results import PeerResults
+from edgedeploy.predicting.wheels import site
 
 # Slow, as every test that needs an agent for another architecture.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_needs_virtual_boards")]

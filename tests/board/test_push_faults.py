@@ -22,7 +22,7 @@ from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.errors import (
     BoardConnectionError,
     HostKeyError,

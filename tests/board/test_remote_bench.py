@@ -11,9 +11,9 @@ from support.board_releases import Bench
 from support.commands import output_of
 from support.networks import tiny
 
-from edgedeploy.bench.board import measure_on_board
-from edgedeploy.bench.engines import find_peers
-from edgedeploy.bench.networks import candidates
+from edgedeploy.benchmarking.board import measure_on_board
+from edgedeploy.benchmarking.engines import find_peers
+from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
 

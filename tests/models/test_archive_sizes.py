@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source

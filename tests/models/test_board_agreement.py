@@ -18,7 +18,7 @@ from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place, opened

@@ -19,7 +19,7 @@ import pytest
 from support.demo_networks import demo_network
 from support.onnxruntime_runner import OnnxruntimeRunner
 
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, infer
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine

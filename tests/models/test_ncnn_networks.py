@@ -17,7 +17,7 @@ from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.ncnn import FORMAT

@@ -14,7 +14,7 @@ from support.agreement import random_inputs
 from support.shared_networks import FILES, SHAPES, is_quantised
 from support.virtual_boards import Start
 
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS, all_demos

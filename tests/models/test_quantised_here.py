@@ -13,12 +13,12 @@ import numpy as np
 import onnx
 import pytest
 
-from edgedeploy.build import Built, build
+from edgedeploy.building import Built, build
 from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.quantize.agreement import Runs
-from edgedeploy.quantize.evaluation import Classes, find_evaluation
-from edgedeploy.quantize.making import Made, Settings, Task, find_task, make
-from edgedeploy.quantize.samples import evenly
+from edgedeploy.quantisation.agreement import Runs
+from edgedeploy.quantisation.evaluation import Classes, find_evaluation
+from edgedeploy.quantisation.making import Made, Settings, Task, find_task, make
+from edgedeploy.quantisation.samples import evenly
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.zoo.source import Source

@@ -16,7 +16,7 @@ import pytest
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, Product, agent_for, build_product
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
-from edgedeploy.build import Built, build
+from edgedeploy.building import Built, build
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
 from edgedeploy.resolved import resolve

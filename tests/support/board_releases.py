@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.closing import Closing
 from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.release.board import Inventory, inventory

@@ -6,7 +6,7 @@ import pytest
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.predict.means import Means
+from edgedeploy.predicting.means import Means
 from support.agents import command_of
 
 

@@ -14,7 +14,7 @@ from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Trial
 
 if TYPE_CHECKING:
-    from edgedeploy.tune.task import Task
+    from edgedeploy.tuning.task import Task
 
 TARGET = {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu", "mcpu": "cortex-a72", "num-cores": 4}
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

@@ -10,9 +10,9 @@ from cycles import NETWORKS
 from published import NAMES as RUN_BY_NCNN
 
 from edgedeploy.board import load_board
-from edgedeploy.predict.peers import PeerPrediction
-from edgedeploy.predict.prediction import Executed, Prediction, priced
-from edgedeploy.predict.record import MISSES
+from edgedeploy.predicting.peers import PeerPrediction
+from edgedeploy.predicting.prediction import Executed, Prediction, priced
+from edgedeploy.predicting.record import MISSES
 
 
 def takes(cycles: float) -> Prediction:

@@ -20,8 +20,8 @@ from edgedeploy.errors import ConfigurationError, InputError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
-from edgedeploy.tune.building import Builder
-from edgedeploy.tune.task import tasks_of
+from edgedeploy.tuning.building import Builder
+from edgedeploy.tuning.task import tasks_of
 
 pytestmark = pytest.mark.compiles
 

@@ -22,11 +22,11 @@ from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import generous
 
-from edgedeploy.bench import engines, measure, networks, report
-from edgedeploy.bench.engines import litert, mnn
-from edgedeploy.bench.engines.engine import CannotRunError, Task
-from edgedeploy.bench.machine import Machine
-from edgedeploy.bench.worker import EngineWorker, Turn
+from edgedeploy.benchmarking import engines, measure, networks, report
+from edgedeploy.benchmarking.engines import litert, mnn
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
+from edgedeploy.benchmarking.machine import Machine
+from edgedeploy.benchmarking.worker import EngineWorker, Turn
 from edgedeploy.errors import DownloadError, PackageError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.onnxruntime_session import cpu_session

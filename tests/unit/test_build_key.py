@@ -44,7 +44,7 @@ def key(network: Source, board: str = "local") -> str:
     "name",
     [
         "board.py",
-        "build.py",
+        "building.py",
         "build_key.py",
         "compile/backends/cpu/schedules/matmul.py",
         "frontends/onnx.py",
@@ -81,7 +81,7 @@ def test_a_new_file_makes_another_key(sources: Path, network: Source) -> None:
     assert key(network) != before
 
 
-@pytest.mark.parametrize("name", ["cli/run.py", "doctor/check.py", "vision/draw.py", "tune/report/page.py"])
+@pytest.mark.parametrize("name", ["cli/run.py", "doctor/check.py", "vision/draw.py", "tuning/report/page.py"])
 def test_what_makes_no_package_leaves_the_key(sources: Path, network: Source, name: str) -> None:
     before = key(network)
     (sources / name).write_text("")
@@ -102,7 +102,7 @@ def test_the_folders_that_do_not_count_are_there() -> None:
 LOADED = """
 import sys
 from pathlib import Path
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source
 

@@ -29,9 +29,9 @@ from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
 from edgedeploy.records.header import Header
 from edgedeploy.runtime.opencl import device_named
-from edgedeploy.tune.building import Builder
-from edgedeploy.tune.search import CostModel, search_for
-from edgedeploy.tune.task import tasks_of
+from edgedeploy.tuning.building import Builder
+from edgedeploy.tuning.search import CostModel, search_for
+from edgedeploy.tuning.task import tasks_of
 
 LOCAL = load_board("local")
 

@@ -18,8 +18,8 @@ from support.tflite_networks import small
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build
 from edgedeploy.build_key import build_key
+from edgedeploy.building import build
 from edgedeploy.cli.options import parse_batches, parse_entries, parse_shapes
 from edgedeploy.errors import InputError, NumericalError, UnsupportedError
 from edgedeploy.onnxruntime_session import cpu_session

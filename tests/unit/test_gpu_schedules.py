@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.networks import Graph
 
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.compile.backends.opencl.threads import group_parts, group_size
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source

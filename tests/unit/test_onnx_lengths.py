@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.frontends.onnx import FORMAT

@@ -12,7 +12,7 @@ from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
 from support.commands import output_of
 
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.format import Converted, ImportOptions
 from edgedeploy.frontends.onnx import FORMAT

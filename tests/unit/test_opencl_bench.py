@@ -11,7 +11,7 @@ import pytest
 from conftest import Command
 from support.profiles import write_profile
 
-from edgedeploy.bench.engines import openvino
+from edgedeploy.benchmarking.engines import openvino
 from edgedeploy.errors import NoOpenCLError
 
 pytestmark = pytest.mark.compiles

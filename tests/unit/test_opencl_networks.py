@@ -12,7 +12,7 @@ from conftest import Command
 from support.networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.build import Built, build
+from edgedeploy.building import Built, build
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import KernelBuildError, NoOpenCLError
 from edgedeploy.frontends.onnx import read_onnx

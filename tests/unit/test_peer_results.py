@@ -11,11 +11,11 @@ import pytest
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.errors import OutputError
-from edgedeploy.predict.mca import Llvm
-from edgedeploy.predict.means import Means
-from edgedeploy.predict.peer_results import Key, PeerResult, PeerResults
-from edgedeploy.predict.prediction import Executed, priced
-from edgedeploy.predict.record import MISSES
+from edgedeploy.predicting.mca import Llvm
+from edgedeploy.predicting.means import Means
+from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
+from edgedeploy.predicting.prediction import Executed, priced
+from edgedeploy.predicting.record import MISSES
 
 KEY = Key("ncnn", "1.0", "network", "cortex-a72", "1, LLVM 19.1.7")
 EXECUTED = Executed("libncnn.so", 0, 1000, 500.0, 2.5, 3, 400, 0, dict.fromkeys(MISSES, 2.0))

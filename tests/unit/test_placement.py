@@ -13,7 +13,7 @@ from conftest import Command
 from support.networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.compile.explain import explain
 from edgedeploy.compile.expressions import calls_of, is_call
 from edgedeploy.compile.pipeline import Lowered, lower_network

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from edgedeploy.board import load_board
-from edgedeploy.predict.plugin import NATIVE
-from edgedeploy.predict.record import MISSES
+from edgedeploy.predicting.plugin import NATIVE
+from edgedeploy.predicting.record import MISSES
 from edgedeploy.toolchain import c_compiler, run_tool
 
 PROGRAM = Path(__file__).parents[1] / "support" / "cache_program.c"

@@ -156,7 +156,7 @@ def interrupted(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.parametrize("module", ["typer", *slow("edgedeploy.build", "onnx", "tvm")])
+@pytest.mark.parametrize("module", ["typer", *slow("edgedeploy.building", "onnx", "tvm")])
 def test_ctrl_c_while_a_module_is_imported_ends_with_130(module: str, tmp_path: Path) -> None:
     finder = f"""
 class Finder:

@@ -13,9 +13,9 @@ from edgedeploy.demo.part import Part
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
-from edgedeploy.quantize.agreement import matches, overlap
-from edgedeploy.quantize.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision
-from edgedeploy.quantize.usage import Usage
+from edgedeploy.quantisation.agreement import matches, overlap
+from edgedeploy.quantisation.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision
+from edgedeploy.quantisation.usage import Usage
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.results import Box, Detection
 

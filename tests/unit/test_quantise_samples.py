@@ -12,7 +12,7 @@ from support.films import write_film
 
 from edgedeploy.errors import InputError
 from edgedeploy.progress import Progress
-from edgedeploy.quantize.samples import Samples, evenly, find_samples
+from edgedeploy.quantisation.samples import Samples, evenly, find_samples
 from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.preprocess import Frame
 

@@ -14,13 +14,13 @@ from support.quantised_files import constants, integers_of, producer, scale_of
 
 from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
 from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.quantisation.agreement import Noise, Runs, compare
+from edgedeploy.quantisation.losses import by_harm, fewest_kept, worst_layers
+from edgedeploy.quantisation.making import Made, Settings, find_task, make
+from edgedeploy.quantisation.preparing import Prepared, prepare
+from edgedeploy.quantisation.quantising import calibrate, chosen, layers_of, quantise
+from edgedeploy.quantisation.samples import Arrays, Samples
 from edgedeploy.quantised import Method
-from edgedeploy.quantize.agreement import Noise, Runs, compare
-from edgedeploy.quantize.losses import by_harm, fewest_kept, worst_layers
-from edgedeploy.quantize.making import Made, Settings, find_task, make
-from edgedeploy.quantize.preparing import Prepared, prepare
-from edgedeploy.quantize.quantising import calibrate, chosen, layers_of, quantise
-from edgedeploy.quantize.samples import Arrays, Samples
 from edgedeploy.zoo.source import Source
 
 SHAPE = (1, 3, 12, 12)

@@ -14,7 +14,7 @@ from edgedeploy.errors import UnsupportedError
 from edgedeploy.report import require_report
 from edgedeploy.report.charts import chart
 from edgedeploy.report.page import html, render
-from edgedeploy.tune.report import write_report
+from edgedeploy.tuning.report import write_report
 
 HOSTILE = "</title></svg><script>$x^2$\u202e"
 
@@ -69,7 +69,7 @@ def test_foreign_text_in_a_chart_stays_text() -> None:
 
 def test_foreign_text_in_a_template_is_escaped_and_printable_and_html_is_neither() -> None:
     header = {HOSTILE: HOSTILE, "chart": html("<b>1</b>")}
-    page = render("edgedeploy.tune.report", "tuning.html", title=HOSTILE, header=header, titles=[], networks=[])
+    page = render("edgedeploy.tuning.report", "tuning.html", title=HOSTILE, header=header, titles=[], networks=[])
     assert "<script" not in page
     assert "\u202e" not in page
     assert page.count(r"&lt;/title&gt;&lt;/svg&gt;&lt;script&gt;$x^2$\u202e") == 4

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.networks import Graph, tiny
 from tvm import relax
 
-from edgedeploy.build import Built, build
+from edgedeploy.building import Built, build
 from edgedeploy.errors import NumericalError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx_importer import TRANSLATIONS

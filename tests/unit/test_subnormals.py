@@ -42,7 +42,7 @@ def test_all_threads_of_a_network_flush(tmp_path: Path) -> None:
     # In a process of its own: here, the threads may have been started by another test.
     program = f"""
 import numpy as np
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.resolved import resolve
 runner = prepare({str(path)!r}, resolve("local")).open()
 [product] = runner.run({{"data": np.full((400, 400), 1e-20, np.float32)}}).values()

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from support.detection_networks import SIZE, detections, post_processed, with_quantised_heads
 from support.networks import Graph
 
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.errors import InputError, ModelError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.tflite import FORMAT as TFLITE

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.networks import Graph
 
-from edgedeploy.build import Prepared, prepare
+from edgedeploy.building import Prepared, prepare
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 

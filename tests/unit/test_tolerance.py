@@ -17,7 +17,7 @@ from support.networks import Graph
 from tvm import relax
 
 from edgedeploy.board import load_board
-from edgedeploy.build import Built, build
+from edgedeploy.building import Built, build
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network

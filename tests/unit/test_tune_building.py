@@ -26,7 +26,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import OutputError, ToolchainError
 from edgedeploy.runtime.native import SET_THREADS
-from edgedeploy.tune.building import Argument, Batch, Builder
+from edgedeploy.tuning.building import Argument, Batch, Builder
 from edgedeploy.zoo.source import find_source
 
 
@@ -159,7 +159,7 @@ sys.path.insert(0, sys.argv[1])
 from support import kernels
 from edgedeploy.board import load_board
 from edgedeploy.errors import OutputError
-from edgedeploy.tune.building import Builder
+from edgedeploy.tuning.building import Builder
 
 if __name__ == "__main__":
     with Builder(load_board("local")) as builder:

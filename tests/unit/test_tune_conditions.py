@@ -13,7 +13,7 @@ from support.notebook import Notebook
 
 from edgedeploy.errors import BoardConnectionError, InputError
 from edgedeploy.records.trial import Conditions
-from edgedeploy.tune.conditions import Run, Throttling, governor
+from edgedeploy.tuning.conditions import Run, Throttling, governor
 
 CPU = "sys/devices/system/cpu"
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"

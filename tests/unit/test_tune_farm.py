@@ -19,11 +19,11 @@ from support.rpc_clients import becomes, device
 from edgedeploy.errors import NoTrackerError
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
-from edgedeploy.tune import measuring
-from edgedeploy.tune.building import Batch, Entry
-from edgedeploy.tune.farm import Farm
-from edgedeploy.tune.measuring import Measurer
-from edgedeploy.tune.remote import Begun, Done, Job
+from edgedeploy.tuning import measuring
+from edgedeploy.tuning.building import Batch, Entry
+from edgedeploy.tuning.farm import Farm
+from edgedeploy.tuning.measuring import Measurer
+from edgedeploy.tuning.remote import Begun, Done, Job
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 

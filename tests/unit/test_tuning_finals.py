@@ -12,7 +12,7 @@ from support.networks import Graph, three_convolutions
 from support.notebook import Notebook
 from support.tuning_records import result, trial_of
 
-from edgedeploy import build as building
+from edgedeploy import building
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends import known_configuration
 from edgedeploy.compile.configuration import Configuration
@@ -25,9 +25,9 @@ from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.selftest.recording import recorded as recording
 from edgedeploy.tensors import Tensors, TensorSpec
-from edgedeploy.tune import comparison
-from edgedeploy.tune.finals import Finals
-from edgedeploy.tune.task import Task, tasks_of
+from edgedeploy.tuning import comparison
+from edgedeploy.tuning.finals import Finals
+from edgedeploy.tuning.task import Task, tasks_of
 from edgedeploy.zoo.source import Source, find_source
 
 pytestmark = pytest.mark.compiles

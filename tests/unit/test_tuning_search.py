@@ -15,9 +15,9 @@ from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.tune.search import TUNERS, CostModel, search_for
-from edgedeploy.tune.search.model import LEAST_RESULTS, features
-from edgedeploy.tune.task import Task, selected, tasks_of
+from edgedeploy.tuning.search import TUNERS, CostModel, search_for
+from edgedeploy.tuning.search.model import LEAST_RESULTS, features
+from edgedeploy.tuning.task import Task, selected, tasks_of
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from support.networks import tiny
 from support.packages import changed, document, manifest
 
 from edgedeploy.board import load_board
-from edgedeploy.build import prepare
 from edgedeploy.build_key import build_key
+from edgedeploy.building import prepare
 from edgedeploy.demo.packaged import Detector, look_of
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS

@@ -17,7 +17,7 @@ from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.compile import at_load
 from edgedeploy.compile.at_load import lifted
 from edgedeploy.compile.explain import functions

@@ -1,0 +1,43 @@
+"""The engines that networks are measured on, one module each; a new one is added to the list here."""
+
+from __future__ import annotations
+
+import difflib
+
+from edgedeploy.benchmarking.engines import litert, mnn, ncnn, onnxruntime, openvino, ours, torch
+from edgedeploy.benchmarking.engines.engine import Engine
+from edgedeploy.errors import InputError, UnknownNameError
+
+OURS = ours.ENGINE
+# The engine that says what is right, and by the suffix of the networks' files as engines are given them.
+REFERENCE = onnxruntime.ENGINE
+REFERENCES = {engine.suffix: engine for engine in (REFERENCE, litert.ENGINE)}
+PEERS = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE]
+
+_BY_NAME = {engine.name: engine for engine in [OURS, *PEERS]}
+
+
+def find_engine(name: str) -> Engine:
+    """The engine of that name, edgedeploy itself among them."""
+    return _BY_NAME[name]
+
+
+def find_peers(names: str | None) -> list[Engine]:
+    """The engines of a list such as `openvino,ncnn`, each once and in its order; all if there is no list.
+
+    Raises:
+        UnknownNameError: there is no such engine; near names are listed.
+        InputError: the list is empty.
+    """
+    if names is None:
+        return list(PEERS)
+    known = [engine.name for engine in PEERS]
+    wanted = dict.fromkeys(name.strip() for name in names.split(",") if name.strip())
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.4)
+            listing = "near names" if near else "known engines"
+            raise UnknownNameError(f"unknown engine {name!r}", why=f"{listing}: {', '.join(near or known)}")
+    if not wanted:
+        raise InputError("no engine to measure against was named", why=f"known engines: {', '.join(known)}")
+    return [find_engine(name) for name in wanted]

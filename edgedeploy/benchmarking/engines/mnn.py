@@ -1,0 +1,68 @@
+"""MNN, on networks that its own converter makes of ONNX files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.benchmarking.engines.conversion import convert as run_converter
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
+
+# The converter itself. Its wrapper `MNN.tools.mnnconvert` must never be imported: it installs packages with pip,
+# at the price of other packages' versions, and reports conversions to a server.
+_CONVERTER = "import sys, _tools; _tools.mnnconvert(sys.argv)"
+
+
+def load(task: Task) -> Loaded:
+    """Convert the network and load it as a module: the older session interface overwrites its own inputs."""
+    target = convert(task)
+
+    import MNN.expr as expr
+    import MNN.nn as nn
+
+    # On CPUs "normal" is single precision.
+    settings = {"backend": "CPU", "numThread": task.threads, "precision": "normal"}
+    runtime = nn.create_runtime_manager((settings,))
+    module = nn.load_module_from_file(
+        str(target), list(task.inputs), task.outputs, runtime_manager=runtime, shape_mutable=False
+    )
+    kinds = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8, "int8": expr.int8, "int64": expr.int64}
+    inputs = []
+    for name, array in task.inputs.items():
+        if array.dtype.name not in kinds:
+            raise CannotRunError(f"input {name!r} is {array.dtype}, which MNN's Python interface does not take")
+        inputs.append(expr.const(array, list(array.shape), expr.NCHW, kinds[array.dtype.name]))
+    last: list[Any] = [None]
+
+    def run() -> None:
+        last[0] = module.onForward(inputs)
+
+    def outputs() -> dict[str, np.ndarray]:
+        values = zip(task.outputs, last[0], strict=True)
+        return {name: np.array(_plain(expr, value).read()) for name, value in values}
+
+    return Loaded(run, outputs)
+
+
+def convert(task: Task) -> Path:
+    """Have MNN's converter write the network.
+
+    Raises:
+        CannotRunError: it fails.
+    """
+    target = task.folder / "network.mnn"
+    files = ["--modelFile", str(task.file), "--MNNModel", str(target)]
+    command = [sys.executable, "-c", _CONVERTER, "-f", "ONNX", *files, "--bizCode", "edgedeploy"]
+    run_converter(command, task.folder, (target,))
+    return target
+
+
+def _plain(expr: Any, value: Any) -> Any:
+    """An output in the order of its dimensions, where MNN would give channels in blocks of four."""
+    return expr.convert(value, expr.NCHW) if value.data_format == expr.NC4HW4 else value
+
+
+ENGINE = Engine("mnn", module="MNN", distribution="MNN", suffix=".onnx", load=load, convert=convert)

@@ -1,0 +1,24 @@
+"""onnxruntime's CPU provider, inputs bound in place."""
+
+from __future__ import annotations
+
+from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Task
+from edgedeploy.onnxruntime_session import cpu_session
+
+
+def load(task: Task) -> Loaded:
+    """Make a session as it is by default: with all graph optimisations."""
+    session = cpu_session(task.file, task.threads, exact=False)
+    binding = session.io_binding()
+    for name, array in task.inputs.items():
+        binding.bind_cpu_input(name, array)
+    for name in task.outputs:
+        binding.bind_output(name)
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+
+    return Loaded(run, lambda: dict(zip(task.outputs, binding.copy_outputs_to_cpu(), strict=True)))
+
+
+ENGINE = Engine("onnxruntime", module="onnxruntime", distribution="onnxruntime", suffix=".onnx", load=load)

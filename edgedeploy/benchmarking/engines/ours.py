@@ -1,0 +1,36 @@
+"""edgedeploy itself: a package through TVM's virtual machine, as `edgedeploy run` runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Task
+
+
+def load(task: Task) -> Loaded:
+    """Open the package."""
+    from edgedeploy.runtime.session import Session
+
+    session = Session.open(task.package, task.threads)
+    call = session.bind(task.inputs)
+    last: list[Any] = [None]
+
+    def run() -> None:
+        last[0] = call()
+
+    def outputs() -> dict[str, np.ndarray]:
+        return session.read(last[0])
+
+    if session.device_name is None:
+        return Loaded(run, outputs)
+    seconds = [0.0]
+
+    def run_on_device() -> None:
+        seconds[0] = session.kernel_seconds(run)
+
+    return Loaded(run_on_device, outputs, session.device_name, lambda: seconds[0])
+
+
+ENGINE = Engine("edgedeploy", module="edgedeploy", distribution="edgedeploy", suffix=".onnx", load=load)

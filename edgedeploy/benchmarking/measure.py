@@ -1,0 +1,290 @@
+"""The measurement itself: every engine in turn, round after round, so that what changes meets them all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+
+from edgedeploy.benchmarking.engines import OURS
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
+from edgedeploy.benchmarking.machine import this_machine
+from edgedeploy.benchmarking.networks import Candidate
+from edgedeploy.benchmarking.report import Report, Row, Skipped
+from edgedeploy.benchmarking.worker import EngineWorker, Turn
+from edgedeploy.errors import CompileError, EdgedeployError, ModelError
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.timing import EndToEnd, Timing
+from edgedeploy.selftest.comparison import where_finite
+
+# A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.
+_WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
+
+# A process that keeps this many more processors busy than it has threads is noted.
+_EXTRA_PROCESSORS = 0.25
+
+
+class Player(Protocol):
+    """What runs interleaved: a `EngineWorker`, a network on a board, or a test's stand-in.
+
+    Attributes:
+        typical: the median time of an inference once warm, in seconds.
+        device: what runs the network.
+    """
+
+    typical: float
+    device: str
+
+    def turn(self, warmup: int, count: int) -> Turn:
+        """Run `warmup` inferences, then time `count`."""
+        ...
+
+
+@dataclass
+class _Tally:
+    """What was skipped: networks by engine and reason."""
+
+    skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def skip(self, engine: Engine, models: Iterable[str], reason: str) -> bool:
+        """Write down that an engine was left out; says whether that is news."""
+        news = (engine.name, reason) not in self.skipped
+        self.skipped.setdefault((engine.name, reason), []).extend(models)
+        return news
+
+    def entries(self) -> list[Skipped]:
+        return [Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items()]
+
+
+def measure(
+    networks: Sequence[Candidate],
+    peers: Sequence[Engine],
+    *,
+    threads: int,
+    rounds: int,
+    runs: int | None = None,
+    progress: Progress = SILENT,
+) -> Report:
+    """Measure networks on edgedeploy and on `peers`.
+
+    An engine that is not installed, or that cannot run a network, is left out there and named in the report.
+
+    Args:
+        networks: what to measure.
+        peers: the other engines.
+        threads: how many threads each engine uses.
+        rounds: how often each engine has its turn.
+        runs: how many inferences of each engine are timed; as many as fit into short turns if None.
+        progress: is told about each network, and about engines that are left out.
+
+    Raises:
+        ModelError: the reference cannot run a network.
+        CompileError: edgedeploy's own code for it does not run.
+        PackageError: that code is not for this machine.
+        DeviceError: the device that it runs on is not there, or failed.
+    """
+    machine = this_machine()
+    if machine.load and machine.load > 0.5:
+        progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
+    tally = _Tally()
+    present = []
+    for engine in peers:
+        if engine.installed():
+            present.append(engine)
+            continue
+        reason = f"it is not installed; `pip install 'edgedeploy[{engine.extra}]'` installs it"
+        progress.note(f"{engine.name} is left out: {reason}")
+        tally.skip(engine, [network.name for network in networks], reason)
+    rows: list[Row] = []
+    for network in networks:
+        rows += _measure_network(network, present, threads, rounds, runs, tally, progress)
+    reference = references(networks)
+    return Report(machine, OURS.name, reference, rounds, rows, tally.entries(), runs, with_random_weights(networks))
+
+
+def references(networks: Sequence[Candidate]) -> str:
+    """The engines whose outputs are taken for right, by name."""
+    return " or ".join(dict.fromkeys(network.reference.name for network in networks))
+
+
+def with_random_weights(networks: Sequence[Candidate]) -> list[str]:
+    """Those of the networks whose weights are random, by name."""
+    return [network.name for network in networks if network.prepared.source.options.weights == "random"]
+
+
+def take_turns(
+    players: Mapping[str, Player],
+    rounds: int,
+    failed: Callable[[str, CannotRunError], None],
+    *,
+    runs: int | None = None,
+    done: Callable[[], None] = lambda: None,
+) -> dict[str, list[Turn]]:
+    """Let everyone have a turn, in order, `rounds` times over: A B C, A B C.
+
+    Who fails is reported to `failed` and takes no further turns; its earlier ones do not count.
+
+    Args:
+        players: who runs interleaved.
+        rounds: how many each has; fewer if there are fewer `runs`.
+        failed: is told who failed.
+        runs: how many inferences of each are timed in all its turns; as many as fit into short turns if None.
+        done: is called after each turn.
+    """
+    turns: dict[str, list[Turn]] = {name: [] for name in players}
+    for count in [None] * rounds if runs is None else shares(runs, rounds):
+        for name in list(turns):
+            player = players[name]
+            try:
+                turns[name].append(player.turn(_WARMUP_CALLS, count or calls_per_turn(player.typical)))
+            except CannotRunError as error:
+                del turns[name]
+                failed(name, error)
+            done()
+    return turns
+
+
+def shares(runs: int, rounds: int) -> list[int]:
+    """`runs` in `rounds` parts that differ by one at most; as many parts of one if there are fewer runs than rounds."""
+    return [part for index in range(rounds) if (part := (runs + rounds - 1 - index) // rounds)]
+
+
+def calls_per_turn(typical: float) -> int:
+    """How many inferences of `typical` seconds are timed in one turn: about a tenth of a second's, 1 to 200."""
+    return max(1, min(_CALLS_AT_MOST, round(_TURN_S / max(typical, 1e-9))))
+
+
+def timing(turns: Sequence[Turn]) -> EndToEnd:
+    """The times of all inferences of all turns."""
+    kernels = [seconds for turn in turns for seconds in turn.kernel_seconds or ()]
+    total = Timing.of_seconds([seconds for turn in turns for seconds in turn.seconds])
+    return EndToEnd(total, Timing.of_seconds(kernels) if kernels else None)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far the outputs of one inference are from the reference's.
+
+    Attributes:
+        relative: the largest |difference| divided by the largest |reference|, of the output where that is largest.
+        absolute: the largest |difference| of that output.
+    """
+
+    relative: float
+    absolute: float
+
+
+def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Difference:
+    """The difference of the output that is relatively furthest from the reference's.
+
+    Raises:
+        CannotRunError: an output is missing, has another number of values, has infinities or NaN in other
+            places, or is not zero where the reference is zero everywhere.
+    """
+    worst = Difference(0.0, 0.0)
+    for name, wanted in reference.items():
+        if name not in outputs:
+            raise CannotRunError(f"it gives no output {name!r}")
+        if outputs[name].size != wanted.size:
+            raise CannotRunError(f"its output {name!r} has {outputs[name].size} values instead of {wanted.size}")
+        pair = where_finite(outputs[name], wanted)
+        if pair is None or not np.isfinite(pair[0]).all():
+            raise CannotRunError(f"its output {name!r} holds other infinities or NaN")
+        found, expected = pair
+        difference = float(np.abs(found - expected).max(initial=0.0))
+        largest = float(np.abs(expected).max(initial=0.0))
+        if difference and not largest:
+            raise CannotRunError(f"its output {name!r} is not zero, as it should be everywhere")
+        if difference:
+            worst = max(worst, Difference(difference / largest, difference), key=lambda each: each.relative)
+    return worst
+
+
+def _measure_network(
+    network: Candidate,
+    peers: Sequence[Engine],
+    threads: int,
+    rounds: int,
+    runs: int | None,
+    tally: _Tally,
+    progress: Progress,
+) -> Iterator[Row]:
+    """The rows of one network."""
+
+    def leave_out(engine: Engine, error: CannotRunError) -> None:
+        if engine is OURS:
+            if isinstance(error.__cause__, EdgedeployError):
+                raise error.__cause__
+            raise CompileError(f"edgedeploy's own code for {network.name} does not run", why=str(error)) from error
+        if tally.skip(engine, [network.name], str(error)):
+            progress.note(f"{engine.name} is left out for {network.name}: {error}")
+
+    engines = {engine.name: engine for engine in [OURS, *peers]}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-bench-")))
+        file = network.write(folder)
+        workers: dict[str, EngineWorker] = {}
+        with progress.stage(f"load {network.name}"):
+            for engine in engines.values():
+                try:
+                    workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
+                except CannotRunError as error:
+                    leave_out(engine, error)
+            reference = reference_outputs(network, file, folder, threads, workers.get(network.reference.name))
+        with progress.steps(f"measure {network.name}", min(rounds, runs or rounds) * len(workers)) as done:
+            turns = take_turns(
+                workers, rounds, lambda name, error: leave_out(engines[name], error), runs=runs, done=done
+            )
+        differences = {}
+        for name in list(turns):
+            try:
+                # Of the last timed inference: an engine that spoils its inputs on the way is found out.
+                differences[name] = compare(workers[name].outputs(), reference)
+            except CannotRunError as error:
+                leave_out(engines[name], error)
+                del turns[name]
+    times = {name: timing(taken) for name, taken in turns.items()}
+    for name, found in differences.items():
+        busy = median(turn.processors or 0.0 for turn in turns[name])
+        if busy > threads + _EXTRA_PROCESSORS:
+            progress.note(f"{name} kept {busy:.1f} processors busy on {network.name}, with {threads} threads asked for")
+        version, device = engines[name].version(), workers[name].device
+        ratio = times[OURS.name].total.median_ms / times[name].total.median_ms
+        yield Row(network.name, name, version, device, threads, times[name], ratio, found.relative, found.absolute)
+
+
+def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> EngineWorker:
+    """An engine's process with the network loaded."""
+    if engine is not OURS and file.suffix != engine.suffix:
+        raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
+    scratch = folder / f"{engine.name}-{os.urandom(4).hex()}"
+    scratch.mkdir()
+    outputs = [spec.name for spec in network.outputs]
+    prepared = network.prepared
+    accelerated = prepared.manifest.device is not None
+    task = Task(file, prepared.package_path, network.tensors(), outputs, threads, scratch, accelerated)
+    return EngineWorker(engine, task)
+
+
+def reference_outputs(
+    network: Candidate, file: Path, folder: Path, threads: int, running: EngineWorker | None = None
+) -> dict[str, np.ndarray]:
+    """What the reference makes of the inputs: by its worker if it is measured, else by one of its own.
+
+    Raises:
+        ModelError: it cannot run the network.
+    """
+    try:
+        if running:
+            return running.outputs()
+        with _start(network.reference, network, file, folder, threads) as worker:
+            return worker.outputs()
+    except CannotRunError as error:
+        raise ModelError(f"{network.reference.name} cannot run {network.name}", why=str(error)) from error

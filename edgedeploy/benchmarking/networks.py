@@ -1,0 +1,123 @@
+"""The networks of a benchmark: built by edgedeploy, and written once more as every engine can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from edgedeploy.benchmarking.engines import REFERENCES
+from edgedeploy.benchmarking.engines.engine import Engine
+from edgedeploy.building import Prepared, prepare
+from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import DownloadError, UnsupportedError
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.frontends.onnx_settings import with_own_inputs
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.runtime.arrays import fill
+from edgedeploy.tensors import TensorSpec
+from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.source import Source, find_source
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network to measure.
+
+    Attributes:
+        name: what reports call it.
+        prepared: its package, and what it was made from.
+        inputs, outputs: what it takes and gives, in the network's order.
+    """
+
+    name: str
+    prepared: Prepared
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Seeded random inputs by name."""
+        return {spec.name: fill(spec, "random", seed) for seed, spec in enumerate(self.inputs)}
+
+    @property
+    def reference(self) -> Engine:
+        """The engine whose outputs are taken for right.
+
+        Raises:
+            UnsupportedError: no engine reads its format, nor is it converted to one that they read.
+        """
+        source = self.prepared.source
+        converted = isinstance(source.format, ConvertedFormat)
+        engine = REFERENCES.get(".onnx" if converted else source.files[0].suffix)
+        if engine is None:
+            raise UnsupportedError(
+                f"other engines cannot be given {self.name}",
+                why=f"networks reach them as ONNX, and {source.format.name} files are not converted to it",
+                hints=["measure it as ONNX, or edgedeploy alone with `edgedeploy run --print-time`"],
+            )
+        return engine
+
+    def write(self, folder: Path) -> Path:
+        """Write the network with fixed shapes as ONNX, for every engine the same file; others are taken as they are.
+
+        Raises:
+            UnsupportedError: its format has no form that an engine reads.
+        """
+        source = self.prepared.source
+        if not isinstance(source.format, ConvertedFormat):
+            assert self.reference
+            return source.files[0]
+        path = folder / "network.onnx"
+        onnx.save(with_own_inputs(source.format.convert(source.files, source.shapes, source.options)), path)
+        return path
+
+
+def candidates(
+    models: Sequence[str],
+    board: ResolvedBoard,
+    shapes: Shapes | None = None,
+    progress: Progress = SILENT,
+    *,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+) -> list[Candidate]:
+    """The networks that `models` names, each once, built; all are found before the first is built.
+
+    Networks of the zoo whose files cannot be had, and which edgedeploy can write itself, have random weights.
+
+    Raises:
+        EdgedeployError: as `edgedeploy.building.prepare`.
+    """
+    wanted = list(dict.fromkeys(models))
+    sources = [source_to_measure(model, shapes, progress, options) for model in wanted]
+    names = [source.name for source in sources]
+    found = []
+    for model, source in zip(wanted, sources, strict=True):
+        asked = replace(options, weights="random") if source.options.weights == "random" else options
+        use = find_use(model)
+        prepared = prepare(model, board, input_shapes=shapes, options=asked, use=use, progress=progress)
+        manifest = read_manifest(prepared.package_path)
+        # Files of one name in two folders go by their paths.
+        name = source.name if names.count(source.name) == 1 else model
+        found.append(Candidate(name, prepared, manifest.inputs, manifest.results))
+    return found
+
+
+def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:
+    """As `find_source`; with random weights if the zoo's files cannot be had and its entry states the architecture.
+
+    Raises:
+        EdgedeployError: as `find_source`.
+    """
+    try:
+        return find_source(model, shapes, progress, options)
+    except DownloadError as error:
+        if not MODELS.load(model).architecture:
+            raise
+        progress.note(f"{model} is measured with random weights: {error}")
+        return find_source(model, shapes, progress, replace(options, weights="random"))

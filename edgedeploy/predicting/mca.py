@@ -1,0 +1,131 @@
+"""LLVM's tools: instructions as text, and the cycles that straight code takes on the model of a core."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from edgedeploy.errors import ToolchainError, UnsupportedError
+from edgedeploy.predicting.record import WIDTH, Block
+
+# In versions 14 and 16 to 18 the models of Cortex-A76 and Neoverse N1 are that of Cortex-A57: half as many products.
+OLDEST = 19
+_INSTALL = f"apt-get install llvm-{OLDEST}"
+_NEWEST_TRIED = 30
+
+# Regions that one call of llvm-mca is given.
+_BATCH = 100
+
+# What has no cycles in LLVM's models, or would end a window: calls of the system, hints, barriers, atomics.
+_OPAQUE = re.compile(
+    r"(svc|hint|dmb|dsb|isb|mrs|msr|brk|udf|dc|ic|prfu?m|ldx\w+|ldax\w+|stx\w+|stlx\w+|yield|clrex|cas\w*|swp\w*"
+    r"|ld(add|set|clr|eor|[su]max|[su]min)\w*|bti|paci\w+|auti\w+|xpac\w*|sysl?)\b"
+)
+
+
+@dataclass(frozen=True)
+class Llvm:
+    """llvm-mca and llvm-mc of one version.
+
+    Attributes:
+        mca, mc: the programs.
+        version: such as 19.1.7.
+    """
+
+    mca: str
+    mc: str
+    version: str
+
+    @classmethod
+    def found(cls) -> Llvm:
+        """The oldest version here that is new enough: with that one the predictions were confirmed.
+
+        Raises:
+            UnsupportedError: there is none.
+        """
+        refused = []
+        for suffix in (*(f"-{number}" for number in range(OLDEST, _NEWEST_TRIED)), ""):
+            mca, mc = shutil.which(f"llvm-mca{suffix}"), shutil.which(f"llvm-mc{suffix}")
+            if mca is None or mc is None:
+                continue
+            version = version_of(mca)
+            if version and int(version.partition(".")[0]) >= OLDEST:
+                return cls(mca, mc, version)
+            refused.append(f"{mca} is {version or 'of an unknown version'}")
+        raise UnsupportedError(
+            f"there is no llvm-mca {OLDEST} or later, which knows the cycles of instructions",
+            why="; ".join([*refused, f"before {OLDEST} it takes a Cortex-A76 for a Cortex-A57"]),
+            hints=[_INSTALL],
+        )
+
+    def disassembled(self, blocks: Sequence[Block]) -> list[list[str]]:
+        """The instructions of each block as text; what no core here executes in cycles is `nop`.
+
+        Raises:
+            ToolchainError: llvm-mc fails.
+        """
+        words = [block.code[at : at + WIDTH] for block in blocks for at in range(0, len(block.code), WIDTH)]
+        text = "".join(" ".join(f"0x{byte:02x}" for byte in word) + "\n" for word in words)
+        command = [self.mc, "--disassemble", "-triple=aarch64", "-mattr=+v9.2a,+fullfp16,+dotprod,+sve2,+bf16,+i8mm"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        invalid = {int(line) - 1 for line in re.findall(r"<stdin>:(\d+):\d+: warning: invalid", done.stderr)}
+        lines = [line for line in done.stdout.splitlines() if line.strip() and not line.strip().startswith(".")]
+        if len(lines) != len(words) - len(invalid):
+            raise ToolchainError(f"{self.mc} does not read the code that ran", why=done.stderr.strip()[:500] or None)
+        valid = iter(lines)
+        every = iter("nop" if place in invalid else plain(next(valid)) for place in range(len(words)))
+        return [[next(every) for _ in range(block.length)] for block in blocks]
+
+    def cycles(
+        self, regions: Sequence[Sequence[str]], model: str, advance: Callable[[], None] = lambda: None
+    ) -> list[int]:
+        """The cycles that each sequence of instructions takes once, all data in the first cache, all branches foreseen.
+
+        Args:
+            regions: the instructions; a region has at least one.
+            model: LLVM's name of the core.
+            advance: is called for each batch of `batches`.
+
+        Raises:
+            ToolchainError: llvm-mca has no model of the core, or does not know an instruction.
+        """
+        command = [self.mca, "-mtriple=aarch64", f"-mcpu={model}", "-mattr=+v8.2a,+fullfp16,+dotprod", "-iterations=1"]
+        command += ["-instruction-info=0", "-resource-pressure=0", "-noalias=1"]
+
+        def measured(part: Sequence[Sequence[str]]) -> list[int]:
+            text = "".join(
+                f"# LLVM-MCA-BEGIN {place}\n" + "\n".join(lines) + "\n# LLVM-MCA-END\n"
+                for place, lines in enumerate(part)
+            )
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            found = [int(cycles) for cycles in re.findall(r"^Total Cycles:\s+(\d+)", done.stdout, re.MULTILINE)]
+            if len(found) != len(part):
+                raise ToolchainError(f"{self.mca} does not predict {model}", why=done.stderr.strip()[:500] or None)
+            advance()
+            return found
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            return [cycles for part in pool.map(measured, batches(regions)) for cycles in part]
+
+
+def batches(regions: Sequence[Sequence[str]]) -> list[Sequence[Sequence[str]]]:
+    """What is given to llvm-mca at a time."""
+    return [regions[at : at + _BATCH] for at in range(0, len(regions), _BATCH)]
+
+
+def plain(line: str) -> str:
+    """An instruction with one blank after its mnemonic and no comment, as far as LLVM's models know it."""
+    text = re.sub(r"\s+", " ", line.partition("//")[0]).strip()
+    return "nop" if _OPAQUE.match(text) else text
+
+
+def version_of(program: str) -> str | None:
+    """The version that one of LLVM's tools states."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"LLVM version (\d+(\.\d+)*)", said)
+    return match[1] if match else None

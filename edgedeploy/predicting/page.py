@@ -1,0 +1,105 @@
+"""A prediction as a page: what takes a network's cycles, by function, as a chart and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedeploy.files import replacing
+from edgedeploy.predicting.peers import PeerPrediction
+from edgedeploy.predicting.prediction import Cycles, FunctionCycles, Prediction
+from edgedeploy.report.charts import chart
+from edgedeploy.report.page import html, render
+from edgedeploy.text import significant
+
+# Functions of a chart; what the others take is one bar.
+_MOST = 24
+_LONGEST_NAME = 32
+_COLOURS = {"core": "#2a78d6", "branches": "#8a6fd1", "caches": "#1baf7a", "memory": "#e0792f", "stores": "#c43d5b"}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Engines beside edgedeploy, as a table, and those that are left out with the reason."""
+
+    titles: list[str]
+    rows: list[list[str]]
+    left_out: list[tuple[str, str]]
+
+
+def beside(prediction: Prediction, peers: Sequence[PeerPrediction]) -> Beside:
+    """What stands of other engines in tables: cycles in millions, and their ratio to edgedeploy's."""
+    titles = ["engine", "cycles, M", "ms", "/ edgedeploy", *prediction.cycles.by_kind(), "instructions, M", "of peak"]
+    named = [("edgedeploy", prediction)]
+    named += [(f"{each.engine} {each.version}", each.prediction) for each in peers if each.prediction]
+    rows = [
+        [
+            name,
+            f"{each.cycles.total / 1e6:.2f}",
+            significant(each.ms),
+            f"{each.cycles.total / prediction.cycles.total:.2f}",
+            *(f"{value / 1e6:.2f}" for value in each.cycles.by_kind().values()),
+            f"{each.instructions / 1e6:.2f}",
+            f"{each.of_peak:.0%}",
+        ]
+        for name, each in named
+    ]
+    return Beside(titles, rows, [(each.engine, each.left_out) for each in peers if each.left_out])
+
+
+def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, str], compared: Beside) -> None:
+    """Write a page about a prediction; `facts` stand at its head.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    kinds = list(prediction.cycles.by_kind())
+    titles = ["function", "calls", "million cycles", *kinds, "million products", "in a cycle", "of the peak"]
+    rows = [[each.name, each.calls, *cells(each)] for each in prediction.functions]
+    text = render(
+        __package__,
+        "prediction.html",
+        title=title,
+        header=facts,
+        chart=html(_drawn(prediction.functions)),
+        titles=titles,
+        rows=rows,
+        compared=compared,
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def cells(function: FunctionCycles) -> list[str]:
+    """What tables say of a function after its name and calls: millions, then products in a cycle, and a share."""
+    cycles = function.cycles
+    millions = [cycles.total, *cycles.by_kind().values(), function.floats + function.integers]
+    return [
+        *(f"{value / 1e6:.3f}" for value in millions),
+        f"{function.products_per_cycle:.2f}",
+        f"{function.of_peak:.0%}",
+    ]
+
+
+def _drawn(functions: Sequence[FunctionCycles]) -> str:
+    """A bar for each function, the longest at the top, made of what takes its cycles."""
+    bars = [(each.name, each.cycles) for each in functions[:_MOST]]
+    if others := functions[_MOST:]:
+        bars.append((f"{len(others)} others", sum((each.cycles for each in others), Cycles())))
+    names = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name, _ in bars]
+    longest, cycles = bars[0]
+    with chart(f"{len(functions)} functions; {longest} takes {significant(cycles.total / 1e6)} million cycles") as made:
+        axes, places = made.axes, range(len(bars))
+        begin = [0.0] * len(bars)
+        for kind, colour in _COLOURS.items():
+            widths = [getattr(cycles, kind) / 1e6 for _, cycles in bars]
+            axes.barh(places, widths, left=begin, color=colour, label=kind)
+            begin = [left + width for left, width in zip(begin, widths, strict=True)]
+        axes.set_yticks(places, names, fontsize=7)
+        axes.invert_yaxis()
+        axes.set_axisbelow(True)
+        axes.grid(axis="y", visible=False)
+        axes.grid(axis="x", visible=True)
+        axes.set_xlabel("million cycles")
+    return made.svg

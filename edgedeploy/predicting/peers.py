@@ -1,0 +1,282 @@
+"""Other engines on a board's core: their own wheels for ARM, run and recorded under emulation."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from edgedeploy.benchmarking.engines import find_peers
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, NotHereError, Task
+from edgedeploy.benchmarking.measure import compare
+from edgedeploy.benchmarking.networks import Candidate
+from edgedeploy.board import Board
+from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.predicting.machine import machine
+from edgedeploy.predicting.means import Means
+from edgedeploy.predicting.ownership import owners_by_file
+from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
+from edgedeploy.predicting.prediction import Executed, Prediction, executed, priced
+from edgedeploy.predicting.record import read_record
+from edgedeploy.predicting.recording import Marks, run_recorded
+from edgedeploy.predicting.wheels import Site, site
+from edgedeploy.progress import SILENT, Progress
+
+SCRIPT = Path(__file__).with_name("peer.py")
+# Those that `peer.py` runs.
+NAMES = ("ncnn", "onnxruntime", "mnn", "litert")
+
+# It calls getpgid(0), call 155 of 64-bit ARM, before the first inference, between both, and after the second.
+_MARKS = Marks(call=155, argument=0, watch=0, record=1)
+
+# Why an engine is left out that could have been run.
+NOT_RECORDED = "it was not recorded yet"
+
+# Outputs may differ by so much of the largest value: engines with other kernels round otherwise, but no more.
+_DIFFERENCE = 0.02
+
+
+@dataclass(frozen=True)
+class PeerPrediction:
+    """What an inference of another engine takes.
+
+    Attributes:
+        engine: its name.
+        version: of its wheel, whose SHA-256 is `sha256`.
+        prediction: by file instead of function; None if the engine cannot run the network.
+        difference: of its outputs from the reference's, as a fraction of the largest value.
+        left_out: why there is no prediction.
+    """
+
+    engine: str
+    version: str | None = None
+    sha256: str | None = None
+    prediction: Prediction | None = None
+    difference: float | None = None
+    left_out: str | None = None
+
+
+def find_predictable_peers(names: str) -> list[Engine]:
+    """The engines of a list such as `ncnn,onnxruntime`.
+
+    Raises:
+        UnknownNameError, InputError: as `find_peers`.
+        UnsupportedError: one has no wheels for ARM that are run here.
+    """
+    engines = find_peers(names)
+    for engine in engines:
+        if engine.name not in NAMES:
+            raise UnsupportedError(f"{engine.name} is not predicted", hints=[f"there are {', '.join(NAMES)}"])
+    return engines
+
+
+def predict_peers(
+    engines: Sequence[Engine],
+    candidate: Candidate,
+    manifest: Manifest,
+    contents: dict[str, bytes],
+    board: Board,
+    means: Means,
+    results: PeerResults,
+    progress: Progress = SILENT,
+    *,
+    threads: int = 1,
+    record: bool = True,
+) -> list[PeerPrediction]:
+    """What one inference of a network takes in other engines; those that cannot run it say why.
+
+    Args:
+        engines: of `find_predictable_peers`.
+        candidate: the network.
+        manifest, contents: edgedeploy's package of it, whose recorded inputs all engines get.
+        board, means: the core.
+        results: what was recorded before, and takes what is recorded now.
+        progress: is told of each step.
+        threads: by how many the inference is predicted; it is recorded with one.
+        record: whether an engine that `results` lacks is run, which takes minutes; else it is left out.
+
+    Raises:
+        VirtualBoardError, OutputError: the machine that they run on cannot be made.
+    """
+    case = manifest.selftest.cases[0]
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
+        place = Path(folder)
+        (place / "source").mkdir()
+        try:
+            file = candidate.write(place / "source")
+        except EdgedeployError as error:
+            return [PeerPrediction(engine.name, left_out=str(error)) for engine in engines]
+        recorder = _Recorder(
+            place,
+            file,
+            candidate,
+            _arrays(manifest.inputs, case.inputs, contents),
+            _arrays(manifest.outputs, case.outputs, contents),
+            board,
+            means,
+            progress,
+        )
+        predictions = []
+        for engine in engines:
+            try:
+                key = recorder.key(engine)
+                found = results.find(key)
+                if found is None:
+                    if not record:
+                        raise NotHereError(NOT_RECORDED)
+                    found = recorder.recorded(engine, key)
+                    results.add(found)
+                predictions.append(_predicted(found, board, means, threads))
+            except (VirtualBoardError, OutputError):
+                raise
+            except (CannotRunError, EdgedeployError) as error:
+                predictions.append(PeerPrediction(engine.name, left_out=str(error)))
+        return predictions
+
+
+def _arrays(specs: Sequence, members: Sequence[str], contents: dict[str, bytes]) -> dict[str, np.ndarray]:
+    """The tensors of a package's test by name."""
+    return {
+        spec.name: np.frombuffer(contents[member], spec.dtype).reshape(spec.shape)
+        for spec, member in zip(specs, members, strict=True)
+    }
+
+
+def _predicted(result: PeerResult, board: Board, means: Means, threads: int) -> PeerPrediction:
+    key = result.key
+    if result.left_out:
+        return PeerPrediction(key.engine, left_out=result.left_out)
+    prediction = priced(result.executed, board, means.core, threads)
+    return PeerPrediction(key.engine, key.version, result.wheel, prediction, result.difference)
+
+
+@dataclass(frozen=True)
+class _Recorder:
+    """Records engines on one network.
+
+    Attributes:
+        place: a folder for files.
+        file: the network as engines read it.
+        candidate: whose package is the network's.
+        inputs, outputs: that all engines get, and that they are to give, by name.
+        board, means: the core.
+        progress: is told of each step.
+    """
+
+    place: Path
+    file: Path
+    candidate: Candidate
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    board: Board
+    means: Means
+    progress: Progress
+
+    @cached_property
+    def _root(self) -> Path:
+        (root := self.place / "root").mkdir()
+        return machine(self.board, self.means.core, root, self.progress)
+
+    def key(self, engine: Engine) -> Key:
+        """What a result of an engine depends on.
+
+        Raises:
+            CannotRunError: it does not read the file.
+            NotHereError: it is not installed.
+        """
+        if self.file.suffix != engine.suffix:
+            raise CannotRunError(f"it reads {engine.suffix} files, and the network is {self.file.name}")
+        if not engine.installed():
+            raise NotHereError(f"it is not installed; `pip install 'edgedeploy[{engine.extra}]'` installs it")
+        return Key.of(engine.name, engine.version(), self.file, self.inputs, self.board, self.means)
+
+    def recorded(self, engine: Engine, key: Key) -> PeerResult:
+        """What an engine executes, or why it cannot run the network.
+
+        Raises:
+            NotHereError: its converter is not installed.
+            VirtualBoardError, OutputError: as `machine`.
+            DownloadError, ToolchainError: as `record_engine`.
+        """
+        wheel = wheel_of(engine, self.board, self.progress)
+        (own := self.place / engine.name).mkdir()
+        package = self.candidate.prepared.package_path
+        task = Task(self.file, package, self.inputs, list(self.outputs), threads=1, folder=own)
+        try:
+            file = engine.convert(task) if engine.convert else task.file
+            found, outputs = record_engine(
+                engine.name, wheel, file, task, self._root, self.board, self.means, self.progress
+            )
+            difference = compare(dict(zip(self.outputs, outputs, strict=False)), self.outputs).relative
+            if difference > _DIFFERENCE:
+                raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
+        except NotHereError:
+            raise
+        except (CannotRunError, UnsupportedError) as error:
+            return PeerResult(key, self.candidate.name, wheel.sha256, left_out=str(error))
+        return PeerResult(key, self.candidate.name, wheel.sha256, tuple(found), difference)
+
+
+def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
+    """An engine's wheel for a board, of the version that is installed here: its converter writes what that one reads.
+
+    Raises:
+        DownloadError, OutputError: as `site`.
+    """
+    return site(engine.distribution, engine.version(), board.architecture, progress)
+
+
+def record_engine(
+    name: str, wheel: Site, file: Path, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
+) -> tuple[list[Executed], list[np.ndarray]]:
+    """What one inference of a network executes in an engine, file by file, and the network's outputs.
+
+    Args:
+        name: the engine's, of `NAMES`.
+        wheel: what runs.
+        file: the network in the engine's own form.
+        task: its inputs, the names of its outputs, and a folder.
+        root: of `machine`.
+        board, means: the core.
+        progress: is told of each step.
+
+    Raises:
+        UnsupportedError: the engine fails.
+        DownloadError, ToolchainError, OutputError: as `site` and `run_recorded`.
+    """
+    numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, progress)
+    record = task.folder / "record"
+    record.mkdir()
+    given, written, names = (task.folder / name for name in ("inputs.npz", "outputs.npz", "names.json"))
+    np.savez(given, *task.inputs.values())
+    names.write_text(json.dumps({"inputs": list(task.inputs), "outputs": task.outputs}), encoding="utf-8")
+    python = root / "usr/bin/python3"
+    run_recorded(
+        [str(python), str(SCRIPT), name, *map(str, (file, given, written, names))],
+        board,
+        means.core,
+        _MARKS,
+        record,
+        options=["-cpu", board.cpu, "-L", str(root)],
+        environment={
+            "PYTHONPATH": f"{wheel.path}:{numpy.path}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONSAFEPATH": "1",  # modules beside the script are not for it
+            "ORT_DISABLE_TELEMETRY": "1",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+        what=f"one inference of {name} {wheel.version}",
+        progress=progress,
+    )
+    with np.load(written) as content:
+        outputs = [content[name] for name in content.files]
+    read = read_record(record, agent=python, library=file)
+    return executed(read, owners_by_file(read), means.core.llvm, means.llvm, progress), outputs

@@ -1,0 +1,290 @@
+"""Sums up what a record takes on a core: arithmetic by LLVM's model, and the penalties of a board's profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from edgedeploy.board import Board
+from edgedeploy.core_model import CoreModel, Memory
+from edgedeploy.predicting.instructions import products
+from edgedeploy.predicting.mca import Llvm, batches
+from edgedeploy.predicting.ownership import RUNTIME, Ownership
+from edgedeploy.predicting.record import MISSES, Record
+from edgedeploy.predicting.sampling import Window, windows
+from edgedeploy.progress import SILENT, Progress
+
+LINE_BYTES = 64
+
+# A loop that always turns so often at most ends as the branch predictor foresees.
+_FORESEEN_TURNS = 32
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Cycles by what takes them.
+
+    Attributes:
+        core: instructions, all data in the first cache.
+        branches: ends of loops that the branch predictor does not foresee.
+        caches: lines that loads take from the second and third cache.
+        memory: lines that loads take from memory.
+        stores: lines that stores miss, and lines that are written back to memory.
+    """
+
+    core: float = 0
+    branches: float = 0
+    caches: float = 0
+    memory: float = 0
+    stores: float = 0
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return sum(self.by_kind().values())
+
+    def by_kind(self) -> dict[str, float]:
+        """By the names of the attributes."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __add__(self, other: Cycles) -> Cycles:
+        return Cycles(*(a + b for a, b in zip(self.by_kind().values(), other.by_kind().values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What one function of a network executes in an inference, whatever waiting for memory costs.
+
+    Attributes:
+        name: of the function, or `RUNTIME`.
+        calls: how often it is entered.
+        instructions: how many it executes.
+        core: cycles of these by LLVM's model, all data in the first cache, all branches foreseen.
+        core_error: the standard error of `core`, of taking samples.
+        ends: of loops, that the branch predictor does not foresee.
+        floats, integers: products of floats, and of integers of at most 16 bits, that it adds up.
+        misses: lines of 64 bytes that it misses, as `record.MISSES` names them.
+    """
+
+    name: str
+    calls: int
+    instructions: int
+    core: float
+    core_error: float
+    ends: int
+    floats: int
+    integers: int
+    misses: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class FunctionCycles(Executed):
+    """What one function of a network takes in an inference, all its calls together.
+
+    Attributes:
+        cycles: that it takes.
+        bound: cycles that its products take at the peak of all cores that it runs on.
+    """
+
+    cycles: Cycles
+    bound: float
+
+    @property
+    def products_per_cycle(self) -> float:
+        """Products in a cycle of all cores, with all else that the function executes, such as requantisation."""
+        return (self.floats + self.integers) / self.cycles.core if self.cycles.core else 0.0
+
+    @property
+    def of_peak(self) -> float:
+        """The share of the cores' peak, memory included."""
+        return self.bound / self.cycles.total if self.cycles.total else 0.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one inference takes on one core.
+
+    Attributes:
+        functions: of the network, and the runtime; the longest first.
+        clock_mhz: the board's.
+        error: the fraction by which predictions differed from published times.
+    """
+
+    functions: Sequence[FunctionCycles]
+    clock_mhz: int
+    error: float
+
+    @cached_property
+    def cycles(self) -> Cycles:
+        """Of all functions."""
+        return sum((function.cycles for function in self.functions), Cycles())
+
+    @property
+    def misses(self) -> dict[str, int]:
+        """Lines of 64 bytes that all functions missed, as `record.MISSES` names them."""
+        return {name: round(sum(function.misses[name] for function in self.functions)) for name in MISSES}
+
+    @property
+    def ms(self) -> float:
+        """The time of an inference in milliseconds."""
+        return self.cycles.total / (self.clock_mhz * 1e3)
+
+    @property
+    def instructions(self) -> int:
+        """Of all functions."""
+        return sum(function.instructions for function in self.functions)
+
+    @property
+    def of_peak(self) -> float:
+        """The share of the cores' peak."""
+        return sum(function.bound for function in self.functions) / self.cycles.total
+
+    @property
+    def core_error(self) -> float:
+        """The standard error of `cycles.core`, of taking samples."""
+        return math.hypot(*(function.core_error for function in self.functions))
+
+
+def executed(
+    record: Record, ownership: Ownership, model: str, llvm: Llvm, progress: Progress = SILENT
+) -> list[Executed]:
+    """What a record holds, by owner, with the cycles of its instructions on LLVM's model of a core.
+
+    Raises:
+        ToolchainError: LLVM's tools do not take the code.
+    """
+    text = llvm.disassembled(record.blocks)
+    rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
+    counts = _counts(record, ownership)
+    ends = _unforeseen_ends(record, ownership)
+    floats = np.array([sum(products(line).floats for line in lines) for lines in text], np.int64)
+    integers = np.array([sum(products(line).integers for line in lines) for lines in text], np.int64)
+    misses = np.array([block.misses for block in record.blocks], np.float64)
+    # What several functions share, such as the C library's code, has missed in proportion to how often each ran it.
+    shares = counts / counts.sum(axis=0)
+    found = []
+    for owner, (rate, error) in rates.items():
+        instructions = int(counts[owner] @ record.lengths)
+        found.append(
+            Executed(
+                ownership.names[owner],
+                ownership.calls[owner],
+                instructions,
+                instructions * rate,
+                instructions * error,
+                ends[owner],
+                int(counts[owner] @ floats),
+                int(counts[owner] @ integers),
+                dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True)),
+            )
+        )
+    return found
+
+
+def priced(functions: Sequence[Executed], board: Board, core: CoreModel, threads: int = 1) -> Prediction:
+    """What all that was executed takes on a board, with what waiting for memory costs there.
+
+    Args:
+        functions: what one thread executed.
+        board, core: the board.
+        threads: how many share the work of each function evenly; the runtime's own is one thread's.
+    """
+    found = [_function(each, board, core, 1 if each.name == RUNTIME else threads) for each in functions]
+    found.sort(key=lambda function: -function.cycles.total)
+    of_integers = sum(each.integers for each in found) > sum(each.floats for each in found)
+    error = core.integer_error if of_integers else core.error
+    return Prediction(found, core.clock_mhz, core.threads_error if threads > 1 else error)
+
+
+def _function(executed: Executed, board: Board, core: CoreModel, threads: int) -> FunctionCycles:
+    """What a function takes with so many threads; never more than with one."""
+    cycles = min((_cycles(executed, core, number) for number in (1, threads)), key=lambda each: each.total)
+    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
+    bound = executed.floats / peak_floats + executed.integers / core.byte_products
+    return FunctionCycles(**vars(executed), cycles=cycles, bound=bound / threads)
+
+
+def _cycles(executed: Executed, core: CoreModel, threads: int) -> Cycles:
+    waiting = _memory_cycles(executed.misses, miss_costs(core, threads))
+    return Cycles(executed.core / threads, executed.ends * core.branch / threads, **waiting)
+
+
+def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
+    """Cycles of a line, by the names of `record.MISSES`; those of levels that the core lacks are absent.
+
+    Several threads wait at the same time for lines of their own caches. Those of caches that they share come one after
+    the other, and none comes from memory, nor goes there, quicker than memory passes lines on.
+    """
+    costs = {}
+    for name, level in {"l2": core.l2, "l3": core.l3, "memory": core.memory}.items():
+        if level is None:
+            continue
+        kinds = level.model_dump(include={"foreseen", "random", "store", "written_back"})
+        for kind, cost in kinds.items():
+            if isinstance(level, Memory):
+                passed_on = LINE_BYTES * core.clock_mhz / (level.gb_per_s * 1e3)
+                costs[f"{name}_{kind}"] = cost if threads == 1 else max(cost / threads, passed_on)
+            else:
+                costs[f"{name}_{kind}"] = cost if level.shared else cost / threads
+    return costs
+
+
+def _memory_cycles(misses: Mapping[str, float], costs: Mapping[str, float]) -> dict[str, float]:
+    """Cycles of misses by the attributes of `Cycles`."""
+    sums = {"caches": 0.0, "memory": 0.0, "stores": 0.0}
+    for name, cost in costs.items():
+        level, _, kind = name.partition("_")
+        where = "stores" if kind in ("store", "written_back") else "memory" if level == "memory" else "caches"
+        sums[where] += misses[name] * cost
+    return sums
+
+
+def _rates(
+    record: Record,
+    sampled: Mapping[int, Sequence[Window]],
+    text: Sequence[Sequence[str]],
+    model: str,
+    llvm: Llvm,
+    progress: Progress,
+) -> dict[int, tuple[float, float]]:
+    """By owner, cycles per instruction, and their standard error."""
+    distinct = list(dict.fromkeys(window for each in sampled.values() for window in each))
+    regions = []
+    for window in distinct:
+        lead = [line for block in window.lead for line in text[block]] or ["nop"]
+        regions += [lead, [*lead, *(line for block in window.measured for line in text[block])]]
+    with progress.steps(f"predict {len(distinct)} windows on {model}", len(batches(regions))) as advance:
+        cycles = llvm.cycles(regions, model, advance)
+    taken = {window: cycles[2 * place + 1] - cycles[2 * place] for place, window in enumerate(distinct)}
+    rates = {}
+    for owner, each in sampled.items():
+        lengths = np.array([record.lengths[list(window.measured)].sum() for window in each], np.float64)
+        times = np.array([taken[window] for window in each], np.float64)
+        rate = times.sum() / lengths.sum()
+        # Of a ratio of sums (Cochran, Sampling Techniques, section 6.4).
+        spread = math.sqrt(float(((times - rate * lengths) ** 2).sum()) / max(1, len(each) - 1) / len(each))
+        rates[owner] = float(rate), spread / float(lengths.mean())
+    return rates
+
+
+def _counts(record: Record, ownership: Ownership) -> np.ndarray:
+    """int64 [owners, blocks]: how often each ran each block."""
+    width = len(record.blocks)
+    keys = ownership.runs * width + record.runs[:, 0]
+    counts = np.bincount(keys, record.runs[:, 1], minlength=len(ownership.names) * width)
+    return counts.astype(np.int64).reshape(len(ownership.names), width)
+
+
+def _unforeseen_ends(record: Record, ownership: Ownership) -> list[int]:
+    """By owner, ends of loops of one block after another number of turns than the last time, or after many."""
+    loops = np.flatnonzero(record.runs[:, 1] > 1)
+    order = loops[np.argsort(record.runs[loops, 0], kind="stable")]
+    block, turns = record.runs[order].T
+    foreseen = np.zeros(len(order), bool)
+    foreseen[1:] = (block[1:] == block[:-1]) & (turns[1:] == turns[:-1]) & (turns[1:] <= _FORESEEN_TURNS)
+    ends = np.bincount(ownership.runs[order][~foreseen], minlength=len(ownership.names))
+    return [int(count) for count in ends]

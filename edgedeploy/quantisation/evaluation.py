@@ -1,0 +1,340 @@
+"""How often a network is right: on images in folders that are named after their class, or with boxes beside them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgedeploy.errors import InputError
+from edgedeploy.files import is_file, is_folder
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.quantisation.agreement import OVERLAP, overlap
+from edgedeploy.quantisation.samples import image_files
+from edgedeploy.quantisation.usage import Usage
+from edgedeploy.quantised import Accuracy
+from edgedeploy.tensors import Tensors
+from edgedeploy.vision.image import read_image
+from edgedeploy.vision.results import Box, Detection, label_of
+
+Run = Callable[[Tensors], Mapping[str, np.ndarray]]
+
+_TOP = 5
+# As COCO counts: at most so many boxes of a class in an image, and precision at so many recalls from 0 to 1.
+_MOST_BOXES = 100
+_RECALLS = np.linspace(0, 1, 101)
+
+# What stands before names of ImageNet's folders: a number of WordNet.
+_WORDNET = re.compile(r"^n\d{8}[_ -]")
+
+
+@dataclass(frozen=True)
+class Score:
+    """What an evaluation gives of one network.
+
+    Attributes:
+        value: the share that is right, or the mean average precision.
+        more: further numbers by name, such as `top-5`.
+    """
+
+    value: float
+    more: Mapping[str, float]
+
+
+class Evaluation(ABC):
+    """Labelled images, and what they say of a network."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many images there are."""
+
+    @abstractmethod
+    def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
+        """Run a network on all images."""
+
+    @abstractmethod
+    def accuracy(self, before: Score, after: Score) -> Accuracy:
+        """What is recorded of two networks."""
+
+
+@dataclass(frozen=True)
+class Classes(Evaluation):
+    """Images of known classes.
+
+    Attributes:
+        usage: how images become inputs.
+        images: files, with the numbers of their classes.
+    """
+
+    usage: Usage
+    images: Sequence[tuple[Path, int]]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
+        """The share of images whose best class is right, and of those where it is among the best five."""
+        usage, first, among = _with_top(self.usage, _TOP), 0, 0
+        with progress.steps(title, len(self)) as advance:
+            for file, wanted in self.images:
+                tensors, frame = usage.feed(read_image(file))
+                found = [each.class_id for each in usage.results(run(tensors), frame)]
+                first += found[:1] == [wanted]
+                among += wanted in found[:_TOP]
+                advance()
+        return Score(first / len(self), {f"top-{_TOP}": among / len(self)})
+
+    def accuracy(self, before: Score, after: Score) -> Accuracy:
+        """The share of images whose best class is right."""
+        return Accuracy(of="top-1", before=before.value, after=after.value, samples=len(self))
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A thing in an image.
+
+    Attributes:
+        class_id: the number of its class.
+        box: x1, y1, x2, y2 in pixels.
+        crowd: whether it stands for many, of which none is counted.
+    """
+
+    class_id: int
+    box: Box
+    crowd: bool = False
+
+
+@dataclass(frozen=True)
+class Boxes(Evaluation):
+    """Images with the boxes of all things in them.
+
+    Attributes:
+        usage: how images become inputs, and outputs boxes.
+        images: files, with what is in them.
+    """
+
+    usage: Usage
+    images: Sequence[tuple[Path, Sequence[Truth]]]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
+        """The mean over all classes of the average precision at an intersection over union of 0.5."""
+        usage = self.usage.of_all_scores()
+        found: list[list[Detection]] = []
+        with progress.steps(title, len(self)) as advance:
+            for file, _ in self.images:
+                tensors, frame = usage.feed(read_image(file))
+                found.append(usage.results(run(tensors), frame))
+                advance()
+        return Score(mean_average_precision([truths for _, truths in self.images], found), {})
+
+    def accuracy(self, before: Score, after: Score) -> Accuracy:
+        """The mean average precision."""
+        return Accuracy(of="mAP@0.5", before=before.value, after=after.value, samples=len(self))
+
+
+def find_evaluation(folder: Path, usage: Usage) -> Evaluation:
+    """The labelled images of a folder: a `.json` in it lists boxes as COCO does; else its folders are classes.
+
+    Raises:
+        InputError: it holds no such thing, or one that does not suit the network.
+    """
+    if not is_folder(folder):
+        raise InputError(f"there is no folder {folder}", hints=["name one with labelled images: docs/quantisation.md"])
+    documents = sorted(each for each in folder.glob("*.json") if not each.name.startswith("."))
+    if len(documents) > 1:
+        raise InputError(
+            f"{folder} has {len(documents)} .json files", why="one of them must say where boxes are, and which?"
+        )
+    if documents:
+        return _boxes(documents[0], usage)
+    return _classes(folder, usage)
+
+
+def mean_average_precision(truths: Sequence[Sequence[Truth]], found: Sequence[Sequence[Detection]]) -> float:
+    """The mean over all classes that there are of the average precision, as COCO's evaluation computes it for an
+    intersection over union of 0.5 (cocoeval.py of github.com/cocodataset/cocoapi).
+
+    Args:
+        truths: of each image.
+        found: of each image, with scores.
+    """
+    classes = {truth.class_id for each in truths for truth in each if not truth.crowd}
+    return float(np.mean([_average_precision(number, truths, found) for number in sorted(classes)])) if classes else 0.0
+
+
+def _average_precision(number: int, truths: Sequence[Sequence[Truth]], found: Sequence[Sequence[Detection]]) -> float:
+    scores: list[float] = []
+    right: list[bool] = []
+    total = 0
+    for in_image, results in zip(truths, found, strict=True):
+        wanted = [each for each in in_image if each.class_id == number and not each.crowd]
+        crowds = [each for each in in_image if each.class_id == number and each.crowd]
+        total += len(wanted)
+        boxes = [each for each in results if each.class_id == number and each.box]
+        for result in sorted(boxes, key=lambda each: -(each.score or 0))[:_MOST_BOXES]:
+            box = result.box
+            assert box
+            best = max(wanted, key=lambda each: overlap(box, each.box), default=None)
+            if best is not None and overlap(box, best.box) >= OVERLAP:
+                wanted.remove(best)
+            elif any(_covered(box, each.box) >= OVERLAP for each in crowds):
+                continue
+            else:
+                best = None
+            scores.append(result.score or 0)
+            right.append(best is not None)
+    order = np.argsort(-np.asarray(scores), kind="stable")
+    hits = np.cumsum(np.asarray(right, bool)[order])
+    recall, precision = hits / total, hits / np.arange(1, len(hits) + 1)
+    # The best precision at this recall or a higher one.
+    precision = np.maximum.accumulate(precision[::-1])[::-1]
+    places = np.searchsorted(recall, _RECALLS, side="left")
+    return float(np.mean([precision[place] if place < len(precision) else 0.0 for place in places]))
+
+
+def _covered(box: Box, crowd: Box) -> float:
+    """Which part of a box lies in a crowd."""
+    sides = [max(min(box[axis + 2], crowd[axis + 2]) - max(box[axis], crowd[axis]), 0.0) for axis in (0, 1)]
+    area = (box[2] - box[0]) * (box[3] - box[1])
+    return sides[0] * sides[1] / area if area > 0 else 0.0
+
+
+def _with_top(usage: Usage, count: int) -> Usage:
+    decoder = usage.stage.decoder.model_copy(update={"top": count})
+    return replace(usage, stage=usage.stage.model_copy(update={"decoder": decoder}))
+
+
+def _classes(folder: Path, usage: Usage) -> Classes:
+    if not usage.classifies:
+        raise InputError(
+            f"{folder} has no .json file that says where boxes are",
+            why=f"the network gives what a {usage.stage.decoder.kind} reads, no class of the whole image",
+            hints=["put a .json file with images, annotations and categories beside the images, as COCO has it"],
+        )
+    names = _class_numbers(usage.labels)
+    images = []
+    for file in image_files(folder):
+        place = file.relative_to(folder)
+        if len(place.parts) < 2:
+            raise InputError(
+                f"{file} has no label",
+                why=f"folders in {folder} are named after classes, and it lies in none of them",
+                hints=[f"put it into a folder such as {folder / (label_of(list(usage.labels), 0))}"],
+            )
+        images.append((file, _class_of(place.parts[0], names, len(usage.labels), folder)))
+    if not images:
+        raise InputError(
+            f"there is no image below {folder}", hints=["give a folder with one folder of images for each class"]
+        )
+    return Classes(usage, images)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", _WORDNET.sub("", name)).strip().casefold()
+
+
+def _class_numbers(labels: Sequence[str]) -> dict[str, set[int]]:
+    """Classes by all names that they go by: the label, and each of several names in it."""
+    numbers: dict[str, set[int]] = {}
+    for number, label in enumerate(labels):
+        for name in {label, *label.split(",")}:
+            numbers.setdefault(_plain(name), set()).add(number)
+    return numbers
+
+
+def _class_of(name: str, numbers: Mapping[str, set[int]], count: int, folder: Path) -> int:
+    """The class that a folder is named after; of a network without names, `count` is 0."""
+    found = numbers.get(_plain(name), set())
+    if len(found) == 1:
+        return next(iter(found))
+    if not found and name.isdecimal() and (not count or int(name) < count):
+        return int(name)
+    why = f"classes {', '.join(map(str, sorted(found)))} are all called so" if found else "no class is called so"
+    raise InputError(
+        f"{folder / name} names no class of the network",
+        why=why,
+        hints=["name it after the class's number, from 0", "the names are those of the network's label set"],
+    )
+
+
+class _Loose(BaseModel):
+    """COCO's files say more than is read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Image(_Loose):
+    id: int | str
+    file_name: str
+
+
+class _Annotation(_Loose):
+    image_id: int | str
+    category_id: int
+    bbox: tuple[float, float, float, float]
+    iscrowd: int = 0
+
+
+class _Category(_Loose):
+    id: int
+    name: str
+
+
+class _Document(_Loose):
+    images: list[_Image] = Field(min_length=1)
+    annotations: list[_Annotation]
+    categories: list[_Category] = Field(min_length=1)
+
+
+def _boxes(path: Path, usage: Usage) -> Boxes:
+    if usage.classifies:
+        raise InputError(f"{path} says where boxes are", why="the network gives classes of whole images, no boxes")
+    try:
+        document = _Document.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        fault = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+        why = f"{'.'.join(map(str, fault['loc'])) or 'document'}: {fault['msg']}" if fault else str(error)
+        raise InputError(
+            f"{path} does not list boxes as COCO does",
+            why=why,
+            hints=["it has the lists images, annotations and categories: docs/quantisation.md"],
+        ) from error
+    numbers = _class_numbers(usage.labels)
+    if not numbers and len(document.categories) == 1:  # a network of one thing, such as faces, may not name it
+        numbers = {_plain(document.categories[0].name): {0}}
+    classes = {each.id: _class_of_category(each, numbers, path) for each in document.categories}
+    truths: dict[int | str, list[Truth]] = {each.id: [] for each in document.images}
+    for each in document.annotations:
+        if each.image_id not in truths or each.category_id not in classes:
+            raise InputError(f"{path} does not list image {each.image_id} or category {each.category_id} of a box")
+        x, y, width, height = each.bbox
+        box = (x, y, x + width, y + height)
+        truths[each.image_id].append(Truth(classes[each.category_id], box, bool(each.iscrowd)))
+    if all(truth.crowd for each in truths.values() for truth in each):
+        raise InputError(f"{path} has no box", why="without one there is nothing that the network could find")
+    files = [(path.parent / each.file_name, truths[each.id]) for each in document.images]
+    if missing := next((file for file, _ in files if not is_file(file)), None):
+        raise InputError(f"there is no image {missing}", why=f"{path} lists it")
+    return Boxes(usage, files)
+
+
+def _class_of_category(category: _Category, numbers: Mapping[str, set[int]], path: Path) -> int:
+    found = numbers.get(_plain(category.name), set())
+    if not numbers and re.fullmatch(r"[0-9]{1,9}", category.name):
+        found = {int(category.name)}
+    if len(found) != 1:
+        raise InputError(
+            f"{path}: category {category.name!r} is no class of the network",
+            why=f"its classes: {', '.join(list(numbers)[:8])}{'...' if len(numbers) > 8 else ''}"
+            if numbers
+            else "its classes have no names: give their numbers, from 0",
+        )
+    return next(iter(found))

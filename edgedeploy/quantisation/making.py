@@ -1,0 +1,249 @@
+"""Makes a quantised network of a float one: calibrates, compares, and leaves in float what must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import onnx
+
+from edgedeploy import __version__
+from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import InputError
+from edgedeploy.files import replacing
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.heads import KEY as HEADS
+from edgedeploy.heads import dumped
+from edgedeploy.metadata import ENTRY
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.quantisation.agreement import Comparison, Runs, compare
+from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation
+from edgedeploy.quantisation.inner_pairs import without_inner_pairs
+from edgedeploy.quantisation.losses import LayerNoise, by_harm, fewest_kept, worst_layers
+from edgedeploy.quantisation.preparing import Prepared, check_same, prepare
+from edgedeploy.quantisation.quantising import Layer, Ranges, calibrate, chosen, layers_of, quantise
+from edgedeploy.quantisation.samples import FEW, Samples, find_samples
+from edgedeploy.quantisation.usage import Usage
+from edgedeploy.quantised import KEY, Method, Quantisation
+from edgedeploy.zoo.source import Source, find_source
+
+# How many images are taken of a folder that has more.
+MOST_SAMPLES = 300
+
+# What `--auto` allows the accuracy to fall by.
+MAX_LOSS = 0.01
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a network is to be quantised.
+
+    Attributes:
+        method: how ranges of activations are chosen.
+        keep: names of layers, or patterns of them, that stay in float.
+        max_loss: layers are left in float until the loss is at most so much; None leaves what it is.
+        all_pairs: whether results are rounded to bytes behind every operator, as other engines' kernels want it.
+    """
+
+    method: Method = "minmax"
+    keep: Sequence[str] = ()
+    max_loss: float | None = None
+    all_pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network, what it is calibrated with, and how it is compared.
+
+    Attributes:
+        source: the network.
+        prepared: the same, as the quantiser takes it.
+        usage: how images become its input; None of inputs that are arrays.
+        samples: what it is calibrated with.
+        evaluation: labelled images, if there are any.
+    """
+
+    source: Source
+    prepared: Prepared
+    usage: Usage | None
+    samples: Samples
+    evaluation: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A quantised network.
+
+    Attributes:
+        model: it, with the record in its metadata.
+        record: what it cost.
+        comparison: with the float network.
+        scores: of the float and the quantised network on labelled images, if there are any.
+        worst: its layers, those with the least signal to noise first.
+        kept: the layers that stayed in float.
+        layers: how many there are.
+        bytes_before: the size of the float network's files.
+    """
+
+    model: onnx.ModelProto
+    record: Quantisation
+    comparison: Comparison
+    scores: tuple[Score, Score] | None
+    worst: Sequence[LayerNoise]
+    kept: Sequence[Layer]
+    layers: int
+    bytes_before: int
+
+    def write(self, path: Path) -> int:
+        """Write the network as an ONNX file; gives its size in bytes.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        content = self.model.SerializeToString()
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+        return len(content)
+
+
+def find_task(
+    model: str,
+    calibration: Path,
+    *,
+    demo: str | None = None,
+    evaluation: Path | None = None,
+    shapes: Shapes | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    most: int = MOST_SAMPLES,
+    progress: Progress = SILENT,
+) -> Task:
+    """Find all that quantising a network needs, before the long work.
+
+    Args:
+        model: a name of the zoo, or a path.
+        calibration: a folder of images or arrays, or a video.
+        demo: the demo that says how images become inputs, and outputs results.
+        evaluation: a folder of labelled images.
+        shapes: of inputs that the network's files leave open.
+        options: what else they leave open.
+        most: how many samples are taken at most.
+        progress: is told of each step.
+
+    Raises:
+        EdgedeployError: as `find_source`, `find_use`, `prepare`, `find_samples` and `find_evaluation`.
+    """
+    source = find_source(model, shapes, progress, options)
+    use = find_use(model, demo)
+    part = use.part if use else None
+    if part and not shapes:
+        source = replace(source, shapes={**source.shapes, **part.shapes(options)})
+    prepared = prepare(source, progress)
+    usage = Usage.of(part, prepared) if part else None
+    samples = find_samples(calibration, prepared.inputs, usage.feed if usage else None, most, progress)
+    check_same(prepared, next(iter(samples)).tensors)
+    if len(samples) < FEW:
+        progress.note(
+            f"{len(samples)} samples are few: values that none of them reaches are cut off. Take 100 or more that are "
+            "as what the network will see"
+        )
+    if evaluation is None:
+        return Task(source, prepared, usage, samples, None)
+    if usage is None:
+        raise InputError(
+            "--evaluate needs to know how images become inputs of the network",
+            why="neither the zoo nor a demo says it",
+            hints=["name a demo that uses such a network: --demo classification"],
+        )
+    return Task(source, prepared, usage, samples, find_evaluation(evaluation, usage))
+
+
+def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
+    """Quantise a network.
+
+    Raises:
+        InputError: activations have no range, or no choice of layers loses as little as is asked for.
+        UnsupportedError: there is nothing to quantise.
+        UnknownNameError: there is no layer of a name that is to stay in float.
+    """
+    prepared, samples, usage, evaluation = task.prepared, task.samples, task.usage, task.evaluation
+    model, layers = prepared.model, layers_of(prepared.model)
+    asked = chosen(layers, settings.keep)
+    ranges = calibrate(model, samples, settings.method, progress)
+    before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
+
+    def tried(kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
+        """The network with some layers in float, and what it costs."""
+        made = quantise(model, ranges, layers, kept)
+        made = made if settings.all_pairs else without_inner_pairs(made, model)
+        compared = compare(prepared.stated, made, samples, usage, progress, f"compare, {len(kept)} layers in float")
+        score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
+        accuracy = evaluation.accuracy(before, score) if evaluation and before and score else None
+        names = [layer.name for layer in layers if layer in kept]
+        record = Quantisation(
+            method=settings.method,
+            samples=len(samples),
+            kept=names,
+            agreement=compared.agreement,
+            accuracy=accuracy,
+        )
+        return made, compared, score, record
+
+    kept: Sequence[Layer] = asked
+    if settings.max_loss is not None:
+        kept = _kept_for(task, settings, asked, layers, ranges, tried, progress)
+    made, compared, after, record = tried(kept)
+    worst = worst_layers(model, made, layers, samples, progress)
+    _describe(made, prepared, usage, record)
+    sizes = sum(path.stat().st_size for path in task.source.files)
+    scores = (before, after) if before and after else None
+    return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
+
+
+def _kept_for(
+    task: Task,
+    settings: Settings,
+    asked: Sequence[Layer],
+    layers: Sequence[Layer],
+    ranges: Ranges,
+    tried: Callable[[Sequence[Layer]], tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]],
+    progress: Progress,
+) -> Sequence[Layer]:
+    """The layers that stay in float for the loss to be as small as is asked for."""
+    most, ranked = settings.max_loss, list[Layer]()
+    assert most is not None
+
+    @cache
+    def loss_with(count: int) -> float:
+        """The loss if so many more layers stay in float."""
+        loss = tried([*asked, *ranked[:count]])[3].loss
+        assert loss is not None
+        return loss
+
+    if loss_with(0) <= most:
+        return asked
+    others = [layer for layer in layers if layer not in asked]
+    ranked += by_harm(task.prepared.model, ranges, others, task.samples, progress)
+    count = fewest_kept(loss_with, len(ranked), most)
+    if count is None:
+        raise InputError(
+            f"the loss is above {most:g} however many layers stay in float",
+            why="the network's own preparation changes results by more",
+            hints=["allow more with --max-loss"],
+        )
+    return [*asked, *ranked[:count]]
+
+
+def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, record: Quantisation) -> None:
+    """Write into a model what its network's files say of it, and what its quantisation cost."""
+    del model.metadata_props[:]
+    metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
+    metadata |= {KEY: record.model_dump_json(exclude_none=True)}
+    if prepared.heads:
+        metadata[HEADS] = dumped(prepared.heads)
+    if usage:
+        metadata[ENTRY] = usage.part.entry_name
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    model.producer_name, model.producer_version = "edgedeploy", __version__

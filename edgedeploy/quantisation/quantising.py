@@ -1,0 +1,281 @@
+"""onnxruntime's quantiser: ranges of activations from samples, and from them a network of QuantizeLinear and
+DequantizeLinear pairs.
+
+Activations are uint8 with a zero point for each tensor, weights int8 without one and with a scale for each output
+channel, biases int32: what VNNI's and onnxruntime's own kernels take; on Arm 128 is subtracted. Weights have all eight
+bits: no step of the compiled code saturates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from edgedeploy.catalog import unknown_name
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.onnxruntime_session import computing, cpu_session
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.quantisation.samples import Samples, no_numbers
+from edgedeploy.quantised import Method
+from edgedeploy.tensors import Tensors
+
+# Layers whose weights are quantised. All else is quantised for their sake.
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+# Activations that limit the range of the layer before them, and are removed with that.
+_LIMITING = frozenset({"Relu", "Clip"})
+
+# What moves or chooses values. It keeps the scale of its input, and has no loss of its own.
+_MOVING = frozenset(
+    {
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Pad",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+
+# What has a kernel for integers. Functions of one input become tables of 256 bytes.
+OPERATORS = (
+    WEIGHTED
+    | _LIMITING
+    | (_MOVING - {"Identity"})
+    | {
+        "Add",
+        "AveragePool",
+        "Concat",
+        "Elu",
+        "GlobalAveragePool",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Mul",
+        "Resize",
+        "Sigmoid",
+        "Softmax",
+        "Tanh",
+    }
+)
+
+# Of these, what stays quantised behind the last layer: it keeps the meaning of the values that it gets.
+_AT_THE_END = WEIGHTED | _LIMITING | _MOVING | {"AveragePool", "GlobalAveragePool", "Resize"}
+
+# Of all values, per cent, that `percentile` leaves inside the range; onnxruntime's own choice.
+_PERCENTILE = 99.999
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is quantised, or left in float, as a whole: an operator, with the limits that follow it.
+
+    Attributes:
+        name: the operator's node.
+        operator: its type.
+        nodes: the names of all its nodes.
+        output: the tensor that it gives.
+    """
+
+    name: str
+    operator: str
+    nodes: tuple[str, ...]
+    output: str
+
+
+def readers_of(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
+    """By tensors that are read, the nodes that read them."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def layers_of(model: onnx.ModelProto) -> list[Layer]:
+    """The layers of a prepared network that can be quantised, in its order."""
+    readers = readers_of(model)
+    results = {value.name for value in model.graph.output}
+    ends = _behind_the_last_layers(model)
+    layers = []
+    for node in model.graph.node:
+        if node.op_type not in OPERATORS - _LIMITING - _MOVING or node.name in ends:
+            continue
+        nodes, output = [node.name], node.output[0]
+        following = readers.get(output, [])
+        if len(following) == 1 and following[0].op_type in _LIMITING and output not in results:
+            nodes, output = [*nodes, following[0].name], following[0].output[0]
+        layers.append(Layer(node.name, node.op_type, tuple(nodes), output))
+    if not any(layer.operator in WEIGHTED for layer in layers):
+        raise UnsupportedError(
+            "there is nothing to quantise in the network",
+            why=f"it has none of {', '.join(sorted(WEIGHTED))}",
+        )
+    return layers
+
+
+def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
+    """The layers that names or patterns such as `/model.22/*` mean, in the network's order.
+
+    Raises:
+        UnknownNameError: one means no layer.
+    """
+    meant: set[str] = set()
+    for name in names:
+        found = {layer.name for layer in layers if name in (layer.name, layer.output) or fnmatchcase(layer.name, name)}
+        if not found:
+            raise unknown_name("layer", name, [layer.name for layer in layers])
+        meant |= found
+    return [layer for layer in layers if layer.name in meant]
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The smallest and the largest value of each activation, as onnxruntime's quantiser takes them."""
+
+    tensors: Any
+
+
+def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress: Progress = SILENT) -> Ranges:
+    """The ranges of all activations of a prepared network.
+
+    `minmax` takes all values; `entropy` those that keep the most information of their distribution (Migacz, 8-bit
+    Inference with TensorRT, 2017), and `percentile` all but five of a million at each end.
+
+    Raises:
+        InputError: the network gives values that are no numbers.
+    """
+    from onnxruntime.quantization import calibrate as calibrators
+
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        path, augmented = Path(folder) / "model.onnx", Path(folder) / "augmented.onnx"
+        onnx.save(model, path)
+        kinds: dict[Method, Any] = {
+            "minmax": calibrators.MinMaxCalibrater,
+            "entropy": calibrators.EntropyCalibrater,
+            "percentile": calibrators.PercentileCalibrater,
+        }
+        more = {"percentile": _PERCENTILE} if method == "percentile" else {}
+        calibrator = kinds[method](path, sorted(OPERATORS), augmented.as_posix(), **more)
+        with _quiet():
+            calibrator.augment_graph()
+        calibrator.infer_session = cpu_session(augmented, optimised=False)
+        with progress.steps("calibrate", len(samples)) as advance:
+            for sample in samples:
+                # One at a time: it would keep the activations of all of them.
+                with _quiet(), computing(f"the inputs of {sample.file}"), _in_range():
+                    calibrator.collect_data(_Once(sample.tensors))
+                advance()
+        with progress.stage("choose ranges"), _quiet(), _in_range():
+            tensors = calibrator.compute_data()
+    for name, data in tensors.items():
+        if not all(np.isfinite(value).all() for value in data.range_value):
+            raise no_numbers(f"tensor {name!r} of the network")
+    return Ranges(tensors)
+
+
+def quantise(
+    model: onnx.ModelProto, ranges: Ranges, layers: Sequence[Layer], kept: Collection[Layer] = ()
+) -> onnx.ModelProto:
+    """A prepared network with its layers quantised.
+
+    Args:
+        model: the network, which stays as it is.
+        ranges: of its activations.
+        layers: those that are to be quantised, of `layers_of`.
+        kept: those of them that are left in float.
+    """
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names = {name for layer in layers if layer not in kept for name in layer.nodes}
+    if not names:
+        return copy
+    # What moves values is quantised where its input is.
+    names |= {node.name for node in model.graph.node if node.op_type in _MOVING | _LIMITING}
+    names -= {name for layer in kept for name in layer.nodes}
+    with _quiet():
+        quantiser = QDQQuantizer(
+            copy,
+            True,  # weights have a scale for each channel
+            False,  # of eight bits, not seven
+            QuantType.QInt8,
+            QuantType.QUInt8,
+            ranges.tensors,
+            sorted(names),
+            [],
+            sorted(OPERATORS),
+            {},
+        )
+        quantiser.quantize_model()
+        quantiser.model.topological_sort()
+    quantised: onnx.ModelProto = quantiser.model.model
+    return quantised
+
+
+def _behind_the_last_layers(model: onnx.ModelProto) -> set[str]:
+    """The nodes that no layer with weights follows, but for those that keep the meaning of values.
+
+    They stay in float. They are little work, and their tensors hold boxes beside scores, or probabilities: one scale
+    for both would lose one of them.
+    """
+    leading: set[str] = set()  # tensors that some layer reads, if not at once
+    ends = set()
+    for node in reversed(model.graph.node):
+        if node.op_type in WEIGHTED or leading.intersection(node.output):
+            leading.update(node.input)
+        elif node.op_type not in _AT_THE_END:
+            ends.add(node.name)
+    return ends
+
+
+@contextmanager
+def _in_range() -> Iterator[None]:
+    """Where the calibrator counts values: those that are no numbers have no place in its histograms."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise no_numbers("a tensor of the network") from error
+
+
+class _Once:
+    """Gives the inputs of one inference; see onnxruntime's CalibrationDataReader."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = [dict(tensors)]
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return self._tensors.pop() if self._tensors else None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the quantiser prints and logs, which speaks of its own functions."""
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,128 @@
+"""What a report says, as values of its template `tuning.html`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgedeploy.records.header import Header
+from edgedeploy.records.lines import Content
+from edgedeploy.records.trial import Trial
+from edgedeploy.report.page import html, render
+from edgedeploy.text import count, duration, significant
+from edgedeploy.tuning.report.charts import convergence, temperatures
+from edgedeploy.tuning.report.history import Network, Run, Task, networks_of
+from edgedeploy.tuning.report.peak import peak_of
+from edgedeploy.tuning.results import TITLES, cells, end_to_end
+
+# Errors can be whole logs of a compiler.
+_LONGEST_ERROR = 600
+_MOST_ERRORS = 20
+
+
+def page(folder: Path, content: Content) -> str:
+    """The page about the records of a folder, as HTML."""
+    header = content.header
+    return render(
+        __package__,
+        "tuning.html",
+        title=f"Tuning of {header.board}",
+        header={
+            "target": json.dumps(header.target, ensure_ascii=False),
+            "Apache TVM": header.tvm,
+            "edgedeploy": header.edgedeploy,
+            "records begun": header.created.isoformat(),
+            "folder": str(folder),
+        },
+        titles=TITLES,
+        networks=[_network(network, header) for network in networks_of(content)],
+    )
+
+
+def _network(network: Network, header: Header) -> dict[str, Any]:
+    peak = peak_of(header, [trial for task in network.tasks for trial in task.trials])
+    ends = [(run.ended.before_ms, run.ended.after_ms) for run in network.runs if run.ended]
+    whole = [end for end in ends if all(end)]
+    rows: list[dict[str, Any]] = [
+        {"cells": line, "rate": "", "share": None} for line in cells([task.result for task in network.tasks])
+    ]
+    for row, task in zip(rows, network.tasks, strict=False):  # below the tasks their sum
+        row["rate"] = significant(task.gflops) if task.gflops else "-"
+        row["share"] = task.gflops / peak.gflops if task.gflops and peak.gflops else None
+    return {
+        "name": "Tasks of no run that is recorded" if network.name is None else network.name,
+        "before_and_after": end_to_end(*whole[-1] if whole else (None, None)),
+        "rows": rows,
+        "unfinished": [task.result.number for task in network.tasks if not task.ended],
+        "peak": peak.explanation,
+        "tasks": [_task(task) for task in network.tasks],
+        "runs": [_run(run) for run in network.runs],
+    }
+
+
+def _task(task: Task) -> dict[str, Any]:
+    result = task.result
+    failed = [trial for trial in task.trials if trial.failure is not None]
+    errors = Counter((str(trial.failure), (trial.error or "")[:_LONGEST_ERROR]) for trial in failed)
+    more = len(errors) - _MOST_ERRORS
+    return {
+        "result": result,
+        "mflop": task.mflop,
+        "chart": html(convergence(task.trials, result.default_ms)),
+        "configuration": json.dumps(result.configuration, ensure_ascii=False, sort_keys=True)
+        if result.configuration is not None
+        else None,
+        "failures": count(len(failed), "failure") if failed else None,
+        "errors": [(kind, number, error) for (kind, error), number in errors.most_common(_MOST_ERRORS)],
+        "more_errors": count(more, "more error") if more > 0 else None,
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    started, ended = run.started, run.ended
+    begin = f", {min(trial.time for trial in run.trials).isoformat(timespec='seconds')}" if run.trials else ""
+    if ended is None:
+        end = "cut off, or still running"
+    else:
+        end = f"{'interrupted' if ended.interrupted else 'done'} after {duration(ended.seconds)}"
+    hosts = list(dict.fromkeys([*started.hosts, *(trial.host for trial in run.trials)]))
+    return {
+        "summary": f"Run {started.run}{begin}: {end}",
+        "facts": {
+            "tuner": started.tuner,
+            "boards": ", ".join(started.hosts),
+            "tasks": ", ".join(str(task.number) for task in started.tasks),
+            "trials": f"{sum(not trial.final for trial in run.trials):,}",
+            "tasks ended": f"{len(run.results):,}",
+        },
+        "before_and_after": end_to_end(ended.before_ms, ended.after_ms) if ended else None,
+        "conditions": [line for host in hosts if (line := _conditions(run.trials, host))],
+        "chart": html(temperatures(run.trials, hosts)),
+    }
+
+
+def _conditions(trials: Sequence[Trial], host: str) -> list[str] | None:
+    """What a board told of itself during a run; None if it told nothing."""
+    told = [trial.conditions for trial in trials if trial.host == host and trial.conditions]
+    if not told:
+        return None
+    throttled = sum(bool(each.throttled) for each in told)
+    unknown = all(each.throttled is None for each in told)
+    return [
+        host,
+        ", ".join(sorted({each.governor for each in told if each.governor})) or "-",
+        _range([each.frequency_mhz for each in told], 0),
+        _range([each.temperature_c for each in told], 1),
+        "not told" if unknown else f"{throttled:,} of {len(told):,}",
+    ]
+
+
+def _range(values: Sequence[float | None], decimals: int) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    low, high = f"{min(known):.{decimals}f}", f"{max(known):.{decimals}f}"
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,147 @@
+"""Evolutionary search: the best candidates so far are varied and crossed; a cost model may say which are worth a trial.
+
+A candidate's genes are the numbers of its configuration, by field. Two candidates of a form are crossed by taking each
+gene from either; one is varied by giving a gene another value. What comes out is seldom a candidate itself, as sizes
+depend on each other: the nearest one that was not tried takes its place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+from typing_extensions import override
+
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.tuning.search.model import CostModel
+from edgedeploy.tuning.search.search import Search
+from edgedeploy.tuning.task import Task
+
+# Candidates that have offspring, and generations between two batches.
+PARENTS = 16
+GENERATIONS = 4
+# Offspring of a generation, where a model sorts them.
+OFFSPRING = 128
+# The part of a batch that is chosen at random, so that the search does not settle too early.
+AT_RANDOM = 0.1
+
+# What a difference in the gene that was varied weighs, beside differences in the others.
+VARIED_WEIGHT = 4.0
+
+
+class Evolution(Search):
+    """Genetic search, with or without a cost model."""
+
+    def __init__(
+        self, candidates: Sequence[Configuration], head: int, seed: int, task: Task, model: CostModel | None
+    ) -> None:
+        """Begin.
+
+        Args:
+            candidates, head, seed: as for `Search`.
+            task: whose candidates they are; the first batch is chosen by what a model of its board expects.
+            model: sorts offspring, once it has learnt enough; None for a search without one.
+        """
+        super().__init__(candidates, head, seed)
+        self._task, self._model = task, model
+        self._by_prior = sorted(self.candidates, key=task.strategy.estimate)
+        self._populations = {
+            form: _Population([each for each in self.candidates if type(each) is form])
+            for form in dict.fromkeys(map(type, self.candidates))
+        }
+
+    @override
+    def learn(self, results: Sequence[tuple[Configuration, float | None]]) -> None:
+        super().learn(results)
+        if self._model:
+            self._model.learn(self._task, results)
+
+    @override
+    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
+        untried = self._untried(taken)
+        if len(untried) <= count:
+            return untried
+        ranked = self._ranked(taken, count)
+        by_chance = max(1, round(AT_RANDOM * count))
+        chosen = list(dict.fromkeys(ranked))[: count - by_chance]
+        rest = [each for each in untried if each not in set(chosen)]
+        return chosen + self._random.sample(rest, count - len(chosen))
+
+    def _ranked(self, taken: set[Configuration], count: int) -> list[Configuration]:
+        """Untried candidates, the most promising first."""
+        measured = sorted(
+            (each for each, seconds in self.seconds.items() if seconds < float("inf")), key=self.seconds.__getitem__
+        )
+        likely = [each for each in self._by_prior if each not in taken]
+        if len(measured) < max(1, count // 2):
+            # Nothing to breed from: half of what the model of the board prefers, half from everywhere.
+            half = likely[: max(1, count // 2)]
+            return half + self._random.sample(likely, min(count, len(likely)))
+        if self._model is None or self._model.predict(self._task, measured[:1]) is None:
+            return self._offspring(_parents(measured), count, taken)
+        population = _parents(measured) + likely[:PARENTS]
+        found: dict[Configuration, None] = {}
+        for _ in range(GENERATIONS):
+            found.update(dict.fromkeys(self._offspring(population, OFFSPRING, taken)))
+            population = _parents(self._sorted([*measured, *found]))
+        return self._sorted(list(found))
+
+    def _sorted(self, configurations: list[Configuration]) -> list[Configuration]:
+        assert self._model is not None
+        scores = self._model.predict(self._task, configurations)
+        assert scores is not None
+        order = sorted(range(len(configurations)), key=lambda index: -scores[index])
+        return [configurations[index] for index in order]
+
+    def _offspring(
+        self, parents: Sequence[Configuration], count: int, taken: set[Configuration]
+    ) -> list[Configuration]:
+        """Untried candidates that come from parents; fewer where few attempts succeed."""
+        free = {form: population.free(taken) for form, population in self._populations.items()}
+        children: list[Configuration] = []
+        for _ in range(2 * count):
+            first, second = self._random.choice(parents), self._random.choice(parents)
+            population, untried = self._populations[type(first)], free[type(first)]
+            if len(children) == count or not untried.any():
+                continue
+            index = population.child(first, second if type(second) is type(first) else first, untried, self._random)
+            untried[index] = False
+            children.append(population.members[index])
+        return children
+
+
+def _parents(ranked: Sequence[Configuration]) -> list[Configuration]:
+    """The best of all, and the best of each form: one form may look better only because it was tried first."""
+    forms = list(dict.fromkeys(map(type, ranked)))
+    each = [[one for one in ranked if type(one) is form][: PARENTS // len(forms)] for form in forms]
+    return list(dict.fromkeys([*ranked[: PARENTS // 2], *(one for some in each for one in some)]))
+
+
+class _Population:
+    """The candidates of one form, with their genes as a matrix of candidates x genes."""
+
+    def __init__(self, members: Sequence[Configuration]) -> None:
+        self.members = list(members)
+        self._index = {each: index for index, each in enumerate(self.members)}
+        genes = np.log2(1 + np.array([list(each.genes.values()) for each in self.members], dtype=np.float64))
+        self._genes = genes / np.maximum(np.ptp(genes, axis=0), 1e-9)
+        self._values = [np.unique(column) for column in self._genes.T]
+        self._variable = [gene for gene, values in enumerate(self._values) if len(values) > 1]
+
+    def free(self, taken: set[Configuration]) -> np.ndarray:
+        """Which of them are not taken."""
+        return np.array([each not in taken for each in self.members])
+
+    def child(self, first: Configuration, second: Configuration, free: np.ndarray, chance: random.Random) -> int:
+        """The index of the free member that is nearest to a cross of two, with a gene or two varied."""
+        genes = self._genes[self._index[first]].copy()
+        if chance.random() < 0.5:
+            other = self._genes[self._index[second]]
+            genes = np.where([chance.random() < 0.5 for _ in genes], genes, other)
+        weights = np.ones(len(genes))
+        for gene in chance.sample(self._variable, min(len(self._variable), chance.choice((1, 1, 2)))):
+            genes[gene] = chance.choice([value for value in self._values[gene] if value != genes[gene]])
+            weights[gene] = VARIED_WEIGHT
+        distances = np.abs(self._genes - genes) @ weights
+        return int(np.argmin(np.where(free, distances, np.inf)))

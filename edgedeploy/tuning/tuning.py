@@ -1,0 +1,256 @@
+"""What `edgedeploy tune` does: a session with boards and workers, in which networks are tuned one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+
+from edgedeploy.board import Board
+from edgedeploy.compile.tuned import untuned
+from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.progress import Progress
+from edgedeploy.records.best import tuned_by
+from edgedeploy.records.database import Records
+from edgedeploy.records.events import Listener, RunEnded, RunStarted
+from edgedeploy.records.header import Header
+from edgedeploy.remote.address import Address, addresses
+from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.rpc.device import require_fitting_device
+from edgedeploy.rpc.server import BoardServer
+from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
+from edgedeploy.runtime.opening import Place
+from edgedeploy.tuning.building import Builder
+from edgedeploy.tuning.comparison import Comparison
+from edgedeploy.tuning.conditions import governor, require_governor_name
+from edgedeploy.tuning.farm import Farm
+from edgedeploy.tuning.measuring import Measurer
+from edgedeploy.tuning.remote import Evaluation
+from edgedeploy.tuning.run import Options, TuningRun
+from edgedeploy.tuning.task import Task, selected, tasks_of
+from edgedeploy.zoo.source import Source
+
+# A network that takes so many times as long as before is slower; less is chance.
+MOST_LOSS = 1.01
+
+# How long to look for a device of somebody else's tracker.
+_DEVICE_S = 10
+
+
+@dataclass(frozen=True)
+class Boards:
+    """The boards that measure.
+
+    Attributes:
+        place: where the first of them is; networks are compared there.
+        hosts: the addresses of all, if not the profile's own.
+        rpc_tracker, rpc_key: a tracker that has them already, in the place of addresses.
+        governor: what their processors are to run under while they measure.
+    """
+
+    place: Place
+    hosts: Sequence[str] = ()
+    rpc_tracker: Endpoint | None = None
+    rpc_key: str | None = None
+    governor: str | None = None
+
+    @property
+    def board(self) -> ResolvedBoard:
+        """What they are."""
+        return self.place.board
+
+
+@dataclass(frozen=True)
+class TuningSession:
+    """Boards and workers that are kept running while networks are tuned.
+
+    Attributes:
+        boards: that measure.
+        builder: builds candidates.
+        farm: measures them.
+        listener: is told what is measured.
+        progress: is told about everything else.
+        stopping: whether the user asked for an end.
+    """
+
+    boards: Boards
+    builder: Builder
+    farm: Farm
+    listener: Listener
+    progress: Progress
+    stopping: Callable[[], bool]
+
+    def tune(
+        self,
+        source: Source,
+        tasks: Sequence[Task],
+        options: Options,
+        folder: Path,
+        *,
+        warm_start: Sequence[Path] = (),
+        compare: bool = True,
+    ) -> RunEnded:
+        """Tune one network, and measure it before and after.
+
+        Args:
+            source: the network.
+            tasks: its functions that are tuned.
+            options: of the search.
+            folder: of the records.
+            warm_start: folders of other records, which the search learns from.
+            compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
+
+        Raises:
+            EdgedeployError: of any kind; what was measured until then is recorded.
+        """
+        board, began = self.boards.board, time.monotonic()
+        others = [Records.open(other) for other in warm_start]
+        header = Header.of(board.label, board.profile.target())
+        with Records.open(folder, header, self.progress) as records:
+            run = TuningRun(
+                tasks,
+                records,
+                self.builder,
+                self.farm,
+                options,
+                self.listener,
+                others=others,
+                stopping=self.stopping,
+            )
+            started = RunStarted(
+                run=run.identity,
+                model=source.name,
+                board=board.label,
+                hosts=self.farm.names,
+                tuner=options.tuner,
+                seed=options.seed,
+                folder=str(folder),
+                tasks=run.summaries(),
+                conditions=next(iter(self.farm.conditions().values()), None),
+            )
+            records.note(started)
+            self.listener(started)
+            run.run()
+            before_ms = after_ms = None
+            if compare and not self.boards.rpc_tracker and not self.stopping():
+                comparison = Comparison(source, self.boards.place, self.progress, self.stopping)
+                try:
+                    before_ms, after_ms = _concluded(run, records, comparison) or (None, None)
+                except EdgedeployError as error:
+                    self.progress.note(f"the whole network was not measured: {error}")
+            ended = RunEnded(
+                run=run.identity,
+                results=list(run.finals.results.values()),
+                before_ms=before_ms,
+                after_ms=after_ms,
+                seconds=time.monotonic() - began,
+                interrupted=self.stopping(),
+            )
+            records.note(ended)
+        self.listener(ended)
+        return ended
+
+
+@contextmanager
+def tuning_session(
+    boards: Boards,
+    evaluation: Evaluation,
+    listener: Listener,
+    progress: Progress,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Iterator[TuningSession]:
+    """Connect to the boards and start workers; on exit all of it is closed.
+
+    Args:
+        boards: that measure.
+        evaluation: how functions are timed.
+        listener: is told what is measured.
+        progress: is told about everything else.
+        stopping: whether the user asked for an end.
+
+    Raises:
+        BoardConnectionError, UnsuitableBoardError, RpcError, ToolchainError: boards cannot be had.
+        InputError: an address has no possible form.
+    """
+    if boards.governor:
+        require_governor_name(boards.governor)
+    with ExitStack() as stack:
+        if boards.rpc_tracker:
+            endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.board.label
+            servers: list[BoardServer] = []
+            require_fitting_device(endpoint, key, boards.board.profile, timeout_s=_DEVICE_S, progress=progress)
+            devices = require_device(endpoint, key).total
+        else:
+            key, places = f"edgedeploy-{token_hex(8)}", _places(boards, progress)
+            with progress.stage("start the tracker"):
+                endpoint = stack.enter_context(tracker(progress=progress))
+            servers = [
+                stack.enter_context(
+                    BoardServer(place, boards.board.profile, endpoint, key, progress, strict=boards.place.strict)
+                )
+                for place in places
+            ]
+            require_device(endpoint, key, patient=True)
+            devices = len(servers)
+        if boards.governor:
+            for server in servers:
+                stack.enter_context(governor(server.run, boards.governor, progress=progress))
+        with progress.stage("start workers"):
+            builder = stack.enter_context(Builder(boards.board.profile))
+            measurer = stack.enter_context(
+                Measurer(endpoint, key, evaluation, devices=devices, threads=boards.board.profile.cores)
+            )
+            builder.start()
+            measurer.start()
+        farm = Farm(servers, measurer, endpoint, key, progress)
+        yield TuningSession(boards, builder, farm, listener, progress, stopping)
+
+
+def chosen_tasks(source: Source, board: Board, numbers: str) -> list[Task]:
+    """The tasks of a network that are to be tuned.
+
+    Args:
+        source: the network.
+        board: the board that it is tuned for.
+        numbers: which of its tasks, as `selected` takes it.
+
+    Raises:
+        InputError: the network has nothing to tune, or not the tasks that were asked for.
+        ModelError, CompileError: the network cannot be imported or compiled.
+    """
+    tasks = tasks_of(source.read(), board)
+    if not tasks:
+        why = "the board's device runs no convolution and no dense layer of it" if board.device else None
+        why = why or "it has no convolution and no dense layer"
+        raise InputError(f"{source.name} has nothing to tune", why=why)
+    return selected(tasks, numbers)
+
+
+def _concluded(run: TuningRun, records: Records, comparison: Comparison) -> tuple[float, float] | None:
+    """Let the finalists of all tasks run in the network, and the network before and after; None if the user ended it.
+
+    What is not quicker there is not kept: alone, a function finds other things in the caches.
+    """
+    if variants := run.finals.variants():
+        times = comparison.function_times_s(variants)
+        if times is None:
+            return None
+        run.finals.settle(times)
+    compared = comparison.inference_times_ms([untuned, tuned_by(records)])
+    if compared is None:
+        return None
+    before_ms, after_ms = compared
+    if after_ms > MOST_LOSS * before_ms:
+        run.finals.withdraw()
+        comparison.progress.note("the whole network is not quicker with what was found: builds keep the defaults")
+    return before_ms, after_ms
+
+
+def _places(boards: Boards, progress: Progress) -> list[Address | None]:
+    """Where servers are started: addresses, or None for this machine."""
+    if not boards.place.remote and not boards.hosts:
+        return [None]
+    return list(addresses(boards.board, boards.hosts, virtual=boards.place.virtual, progress=progress))
