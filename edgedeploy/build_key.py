@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # board, toolchain and network are in the key by themselves. All else counts, whether or not it seems to matter.
 NOT_BUILDING = (
     "_data",
+    "api",
     "benchmarking",
     "cli",
     "demo",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class Built:
         error: the largest difference from the reference as a fraction of the tolerance, or None if it was not
             checked.
         dumps: files with intermediate code that were written beside it.
-        compiled: the compiler's result, for reports.
+        compiled: the compiler's result, for reports; None if the same package was there.
         pass_times: the compiler's passes in order, with the time of each in seconds.
     """
 
@@ -75,7 +76,7 @@ class Built:
     manifest: Manifest
     error: float | None
     dumps: list[Path]
-    compiled: Compiled
+    compiled: Compiled | None
     pass_times: list[tuple[str, float]]
 
 
@@ -186,6 +187,7 @@ def build(
     dumps: Collection[str] = (),
     checks: Checks = "all",
     make_agent: bool = False,
+    reuse: bool = False,
     progress: Progress = SILENT,
 ) -> Built:
     """Build one network for a board into the archive `output`, after its outputs were compared with the reference's.
@@ -204,6 +206,8 @@ def build(
             anyhow; or `none`.
         make_agent: whether to build the agent that a check under an emulator needs. Without it, that check waits until
             there is one.
+        reuse: whether a package of the same build key is taken that lies there, or was kept, if it was checked; not
+            where dumps are asked for.
         progress: is told about each step.
 
     Raises:
@@ -215,6 +219,9 @@ def build(
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     inputs = _inputs(source, board, tuning, progress, disabled_passes, use)
+    if reuse and not dumps and (found := _found(inputs, output, checks)):
+        progress.note(f"{source.name} is not built again: nothing has changed since it was")
+        return found
     return _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
 
 
@@ -380,6 +387,30 @@ def prepare(
     what = f"building {source.name} for {board.label}"
     folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))
     return Prepared(folder / name, source)
+
+
+def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
+    """The same package, whole, if it is there or was kept; it lies in `output` then.
+
+    Raises:
+        OutputError: it cannot be copied there.
+    """
+    from edgedeploy.package.archive import read_package
+
+    for path in (output, _PACKAGES.path(inputs.key[:16]) / package_name(inputs.source.name)):
+        if not _is_of(path, inputs.key):
+            continue
+        try:
+            manifest, _ = read_package(path)
+        except PackageError:
+            continue
+        if checks != "none" and manifest.checked.how == "no":
+            continue
+        if path != output:
+            with replacing(output) as temporary:
+                shutil.copyfile(path, temporary)
+        return Built(output, manifest, None, [], None, [])
+    return None
 
 
 def _is_of(path: Path, key: str, progress: Progress = SILENT) -> bool:

@@ -44,7 +44,7 @@ class Row:
     max_rel_diff: float
     max_abs_diff: float
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The row for scripts: times as their number and statistics, in milliseconds."""
         total, kernels = self.times.total, self.times.kernels
         return {
@@ -54,8 +54,8 @@ class Row:
             "device": self.device,
             "threads": self.threads,
             "runs": len(total.runs_ms),
-            **total.as_dict(),
-            **({"kernels": kernels.as_dict()} if kernels else {}),
+            **total.to_dict(),
+            **({"kernels": kernels.to_dict()} if kernels else {}),
             "ratio": self.ratio,
             "max_rel_diff": self.max_rel_diff,
             "max_abs_diff": self.max_abs_diff,
@@ -104,6 +104,19 @@ class Report:
         """The engines in order, ours first."""
         return list(dict.fromkeys([self.ours, *(row.engine for row in self.rows)]))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The report for scripts."""
+        return {
+            "machine": self.machine.model_dump(exclude_none=True),
+            "rounds": self.rounds,
+            "runs": self.runs,
+            "reference": self.reference,
+            "random_weights": self.random_weights,
+            "rows": [row.to_dict() for row in self.rows],
+            "geometric_means": self.geometric_means(),
+            "skipped": [asdict(entry) for entry in self.skipped],
+        }
+
     def row(self, model: str, engine: str) -> Row | None:
         """The row of an engine on a network, if it ran there."""
         return next((row for row in self.rows if (row.model, row.engine) == (model, engine)), None)
@@ -127,20 +140,6 @@ class Report:
 def geometric_mean(values: Sequence[float]) -> float:
     """The geometric mean of positive numbers."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-def as_dict(report: Report) -> dict[str, Any]:
-    """The report for scripts."""
-    return {
-        "machine": report.machine.model_dump(exclude_none=True),
-        "rounds": report.rounds,
-        "runs": report.runs,
-        "reference": report.reference,
-        "random_weights": report.random_weights,
-        "rows": [row.as_dict() for row in report.rows],
-        "geometric_means": report.geometric_means(),
-        "skipped": [asdict(entry) for entry in report.skipped],
-    }
 
 
 def time_table(report: Report) -> list[list[str]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.cli.options import (
     MOST,
     BoardOption,
@@ -27,9 +28,6 @@ from edgedeploy.cli.overrides import overridable
 if TYPE_CHECKING:
     from edgedeploy.benchmarking.report import Report
     from edgedeploy.board import Overrides
-
-# How many inferences are timed on a board's device unless the command line says otherwise.
-RUNS_ON_DEVICES = 600
 
 
 def complete_engines(incomplete: str) -> list[str]:
@@ -100,34 +98,30 @@ def bench(
 
     Example: edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
     """
-    from edgedeploy.benchmarking.board import measure_on_board
-    from edgedeploy.benchmarking.engines import find_peers
-    from edgedeploy.benchmarking.measure import measure
-    from edgedeploy.benchmarking.networks import candidates
-    from edgedeploy.benchmarking.report import as_dict, as_markdown
+    from edgedeploy.api.measuring import bench as measured
+    from edgedeploy.benchmarking.report import as_markdown
     from edgedeploy.cli.console import print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
-    from edgedeploy.runtime.session import check_threads, processors
 
     if json_output and markdown:
         raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
     check_one_model(models, "measured", shapes, options)
-    peers = find_peers(against)
-    resolved = resolve(board, overrides)
-    place = where.place(resolved)
-    progress = quiet_if(json_output)
-    if runs is None and resolved.profile.accelerator:
-        runs = RUNS_ON_DEVICES
-    count = check_threads(threads) if threads and not place.remote else min(resolved.profile.cores, processors())
-    networks = candidates(models, resolved, shapes, progress, options=options)
-    if place.remote:
-        report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, runs=runs, progress=progress)
-    else:
-        report = measure(networks, peers, threads=count, rounds=rounds, runs=runs, progress=progress)
+    report = measured(
+        models,
+        board=resolve(board, overrides),
+        **where.options,
+        against=None if against is None else [name.strip() for name in against.split(",") if name.strip()],
+        threads=threads,
+        rounds=rounds,
+        runs=runs,
+        shapes=shapes,
+        options=options,
+        progress=quiet_if(json_output),
+    )
     if json_output:
-        print_json(as_dict(report))
+        print_json(report.to_dict())
     elif markdown:
         print_lines(as_markdown(report).splitlines())
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,11 +30,7 @@ from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimes
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
-    from edgedeploy.building import Built, Use
-    from edgedeploy.frontends.format import ImportOptions, Shapes
-    from edgedeploy.progress import Progress
-    from edgedeploy.resolved import ResolvedBoard
-    from edgedeploy.zoo.source import Source
+    from edgedeploy.building import Built
 
 
 @overridable
@@ -92,6 +88,12 @@ def build(
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not compare the code's outputs with the reference's.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Build even if the same was built before, from the same and with the same settings."
+        ),
+    ] = False,
     virtual: Annotated[
         bool, typer.Option("--virtual", help="Check the packages on the board's virtual one, started if need be.")
     ] = False,
@@ -105,6 +107,8 @@ def build(
     The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
     Code for another architecture is checked under qemu's user-mode emulator if that is installed, else by the
     same network compiled for this machine. --virtual checks on an emulated board as well.
+
+    A package that lies there, or was kept, and was built from the same with the same settings, is not built again.
 
     Functions that were tuned on such a board (`edgedeploy tune`) are built in their fastest configuration.
 
@@ -126,21 +130,19 @@ def build(
     -fuse-ld=lld"
     """
     from edgedeploy.agent.build import agent_for
-    from edgedeploy.building import DUMPS, default_output, package_name
-    from edgedeploy.building import build as build_package
+    from edgedeploy.api.boards import connect
+    from edgedeploy.api.packages import Plan, plan
+    from edgedeploy.building import DUMPS, package_name
     from edgedeploy.cli import passes
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.compile.explain import explain as explained
     from edgedeploy.demo.spec import DEMOS, all_demos
-    from edgedeploy.demo.usage import find_use
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
-    from edgedeploy.zoo.source import find_source, note_weights
 
     if list_passes:
         passes.show_passes(disable_pass or (), json_output)
         return
-    (shapes, *further), batches = parse_entries(input_shape), parse_batches(batch)
+    entries, batches = parse_entries(input_shape), parse_batches(batch)
     options = import_options(weights, epsilon, set_inputs)
     kinds = [kind for kind in dump.split(",") if kind]
     for kind in kinds:
@@ -148,52 +150,55 @@ def build(
             raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
     every = (stage.model for name in all_demos(weights.value) for stage in DEMOS.load(name).stages)
     names = models or list(dict.fromkeys(every))
-    check_one_model(names, "built", shapes, options, batches)
+    check_one_model(names, "built", entries[0], options, batches)
     resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
     if demo and len(names) > 1:
         raise InputError("--demo needs one model", why=f"{len(names)} are to be built")
-    if quantize and (len(names) > 1 or further or batches or options.values or options.weights != "file"):
-        raise InputError(
-            "--quantize needs one network of one shape, with its own weights",
-            hints=["quantise each with `edgedeploy quantize`, and build the files"],
-        )
+    if quantize and len(names) > 1:
+        raise InputError("--quantize needs one network", why=f"{len(names)} are to be built")
     # All names are resolved before anything is built.
-    sources: dict[str, Source] = {}
-    uses: dict[str, Use | None] = {}
+    plans: dict[str, Plan] = {}
     for name in names:
-        if quantize:
-            source = _quantised(name, quantize, demo, shapes, options, progress)
-        else:
-            source = find_source(name, shapes, progress, options).with_further(further, batches)
-        note_weights(source, options, progress)
-        if sources.setdefault(source.name, source).file != source.file:
-            raise InputError(
-                f"two models would be written to the same package {package_name(source.name)}",
-                why=f"{sources[source.name].file} and {source.file}",
-                hints=["rename one of the files, or build them into two folders with --output"],
-            )
-        uses[source.name] = find_use(name, demo)
-    results = []
-    check = _checker(resolved, progress) if virtual else None
-    for source in sources.values():
-        path = (output / package_name(source.name)) if output else default_output(source.name, resolved)
-        progress.note(f"{source.name} for {resolved.label}")
-        built = build_package(
-            source,
+        found = plan(
+            name,
             resolved,
-            path,
+            shapes=entries,
+            batches=batches,
+            options=options,
+            calibrate=quantize,
+            demo=demo,
             tuning=tuning_records,
             disabled_passes=disable_pass or (),
-            use=uses[source.name],
-            dumps=kinds,
-            checks="none" if no_check else "all",
-            make_agent=True,
             progress=progress,
         )
+        source = found.source
+        if plans.setdefault(source.name, found).source.file != source.file:
+            raise InputError(
+                f"two models would be written to the same package {package_name(source.name)}",
+                why=f"{plans[source.name].source.file} and {source.file}",
+                hints=["rename one of the files, or build them into two folders with --output"],
+            )
+    results = []
+    for each in plans.values():
+        source = each.source
+        progress.note(f"{source.name} for {resolved.label}")
+        package = each.build(
+            output / package_name(source.name) if output else None,
+            # What is told of a build is not kept.
+            force=force or explain or print_pass_times,
+            checks="none" if no_check else "all",
+            dumps=kinds,
+            progress=progress,
+        )
+        built = package.built
+        assert built
         size, record = built.path.stat().st_size, built.manifest.quantisation
-        error = check(built.path) if check else built.error
-        explanation = explained(built.compiled) if explain else {}
+        error = built.error
+        if virtual:
+            with connect(resolved, virtual=True, progress=progress) as there:
+                error = there.test(package)
+        explanation = package.explain() if explain else {}
         results.append(
             {
                 "model": source.name,
@@ -222,7 +227,8 @@ def build(
         )
         if not json_output:
             test = built.manifest.selftest
-            ways = [built.manifest.checked.line()] * (built.error is not None) + ["on the virtual board"] * bool(check)
+            checked = built.manifest.checked
+            ways = [checked.line()] * (checked.how != "no") + ["on the virtual board"] * virtual
             compared = f"equal to {test.reference} within {test.relative:g}" if ways else "not compared"
             stdout().print(f"{built.path}  {size:,} bytes, {compared}")
             stdout().print(f"checked: {', and '.join(ways) or 'no'}")
@@ -243,35 +249,6 @@ def build(
         agent_for(resolved.profile, progress=progress)
     if json_output:
         print_json(results)
-
-
-def _quantised(
-    name: str, folder: Path, demo: str | None, shapes: Shapes, options: ImportOptions, progress: Progress
-) -> Source:
-    """The network, quantised with the usual settings; one that was made before is taken."""
-    from edgedeploy.quantisation.keeping import quantised_source
-    from edgedeploy.quantisation.making import find_task
-
-    task = find_task(name, folder, demo=demo, shapes=shapes, options=options, progress=progress)
-    return quantised_source(task, progress)
-
-
-def _checker(board: ResolvedBoard, progress: Progress) -> Callable[[Path], float]:
-    """Has the board's virtual one test a package; the error as a fraction of the tolerance."""
-    from edgedeploy.release.lock import locked
-    from edgedeploy.release.push import bring, release_for
-    from edgedeploy.remote.address import addresses
-    from edgedeploy.remote.connection import Connection
-
-    [address] = addresses(board, virtual=True, progress=progress)
-
-    def check(package: Path) -> float:
-        release = release_for(package, board.profile, progress)
-        with Connection(address, progress=progress) as connection, locked(connection):
-            trial = bring(connection, release, temporarily=False, progress=progress)
-        return max((float(output["fraction"]) for output in trial.test["outputs"]), default=0.0)
-
-    return check
 
 
 def _print_code(built: Built, board: Board) -> None:

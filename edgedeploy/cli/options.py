@@ -348,11 +348,21 @@ class Where:
     virtual: VirtualOption = False
     strict_host_key: StrictOption = False
 
+    @property
+    def address(self) -> str | None:
+        """The address, if one is given."""
+        return self.host[0] if self.host else None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same as arguments of the Python API."""
+        return {"host": self.address, "virtual": self.virtual, "strict_host_key": self.strict_host_key}
+
     def place(self, board: ResolvedBoard) -> Place:
         """Where networks run; an InputError if the options contradict each other."""
         from edgedeploy.runtime.opening import Place
 
-        return Place(board, self.host[0] if self.host else None, self.virtual, self.strict_host_key)
+        return Place(board, self.address, self.virtual, self.strict_host_key)
 
     def addresses(self, board: ResolvedBoard, progress: Progress) -> list[Address]:
         """The boards that are meant, with the errors of `remote.address.addresses`."""

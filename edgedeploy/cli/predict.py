@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,12 +21,9 @@ from edgedeploy.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from edgedeploy.package.manifest import Manifest
+    from edgedeploy.api.predicting import Predicted
     from edgedeploy.predicting.means import Means
-    from edgedeploy.predicting.peers import PeerPrediction
     from edgedeploy.predicting.prediction import Prediction
-
-NOT_MEASURED = "predicted, not measured"
 
 
 def complete_predictable(incomplete: str) -> list[str]:
@@ -93,114 +89,39 @@ def predict(
 
     Example: edgedeploy predict dist/rpi4/digits.tar.gz --board rpi4 --json
     """
-    from edgedeploy.benchmarking.networks import candidates
+    from edgedeploy.api.predicting import predict as predict_network
     from edgedeploy.cli.console import print_json, quiet_if
-    from edgedeploy.errors import InputError
-    from edgedeploy.files import is_file, is_folder
-    from edgedeploy.frontends.format import AS_THE_FILE_SAYS
-    from edgedeploy.package.manifest import MANIFEST_NAME
-    from edgedeploy.predicting.means import Means
-    from edgedeploy.predicting.network import open_package, predict_package
-    from edgedeploy.predicting.page import beside
-    from edgedeploy.predicting.peer_results import PeerResults
-    from edgedeploy.predicting.peers import find_predictable_peers, predict_peers
     from edgedeploy.report import require_report
-    from edgedeploy.resolved import resolve
     from edgedeploy.text import count
 
     if report:
         require_report()
-    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
-    engines = find_predictable_peers(against) if against else []
-    resolved = resolve(board, {})
-    means = Means.of(resolved.label, resolved.profile)
-    if threads > resolved.profile.cores:
-        raise InputError(f"{resolved.label} has {resolved.profile.cores} cores, and {threads} threads are asked for")
     progress = quiet_if(json_output)
-    path, candidate = Path(network), None
-    if network.endswith(".tar.gz") or (is_folder(path) and is_file(path / MANIFEST_NAME)):
-        if shapes or options != AS_THE_FILE_SAYS:
-            raise InputError("what is said of a network's file does not go with a package", why="it is built already")
-        if engines:
-            raise InputError("--against needs a network", why="other engines cannot read a package of edgedeploy")
-    else:
-        [candidate] = candidates([network], resolved, shapes, progress, options=options)
-        path = candidate.prepared.package_path
-    manifest, contents = open_package(path)
-    title = f"{manifest.model} on {resolved.label}, {count(threads, 'thread')}"
-    prediction = predict_package(manifest, contents, resolved.profile, means, progress, threads=threads)
-    peers: list[PeerPrediction] = []
-    if engines and candidate:
-        results = PeerResults.of_user()
-        peers = predict_peers(
-            engines, candidate, manifest, contents, resolved.profile, means, results, progress, threads=threads
-        )
+    predicted = predict_network(
+        network,
+        board,
+        threads=threads,
+        against=against,
+        shapes=parse_shapes(input_shape),
+        options=import_options(weights, epsilon, set_inputs),
+        progress=progress,
+    )
+    title = f"{predicted.manifest.model} on {predicted.board}, {count(threads, 'thread')}"
     if report:
-        from edgedeploy.predicting.page import write_page
+        from edgedeploy.predicting.page import beside, write_page
 
-        write_page(report, prediction, title, _facts(prediction, means), beside(prediction, peers))
+        prediction = predicted.prediction
+        compared = beside(prediction, predicted.peers)
+        write_page(report, prediction, title, _facts(prediction, predicted.means), compared)
     if json_output:
-        print_json(_as_dict(prediction, manifest, resolved.label, means, peers, threads))
+        print_json(predicted.to_dict())
     else:
-        _print(prediction, title, means, peers)
-
-
-def _as_dict(
-    prediction: Prediction, manifest: Manifest, board: str, means: Means, peers: Sequence[PeerPrediction], threads: int
-) -> dict[str, Any]:
-    return {
-        "network": manifest.model,
-        "board": board,
-        "threads": threads,
-        "note": NOT_MEASURED,
-        "model": means.name,
-        "build_key": manifest.build_key,
-        "clock_mhz": prediction.clock_mhz,
-        "error": prediction.error,
-        "ms": prediction.ms,
-        "cycles": prediction.cycles.total,
-        "cycles_by_kind": prediction.cycles.by_kind(),
-        "sampling_error_cycles": prediction.core_error,
-        "instructions": prediction.instructions,
-        "of_peak": prediction.of_peak,
-        "missed_lines": dict(prediction.misses),
-        "functions": [
-            {
-                "function": each.name,
-                "calls": each.calls,
-                "cycles": each.cycles.total,
-                "cycles_by_kind": each.cycles.by_kind(),
-                "sampling_error_cycles": each.core_error,
-                "instructions": each.instructions,
-                "float_products": each.floats,
-                "integer_products": each.integers,
-                "products_per_cycle": each.products_per_cycle,
-                "of_peak": each.of_peak,
-            }
-            for each in prediction.functions
-        ],
-        **({"against": [_of_peer(each) for each in peers]} if peers else {}),
-    }
-
-
-def _of_peer(peer: PeerPrediction) -> dict[str, Any]:
-    named: dict[str, Any] = {"engine": peer.engine, "version": peer.version, "wheel_sha256": peer.sha256}
-    if peer.prediction is None:
-        return {**named, "left_out": peer.left_out}
-    return {
-        **named,
-        "ms": peer.prediction.ms,
-        "cycles": peer.prediction.cycles.total,
-        "cycles_by_kind": peer.prediction.cycles.by_kind(),
-        "instructions": peer.prediction.instructions,
-        "of_peak": peer.prediction.of_peak,
-        "difference_of_outputs": peer.difference,
-        "missed_lines": dict(peer.prediction.misses),
-    }
+        _print(predicted, title)
 
 
 def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
     """What stands above or below the table, by what it is."""
+    from edgedeploy.api.predicting import NOT_MEASURED
     from edgedeploy.text import significant
 
     cycles, time = prediction.cycles, f"{significant(prediction.ms)} ms at {prediction.clock_mhz} MHz"
@@ -214,15 +135,16 @@ def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
     }
 
 
-def _print(prediction: Prediction, title: str, means: Means, peers: Sequence[PeerPrediction]) -> None:
+def _print(predicted: Predicted, title: str) -> None:
     from edgedeploy.cli.console import foreign, print_table, stdout
     from edgedeploy.predicting.page import beside, cells
 
+    prediction, peers = predicted.prediction, predicted.peers
     titles = ["function", "calls", "cycles, M", *prediction.cycles.by_kind(), "products, M", "per cycle", "of peak"]
     rows = [[foreign(each.name), str(each.calls), *cells(each)] for each in prediction.functions]
     print_table(titles, rows, right=titles[1:])
     stdout().print(title)
-    for name, text in _facts(prediction, means).items():
+    for name, text in _facts(prediction, predicted.means).items():
         stdout().print(f"  {name}: {text}")
     if peers:
         compared = beside(prediction, peers)

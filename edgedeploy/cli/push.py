@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,14 +19,9 @@ from edgedeploy.cli.overrides import overridable
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.errors import EdgedeployError
-    from edgedeploy.progress import Progress
-    from edgedeploy.release.layout import Release
     from edgedeploy.release.push import Pushed
     from edgedeploy.remote.address import Address
     from edgedeploy.resolved import ResolvedBoard
-
-    # Where, the model if a board was reached, and what came of it.
-    Result = tuple[Address, str | None, Pushed | EdgedeployError]
 
 
 @overridable
@@ -80,9 +73,11 @@ def push(
 
     Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
+    from edgedeploy.api.boards import releases_of
     from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.gate import AccuracyRule
+    from edgedeploy.release.pushing import push_all
 
     if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
@@ -92,8 +87,8 @@ def push(
     options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
     names = models or _built_packages(resolved)
     targets, strict = where.addresses(resolved, progress), where.strict_host_key
-    results = _push_all(
-        targets, lambda: _releases(names, resolved, progress), options, strict=strict, progress=progress
+    results = push_all(
+        targets, lambda: releases_of(names, resolved, progress), options, strict=strict, progress=progress
     )
     failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
     if failures and len(results) == 1:
@@ -137,64 +132,6 @@ def _built_packages(board: ResolvedBoard) -> list[str]:
     return packages
 
 
-def _releases(names: list[str], board: ResolvedBoard, progress: Progress) -> list[Release]:
-    """The releases of packages and models, which are built if need be."""
-    from edgedeploy.building import prepare
-    from edgedeploy.demo.usage import find_use
-    from edgedeploy.release.push import release_for
-
-    packages = [
-        Path(name)
-        if name.endswith(".tar.gz")
-        else prepare(name, board, use=find_use(name), progress=progress).package_path
-        for name in names
-    ]
-    return [release_for(package, board.profile, progress) for package in packages]
-
-
-def _push_all(
-    targets: list[Address],
-    releases_for_them: Callable[[], list[Release]],
-    options: dict[str, Any],
-    *,
-    strict: bool,
-    progress: Progress,
-) -> list[Result]:
-    """Push to all boards at the same time, to each one release after another.
-
-    All are logged in to first: releases, which may take minutes to build, are asked for if one of them answers.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-    from contextlib import ExitStack
-
-    from edgedeploy.errors import EdgedeployError
-    from edgedeploy.progress import Notes
-    from edgedeploy.release.push import push as push_release
-    from edgedeploy.remote.connection import Connection
-
-    alone = len(targets) == 1
-    shown = progress if alone else Notes(progress)
-
-    def attempted(work: Callable[..., Any], *arguments: object, **how: Any) -> Any:
-        try:
-            return work(*arguments, progress=shown, **how)
-        except EdgedeployError as error:
-            return error
-
-    def serve(address: Address, place: Connection | EdgedeployError) -> list[Result]:
-        if isinstance(place, EdgedeployError):
-            return [(address, each.model if each else None, place) for each in releases]
-        return [(address, each.model, attempted(push_release, place, each, **options)) for each in releases if each]
-
-    # Connections are closed before the pool waits for its threads, which would go on after Ctrl-C.
-    with ThreadPoolExecutor(len(targets)) as pool, ExitStack() as stack:
-        at_once = map if alone else pool.map
-        places = list(at_once(lambda address: attempted(Connection, address, strict=strict), targets))
-        connections = [stack.enter_context(place) for place in places if isinstance(place, Connection)]
-        releases = releases_for_them() if connections else [None]
-        return [result for results in at_once(serve, targets, places) for result in results]
-
-
 def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> list[str]:
     from edgedeploy.errors import EdgedeployError
 
@@ -212,16 +149,4 @@ def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployEr
     common = {"host": str(address), "model": model}
     if isinstance(outcome, EdgedeployError):
         return {**common, "state": "failed", "error": str(outcome), "exit_code": outcome.exit_code}
-    return {
-        **common,
-        "state": outcome.state,
-        "release": outcome.id,
-        "current": outcome.current,
-        "uploaded": outcome.uploaded,
-        "sent_bytes": outcome.sent,
-        "seconds": outcome.seconds,
-        "machine": outcome.facts.line(),
-        "selftest": outcome.test,
-        "health_check": outcome.health,
-        "compiled_up_to": list(outcome.compiled_up_to),
-    }
+    return {**common, **outcome.to_dict()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from edgedeploy.cli.options import (
 
 if TYPE_CHECKING:
     from edgedeploy.quantisation.making import Made
-
-# How many of the worst layers are listed.
-_WORST = 10
 
 
 class RangeMethod(str, Enum):
@@ -121,62 +118,37 @@ def quantize(
 
     Example: edgedeploy quantize sounds.onnx --calibrate inputs/ --keep '/decoder/*'
     """
+    from edgedeploy.api.quantising import quantize as quantized
     from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.frontends.format import ImportOptions
-    from edgedeploy.quantisation.making import MAX_LOSS, MOST_SAMPLES, Settings, find_task, make
-    from edgedeploy.vision.image import check_place
+    from edgedeploy.quantisation.making import MAX_LOSS, MOST_SAMPLES
 
     if max_loss is not None and not auto:
         raise InputError("--max-loss goes with --auto", why="without it, all layers but those of --keep are quantised")
-    progress = quiet_if(json_output)
-    task = find_task(
+    made = quantized(
         network,
         calibrate,
+        output=output,
         demo=demo,
-        evaluation=evaluate,
+        evaluate=evaluate,
+        method=method.value,
+        images=images or MOST_SAMPLES,
+        keep=keep or (),
+        max_loss=(MAX_LOSS if max_loss is None else max_loss) if auto else None,
+        all_pairs=all_pairs,
         shapes=parse_shapes(input_shape),
         options=ImportOptions(epsilon=epsilon),
-        most=images or MOST_SAMPLES,
-        progress=progress,
+        progress=quiet_if(json_output),
     )
-    path = output or Path(f"{task.source.name}-int8.onnx")
-    check_place(path)
-    if path.resolve() in [file.resolve() for file in task.source.files]:
-        raise InputError(f"{path} is the float network itself", hints=["name another file with --output"])
-    allowed = (MAX_LOSS if max_loss is None else max_loss) if auto else None
-    made = make(task, Settings(method.value, keep or (), allowed, all_pairs), progress)
-    written = made.write(path)
     if json_output:
-        print_json(_as_dict(made, network, path, written))
+        print_json(made.to_dict())
     else:
-        _print(made, path, written)
-
-
-def _as_dict(made: Made, network: str, path: Path, written: int) -> dict[str, Any]:
-    scores = made.scores
-    return {
-        "network": network,
-        "output": str(path),
-        "bytes_before": made.bytes_before,
-        "bytes": written,
-        "quantisation": made.record.model_dump(mode="json"),
-        "loss": made.record.loss,
-        "signal_to_noise_db": {name: noise.ratio_db for name, noise in made.comparison.noise.items()},
-        "accuracy": scores
-        and {
-            which: {"value": score.value, **score.more}
-            for which, score in zip(("before", "after"), scores, strict=True)
-        },
-        "layers": made.layers,
-        "worst_layers": [
-            {"layer": each.layer.name, "operator": each.layer.operator, "signal_to_noise_db": each.ratio_db}
-            for each in made.worst[:_WORST]
-        ],
-    }
+        _print(made.made, made.path, made.bytes)
 
 
 def _print(made: Made, path: Path, written: int) -> None:
+    from edgedeploy.api.quantising import MOST_WORST
     from edgedeploy.cli.console import foreign, print_table, stdout
 
     kept = {layer.name for layer in made.kept}
@@ -187,7 +159,7 @@ def _print(made: Made, path: Path, written: int) -> None:
             f"{each.ratio_db:.1f}",
             "float" if each.layer.name in kept else "",
         ]
-        for each in made.worst[:_WORST]
+        for each in made.worst[:MOST_WORST]
     ]
     print_table(
         ["layer", "operator", "signal to noise, dB", ""], rows, right=["signal to noise, dB"], title="worst layers"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,10 +16,12 @@ from edgedeploy.cli.options import (
 from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from edgedeploy.api.boards import Board, OnBoard
     from edgedeploy.progress import Progress
-    from edgedeploy.release.board import Inventory
     from edgedeploy.release.record import Entry
-    from edgedeploy.remote.address import Address
 
 app = typer.Typer(help="List, switch between, and remove the releases on a board.", no_args_is_help=True)
 
@@ -44,25 +46,20 @@ def list_releases(
     Examples: edgedeploy releases list --board rpi4; edgedeploy releases list --board rpi4 --history --json
     """
     from edgedeploy.cli.console import print_json, quiet_if
-    from edgedeploy.release.board import inventories
-    from edgedeploy.remote.connection import Connection
 
-    progress = quiet_if(json_output)
-    address = _address(board, where, progress)
-    with Connection(address, strict=where.strict_host_key, progress=progress) as connection:
-        found = inventories(connection)
-    if history:
-        entries = [(model, entry) for model, each in found.items() for entry in each.record.entries]
-        if json_output:
-            print_json([{"model": model, **_as_dict(entry)} for model, entry in entries])
-        else:
-            _print_history(entries)
-        return
-    rows = [row for model, each in found.items() for row in _rows(model, each)]
+    with _board(board, where, quiet_if(json_output)) as connected:
+        if history:
+            entries = connected.history()
+            if json_output:
+                print_json([{"model": model, **entry.to_dict()} for model, entry in entries])
+            else:
+                _print_history(entries)
+            return
+        found = connected.releases()
     if json_output:
-        print_json(rows)
+        print_json([each.to_dict() for each in found])
     else:
-        _print(rows)
+        _print(found)
 
 
 @app.command()
@@ -116,15 +113,10 @@ def gc(
     Example: edgedeploy releases gc --keep 1 --board rpi4
     """
     from edgedeploy.cli.console import quiet_if, stdout
-    from edgedeploy.release.lock import locked
-    from edgedeploy.release.switching import sweep
-    from edgedeploy.remote.connection import Connection
     from edgedeploy.text import count
 
-    progress = quiet_if(False)
-    address = _address(board, where, progress)
-    with Connection(address, strict=where.strict_host_key, progress=progress) as connection, locked(connection):
-        removed = sweep(connection, keep=keep)
+    with _board(board, where, quiet_if(False)) as connected:
+        removed = connected.remove_old(keep)
     for folder in removed:
         area, _, name = folder.partition("/")
         stdout().print(f"{name} is removed{', a trial' if area == 'trials' else ''}")
@@ -134,82 +126,36 @@ def gc(
 
 def _switch(model: str, release: str | None, board: str | None, where: Where, health: Health) -> None:
     """Switch to a release, or to the one before."""
+    from edgedeploy.api.boards import connect
     from edgedeploy.cli.console import quiet_if, stdout
     from edgedeploy.release.layout import check_model
-    from edgedeploy.release.lock import locked
-    from edgedeploy.release.switching import activate as activate_release
-    from edgedeploy.release.switching import previous
-    from edgedeploy.remote.connection import Connection
 
     check_model(model)
     progress = quiet_if(False)
     resolved = board_or_last(board, progress)
-    check_in_use = health.of(resolved)
-    [address] = where.addresses(resolved, progress)
-    with (
-        Connection(address, strict=where.strict_host_key, progress=progress) as connection,
-        locked(connection) as check,
-    ):
-        to = release or previous(connection, model)
-        activate_release(
-            connection, model, to, check, returning=release is None, health=check_in_use, progress=progress
-        )
-        stdout().print(f"{connection.address} now uses {model} {to}")
+    health.of(resolved)  # what cannot be a check is refused before the board is asked
+    with connect(resolved, **where.options, progress=progress) as connected:
+        checks = vars(health)
+        to = connected.activate(model, release, **checks) if release else connected.rollback(model, **checks)
+        stdout().print(f"{connected.address} now uses {model} {to}")
 
 
-def _address(board: str | None, where: Where, progress: Progress) -> Address:
+def _board(board: str | None, where: Where, progress: Progress) -> Board:
     """Where the releases lie; a board that is not named need not be known where `--host` says it."""
-    from edgedeploy.remote.address import parse_address
+    from edgedeploy.api.boards import connect
 
-    if board is None and where.host and not where.virtual:
-        return parse_address(where.host[0])
-    [address] = where.addresses(board_or_last(board, progress), progress)
-    return address
+    unknown = board is None and where.host and not where.virtual
+    return connect(None if unknown else board_or_last(board, progress), **where.options, progress=progress)
 
 
-def _rows(model: str, stock: Inventory) -> list[dict[str, Any]]:
-    """What is told of each release and trial."""
-    from edgedeploy.release.layout import made_at
-
-    record = stock.record
-    rows = []
-    for trial, present in ((False, stock.releases), (True, stock.trials)):
-        for identity, kibibytes in present.items():
-            entries = [_as_dict(entry) for entry in record.entries if entry.id == identity]
-            rows.append(
-                {
-                    "model": model,
-                    "id": identity,
-                    "made": made_at(identity).isoformat(),
-                    "kibibytes": kibibytes,
-                    "trial": trial,
-                    "current": not trial and identity == record.current,
-                    "state": "trial" if trial else record.state(identity),
-                    "history": [] if trial else entries,
-                }
-            )
-    return rows
-
-
-def _as_dict(entry: Entry) -> dict[str, Any]:
-    return {
-        "time": entry.time.isoformat(),
-        "event": entry.event.value,
-        "id": entry.id,
-        "who": entry.who,
-        "reason": entry.reason or None,
-    }
-
-
-def _print(releases: list[dict[str, Any]]) -> None:
+def _print(releases: Sequence[OnBoard]) -> None:
     from edgedeploy.cli.console import foreign, print_table
 
     rows = []
     for each in releases:
-        last = each["history"][-1] if each["history"] else None
-        told = f"{last['event']} {_shown(last['time'])} by {last['who']}" if last else ""
-        size = f"{each['kibibytes']:,}"
-        rows.append([each["model"], each["id"], _shown(each["made"]), each["state"], size, foreign(told)])
+        last = each.history[-1] if each.history else None
+        told = f"{last.event.value} {_shown(last.time)} by {last.who}" if last else ""
+        rows.append([each.model, each.id, _shown(each.made), each.state, f"{each.kibibytes:,}", foreign(told)])
     print_table(["model", "release", "made (UTC)", "state", "KiB", "last"], rows, right=["KiB"])
 
 
@@ -219,10 +165,10 @@ def _print_history(entries: list[tuple[str, Entry]]) -> None:
     rows = []
     for model, entry in entries:
         what = f"{entry.event.value}: {entry.reason}" if entry.reason else entry.event.value
-        rows.append([_shown(entry.time.isoformat()), model, entry.id, foreign(what), foreign(entry.who)])
+        rows.append([_shown(entry.time), model, entry.id, foreign(what), foreign(entry.who)])
     print_table(["time (UTC)", "model", "release", "what", "by"], rows)
 
 
-def _shown(time: str) -> str:
-    """A time as tables show it, from ISO 8601."""
-    return time[:16].replace("T", " ")
+def _shown(time: datetime) -> str:
+    """A time as tables show it."""
+    return f"{time:%Y-%m-%d %H:%M}"

@@ -121,16 +121,12 @@ def run(
 
     Example: edgedeploy run vad.onnx -i frames.npz -o scores.npz --state hn=h --state cn=c
     """
-    from edgedeploy.building import prepare
+    from edgedeploy.api.networks import open_network
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.demo.usage import find_use
     from edgedeploy.errors import InputError
-    from edgedeploy.frontends.format import AS_THE_FILE_SAYS
-    from edgedeploy.package.archive import read_manifest
     from edgedeploy.package.work import read_work
     from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
-    from edgedeploy.runtime.opening import opened
     from edgedeploy.runtime.profile import profiled
     from edgedeploy.runtime.session import check_tensors
     from edgedeploy.runtime.stateful import check_states, inferences, parse_states, run_in_turn
@@ -139,30 +135,24 @@ def run(
     if steps and not states:
         raise InputError("--steps goes with --state", why="without a state, inferences do not follow one another")
     given = read_arrays(inputs) if inputs else None
-    (shapes, *further), batches = parse_entries(input_shape), parse_batches(batch)
+    entries, batches = parse_entries(input_shape), parse_batches(batch)
     options = import_options(weights, epsilon, set_inputs)
     progress, resolved = quiet_if(json_output), resolve(board, overrides)
-    if model.endswith(".tar.gz"):
-        if input_shape or batches or overrides or options != AS_THE_FILE_SAYS:
-            what = "--toolchain and the options after it do" if overrides else "what is said of a network's file does"
-            raise InputError(f"{what} not go with a package", why="it is built already")
-        package = Path(model)
-        manifest = read_manifest(package)
-        name, label = manifest.model, manifest.board
-    else:
-        package = prepare(
-            model,
-            resolved,
-            input_shapes=shapes,
-            further=further,
-            batches=batches,
-            options=options,
-            use=find_use(model),
-            progress=progress,
-        ).package_path
-        manifest = read_manifest(package)
-        name, label = model, board
-    with opened(package, where.place(resolved), threads, progress) as network:
+    if overrides and model.endswith(".tar.gz"):
+        why = "it is built already"
+        raise InputError("--toolchain and the options after it do not go with a package", why=why)
+    with open_network(
+        model,
+        board=resolved,
+        **where.options,
+        threads=threads,
+        shapes=entries,
+        batches=batches,
+        options=options,
+        progress=progress,
+    ) as network:
+        package, manifest = network.package, network.manifest
+        name, label = (manifest.model, manifest.board) if model.endswith(".tar.gz") else (model, board)
         free = [spec for spec in manifest.inputs if spec.name not in states]
         tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in free}
         runner = network.runner if states else network.runner.fitting(tensors)
@@ -178,8 +168,9 @@ def run(
         functions = None
         if profile:
             by_function = runner.function_times(tensors, repeat=repeat, warmup=warmup)
-            functions = profiled(by_function, read_work(package), resolved.profile, runner.threads)
-        agent_memory = network.agent_memory() if network.agent_memory else None
+            functions = profiled(by_function, read_work(package.path), resolved.profile, runner.threads)
+        agent_memory = network.memory()
+        machine = network.machine
     if outputs:
         write_arrays(outputs, results)
     if json_output:
@@ -187,10 +178,10 @@ def run(
             {
                 "model": name,
                 "board": label,
-                **({"machine": network.machine} if network.machine else {}),
+                **({"machine": machine} if machine else {}),
                 "threads": runner.threads,
                 **({"inferences": len(series)} if states else {}),
-                **(measured.as_dict() if measured else {}),
+                **(measured.to_dict() if measured else {}),
                 **({"functions": [each.as_dict() for each in functions]} if functions is not None else {}),
                 "memory": manifest.memory.model_dump(),
                 **({"agent_memory": agent_memory} if agent_memory else {}),
@@ -201,8 +192,8 @@ def run(
         return
     console = stdout()
     console.print(f"{name} on {label}, threads: {runner.threads}")
-    if network.machine:
-        console.print(f"  board : {network.machine}")
+    if machine:
+        console.print(f"  board : {machine}")
     for kind, specs in (("input", runner.inputs), ("output", runner.outputs)):
         for spec in specs:
             console.print(f"  {kind} {_shown(spec)}")
@@ -210,7 +201,7 @@ def run(
         console.print(f"{len(series)} inferences, each with the states of the one before")
     _print_top(results, print_top)
     if measured:
-        times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.as_dict().items())
+        times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.to_dict().items())
         console.print(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)")
     if functions is not None:
         _print_profile(functions)

@@ -210,7 +210,7 @@ def tune_models(
     from edgedeploy.resolved import resolve
     from edgedeploy.tuning.remote import Evaluation
     from edgedeploy.tuning.run import Options
-    from edgedeploy.tuning.tuning import chosen_tasks, tuning_session
+    from edgedeploy.tuning.tuning import found_tasks, tune_all
     from edgedeploy.zoo.source import find_source, note_weights
 
     shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
@@ -222,23 +222,27 @@ def tune_models(
     options = Options(**{**vars(search), "tuner": search.tuner.value})
     evaluation = Evaluation.on(profile, **vars(timing))
     with display(json_output) as shown:
-        sources = [find_source(model, shapes, shown, importing) for model in models]
-        for source in sources:
-            note_weights(source, importing, shown)
         if tasks == "list":
+            sources = [find_source(model, shapes, shown, importing) for model in models]
+            for source in sources:
+                note_weights(source, importing, shown)
             shown.close()
             _list_tasks(sources, profile, json_output=json_output)
             return
-        chosen = []
-        for source in sources:
-            with shown.stage(f"find the tasks of {source.name}"):
-                chosen.append(chosen_tasks(source, profile, tasks))
-        folder = output or default_folder(resolved.label)
-        with until_interrupted() as stopping, tuning_session(measuring, evaluation, shown, shown, stopping) as session:
-            for source, its_tasks in zip(sources, chosen, strict=True):
-                if stopping():
-                    break
-                session.tune(source, its_tasks, options, folder, warm_start=known, compare=compare)
+        found = found_tasks(models, profile, tasks, shapes=shapes, options=importing, progress=shown)
+        with until_interrupted() as stopping:
+            tune_all(
+                found,
+                measuring,
+                output or default_folder(resolved.label),
+                options=options,
+                evaluation=evaluation,
+                warm_start=known,
+                compare=compare,
+                listener=shown,
+                progress=shown,
+                stopping=stopping,
+            )
             if stopping():
                 raise typer.Exit(130)
 

@@ -13,15 +13,17 @@ from edgedeploy.demo.spec import Stage
 from edgedeploy.errors import InputError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
+from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.session import Session
 from edgedeploy.vision.results import Detection
 
 
 class Detector:
-    """A package that runs in this process and says itself how it is used."""
+    """A package that says itself how it is used."""
 
-    def __init__(self, package: Path, threads: int | None = None) -> None:
-        """Open a package; with as many threads as it says unless given.
+    def __init__(self, package: Path, threads: int | None = None, *, runner: Runner | None = None) -> None:
+        """Open a package in this process, with as many threads as it says unless given; or take `runner`, its network
+        where that is open already.
 
         Raises:
             PackageError: as `Session.open`.
@@ -30,7 +32,7 @@ class Detector:
         manifest = read_manifest(package)
         look = look_of(manifest, package)
         fitted = look.fitted(manifest)
-        self._network: Network = look.network(manifest, package, fitted, Session.open(package, threads))
+        self._network: Network = look.network(manifest, package, fitted, runner or Session.open(package, threads))
 
     def detect(self, image: np.ndarray) -> list[Detection]:
         """What the network sees in an image (uint8, height x width x 3, B G R), as its demo decodes it."""

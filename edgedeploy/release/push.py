@@ -68,6 +68,22 @@ class Pushed:
         """Whether it is in use now."""
         return self.id is not None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `push --json` prints, but for where it was."""
+        return {
+            "model": self.model,
+            "state": self.state,
+            "release": self.id,
+            "current": self.current,
+            "uploaded": self.uploaded,
+            "sent_bytes": self.sent,
+            "seconds": self.seconds,
+            "machine": self.facts.line(),
+            "selftest": self.test,
+            "health_check": self.health,
+            "compiled_up_to": list(self.compiled_up_to),
+        }
+
 
 @dataclass(frozen=True)
 class Trial:

@@ -66,6 +66,16 @@ class Entry:
         """The entry as it is stored."""
         return f"{self.time:{_TIME}} {self.event.value} {self.id} {self.who} {self.reason}".rstrip()
 
+    def to_dict(self) -> dict[str, str | None]:
+        """The object that `--json` prints."""
+        return {
+            "time": self.time.isoformat(),
+            "event": self.event.value,
+            "id": self.id,
+            "who": self.who,
+            "reason": self.reason or None,
+        }
+
 
 def _word(text: str) -> str:
     return _ODD.sub("-", text)[:_LONGEST]

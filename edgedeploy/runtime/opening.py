@@ -14,7 +14,9 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 
 if TYPE_CHECKING:
+    from edgedeploy.board import Board
     from edgedeploy.facts import Facts
+    from edgedeploy.remote.connection import Connection
     from edgedeploy.resolved import ResolvedBoard
 
 
@@ -134,33 +136,56 @@ def opening(
 
         yield lambda packages: [Opened(Session.open(package, threads)) for package in packages]
         return
-    from edgedeploy.package.tails import read_tails
-    from edgedeploy.release.board import sweep
-    from edgedeploy.release.lock import locked
-    from edgedeploy.release.push import bring, release_for
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
-    from edgedeploy.remote.facts import BASE
-    from edgedeploy.runtime.remote import RemoteSession
 
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
+        yield lambda packages: open_on(
+            connection, place.board.profile, packages, stack, threads, progress, temporarily=temporarily
+        )
 
-        def open_all(packages: Sequence[Path]) -> list[Opened]:
-            releases = [release_for(package, place.board.profile, progress) for package in packages]
-            tails = [read_tails(package) for package in packages]
-            networks, trials = [], {}
-            with locked(connection):
-                for release, its_tails in zip(releases, tails, strict=True):
-                    if release.content not in trials:  # equal packages are one trial
-                        trials[release.content] = bring(connection, release, temporarily=temporarily, progress=progress)
-                    trial = trials[release.content]
-                    session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, its_tails)
-                    stack.enter_context(session)
-                    networks.append(Opened(session, trial.facts, session.memory))
-                # The agents have loaded them: they run on without their files.
-                sweep(connection, [trial.folder for trial in trials.values() if trial.preliminary])
-            return networks
 
-        yield open_all
+def open_on(
+    connection: Connection,
+    board: Board,
+    packages: Sequence[Path],
+    stack: ExitStack,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+    *,
+    temporarily: bool = False,
+) -> list[Opened]:
+    """Packages, ready to run on a board that is connected; their agents end with `stack`.
+
+    Args:
+        connection: the board.
+        board: its profile.
+        packages, threads, progress, temporarily: as for `opened_together`.
+        stack: is given the networks.
+
+    Raises:
+        EdgedeployError: as `opened`.
+    """
+    from edgedeploy.package.tails import read_tails
+    from edgedeploy.release.board import sweep
+    from edgedeploy.release.lock import locked
+    from edgedeploy.release.push import bring, release_for
+    from edgedeploy.remote.facts import BASE
+    from edgedeploy.runtime.remote import RemoteSession
+
+    releases = [release_for(package, board, progress) for package in packages]
+    tails = [read_tails(package) for package in packages]
+    networks, trials = [], {}
+    with locked(connection):
+        for release, its_tails in zip(releases, tails, strict=True):
+            if release.content not in trials:  # equal packages are one trial
+                trials[release.content] = bring(connection, release, temporarily=temporarily, progress=progress)
+            trial = trials[release.content]
+            session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, its_tails)
+            stack.enter_context(session)
+            networks.append(Opened(session, trial.facts, session.memory))
+        # The agents have loaded them: they run on without their files.
+        sweep(connection, [trial.folder for trial in trials.values() if trial.preliminary])
+    return networks

@@ -43,9 +43,11 @@ class Timing:
         """The population's standard deviation, as TVM's `BenchmarkResult` has it."""
         return statistics.pstdev(self.runs_ms)
 
-    def as_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         """The five statistics under the names that `--json` prints."""
         return {name: getattr(self, name) for name in ("min_ms", "median_ms", "mean_ms", "max_ms", "std_ms")}
+
+    as_dict = to_dict  # what it was called
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from secrets import token_hex
 from edgedeploy.board import Board
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.progress import Progress
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, RunEnded, RunStarted
@@ -31,7 +32,7 @@ from edgedeploy.tuning.measuring import Measurer
 from edgedeploy.tuning.remote import Evaluation
 from edgedeploy.tuning.run import Options, TuningRun
 from edgedeploy.tuning.task import Task, selected, tasks_of
-from edgedeploy.zoo.source import Source
+from edgedeploy.zoo.source import Source, find_source, note_weights
 
 # A network that takes so many times as long as before is slower; less is chance.
 MOST_LOSS = 1.01
@@ -207,6 +208,69 @@ def tuning_session(
             measurer.start()
         farm = Farm(servers, measurer, endpoint, key, progress)
         yield TuningSession(boards, builder, farm, listener, progress, stopping)
+
+
+def found_tasks(
+    models: Sequence[str],
+    board: Board,
+    numbers: str = "all",
+    *,
+    shapes: Shapes | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    progress: Progress = SILENT,
+) -> list[tuple[Source, list[Task]]]:
+    """Networks with those of their tasks that are to be tuned.
+
+    Args:
+        models: names of the zoo, or networks' files.
+        board: the board that they are tuned for.
+        numbers: which tasks of each, as `selected` takes it.
+        shapes, options: what the files leave open.
+        progress: is told about each step.
+
+    Raises:
+        EdgedeployError: as `find_source` and `chosen_tasks`.
+    """
+    sources = [find_source(model, shapes, progress, options) for model in models]
+    found = []
+    for source in sources:
+        note_weights(source, options, progress)
+        with progress.stage(f"find the tasks of {source.name}"):
+            found.append((source, chosen_tasks(source, board, numbers)))
+    return found
+
+
+def tune_all(
+    networks: Sequence[tuple[Source, Sequence[Task]]],
+    boards: Boards,
+    folder: Path,
+    *,
+    options: Options,
+    evaluation: Evaluation,
+    warm_start: Sequence[Path] = (),
+    compare: bool = True,
+    listener: Listener = lambda event: None,
+    progress: Progress = SILENT,
+    stopping: Callable[[], bool] = lambda: False,
+) -> list[RunEnded]:
+    """Tune networks one after the other, with boards and workers that are kept running; what came of each.
+
+    Args:
+        networks: as `found_tasks` gives them.
+        boards: that measure.
+        folder, options, warm_start, compare: as `TuningSession.tune`.
+        evaluation, listener, progress, stopping: as `tuning_session`.
+
+    Raises:
+        EdgedeployError: as both.
+    """
+    ended = []
+    with tuning_session(boards, evaluation, listener, progress, stopping) as session:
+        for source, tasks in networks:
+            if stopping():
+                break
+            ended.append(session.tune(source, tasks, options, folder, warm_start=warm_start, compare=compare))
+    return ended
 
 
 def chosen_tasks(source: Source, board: Board, numbers: str) -> list[Task]:

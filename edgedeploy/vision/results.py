@@ -12,7 +12,7 @@ from edgedeploy.documents import Record
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]
 
-# What few networks give: left out of `Detection.as_dict` where there is none.
+# What few networks give: left out of `Detection.to_dict` where there is none.
 _SPECIAL = {"corners", "depths", "mask", "point_scores", "surface", "tracked"}
 
 
@@ -119,9 +119,11 @@ class Detection(Record):
         x1, y1, x2, y2 = self.box
         return ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints."""
         return self.model_dump(mode="json", exclude={name for name in _SPECIAL if not getattr(self, name)})
+
+    as_dict = to_dict  # what it was called
 
 
 def label_of(labels: list[str], class_id: int) -> str:

@@ -39,11 +39,9 @@ from edgedeploy.agent.library import write_library
 from edgedeploy.agent.wheel import platform_tag
 from edgedeploy.board import load_board
 from edgedeploy.building import build
-from edgedeploy.errors import InputError, PackageError
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
 from edgedeploy.resolved import resolve
-from edgedeploy.runtime import Network as HostNetwork
 from edgedeploy.runtime import library
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
@@ -752,25 +750,6 @@ def test_wheels_have_the_tag_of_the_boards_system(board: str, tag: str) -> None:
     machine = architecture_of(load_board(board).triple).python
     assert machine is not None
     assert platform_tag(machine, "2.28") == tag
-
-
-# On this machine's side
-
-
-def test_the_same_class_on_the_host_builds_what_it_is_asked_for(command: Command, model: Path, tmp_path: Path) -> None:
-    [data] = images(1)
-    for release in (str(model), model.with_suffix(".tar.gz"), model.with_suffix("")):
-        with HostNetwork(release) as opened:
-            assert_agree(opened(data), reference(model, data))
-    with HostNetwork("digits") as opened:
-        assert [spec.name for spec in opened.inputs] == ["data"]
-
-
-def test_the_same_class_on_the_host_raises_typed_errors(package: Path) -> None:
-    with HostNetwork(package) as opened, pytest.raises(InputError, match="unknown input 'x'"):
-        opened.run({"x": 1})
-    with pytest.raises(PackageError, match="is no link to a release"):
-        HostNetwork(package, follow=True)
 
 
 # The command

@@ -235,7 +235,7 @@ def test_random_weights_are_pointed_out(found: report.Report) -> None:
 
 
 def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
-    written = json.loads(json.dumps(report.as_dict(found)))
+    written = json.loads(json.dumps(found.to_dict()))
     assert written["machine"] == {"cpu": "Example CPU", "cores": 2, "os": "Example 1, Linux 6", "load": 0.25}
     assert written["rows"][2] == {
         "model": "small",

@@ -294,7 +294,7 @@ def test_a_traceback_appears_only_when_asked_for(command: Command, monkeypatch: 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("edgedeploy.zoo.source.find_source", fail)
+    monkeypatch.setattr("edgedeploy.api.packages.find_source", fail)
     code, _, err = command("build", DIGITS)
     assert code == 70
     assert "internal error: RuntimeError: a fault of ours" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 from edgedeploy.benchmarking.engines import litert, mnn, ncnn, onnxruntime, openvino, ours, torch
 from edgedeploy.benchmarking.engines.engine import Engine
@@ -29,10 +30,19 @@ def find_peers(names: str | None) -> list[Engine]:
         UnknownNameError: there is no such engine; near names are listed.
         InputError: the list is empty.
     """
+    return peers_called(None if names is None else [name.strip() for name in names.split(",") if name.strip()])
+
+
+def peers_called(names: Sequence[str] | None) -> list[Engine]:
+    """The engines of these names, each once and in their order; all if there is no list.
+
+    Raises:
+        UnknownNameError, InputError: as `find_peers`.
+    """
     if names is None:
         return list(PEERS)
     known = [engine.name for engine in PEERS]
-    wanted = dict.fromkeys(name.strip() for name in names.split(",") if name.strip())
+    wanted = dict.fromkeys(names)
     for name in wanted:
         if name not in known:
             near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.4)

@@ -1,0 +1,333 @@
+"""Boards over SSH: what lies there, pushing, switching, and running networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from edgedeploy.api.networks import Network
+from edgedeploy.api.packages import AnyBoard, AnyNetwork, AnyShapes, Package, package_of, resolved
+from edgedeploy.closing import Closing
+from edgedeploy.errors import InputError
+from edgedeploy.facts import Facts
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.release.board import Inventory, inventories
+from edgedeploy.release.gate import AccuracyRule
+from edgedeploy.release.health import HealthCheck
+from edgedeploy.release.layout import Release, check_id, check_model, made_at
+from edgedeploy.release.lock import locked
+from edgedeploy.release.push import DEFAULT_KEEP, Pushed, bring, push, release_for
+from edgedeploy.release.record import Entry
+from edgedeploy.release.switching import activate, previous, sweep
+from edgedeploy.remote.address import addresses, parse_address
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.facts import probe
+from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.runtime.opening import open_on
+
+
+@dataclass(frozen=True)
+class OnBoard:
+    """A release, or a trial, that lies on a board.
+
+    Attributes:
+        model, id: its names.
+        made: when.
+        kibibytes: what it takes of the disk; files that several releases share count for each.
+        trial: whether it is a trial, which is never in use.
+        current: whether it is in use.
+        state: what became of it, in a word.
+        history: what happened to it, oldest first.
+    """
+
+    model: str
+    id: str
+    made: datetime
+    kibibytes: int
+    trial: bool
+    current: bool
+    state: str
+    history: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, model: str, stock: Inventory) -> list[OnBoard]:
+        """All of one model, releases first, the oldest of each first."""
+        record = stock.record
+        return [
+            cls(
+                model=model,
+                id=identity,
+                made=made_at(identity),
+                kibibytes=kibibytes,
+                trial=trial,
+                current=not trial and identity == record.current,
+                state="trial" if trial else record.state(identity),
+                history=() if trial else tuple(entry for entry in record.entries if entry.id == identity),
+            )
+            for trial, present in ((False, stock.releases), (True, stock.trials))
+            for identity, kibibytes in present.items()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `releases list --json` prints."""
+        return {
+            **vars(self),
+            "made": self.made.isoformat(),
+            "history": [entry.to_dict() for entry in self.history],
+        }
+
+
+class Board(Closing):
+    """A board that is connected over SSH; a context manager.
+
+        with ed.connect("rpi4", host="pi@10.0.0.7") as board:
+            board.push(package)
+            board.open("retinaface").detect("party.jpg")
+
+    Attributes:
+        address: where it is.
+    """
+
+    def __init__(self, board: ResolvedBoard | None, connection: Connection, progress: Progress = SILENT) -> None:
+        """Take a connection; without a profile, what lies there can be listed and switched."""
+        self.address = str(connection.address)
+        self._board, self._connection, self._progress = board, connection, progress
+        self._networks = ExitStack()
+
+    def __repr__(self) -> str:
+        return f"<edgedeploy.Board {self._board.label if self._board else ''} {self.address}>"
+
+    @property
+    def profile(self) -> ResolvedBoard:
+        """What is known of boards of this kind.
+
+        Raises:
+            InputError: none was named.
+        """
+        if self._board is None:
+            raise InputError(
+                f"it is not known which kind of board {self.address} is",
+                hints=['name its profile: edgedeploy.connect("rpi4", host=...)'],
+            )
+        return self._board
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the board is: machine, kernel, system, hardware, glibc, features, cores, memory.
+
+        Raises:
+            BoardConnectionError: the connection broke.
+        """
+        return probe(self._connection)
+
+    def push(
+        self,
+        network: AnyNetwork,
+        *,
+        dry_run: bool = False,
+        keep: int = DEFAULT_KEEP,
+        health_check: str | None = None,
+        health_check_timeout: int | None = None,
+        min_accuracy: float | None = None,
+    ) -> Pushed:
+        """Put a network on the board as a release, which is tested there, switched to, and confirmed.
+
+        Args:
+            network: a package, or what is built if need be: a name of the zoo or a network's file.
+            dry_run: send nothing; say what would be sent.
+            keep: how many releases of the model to keep.
+            health_check: a shell command that checks, on the board, whether the release in use works; the profile's
+                unless given, none if empty.
+            health_check_timeout: its time limit in seconds.
+            min_accuracy: how accurate a quantised network must be, from 0 to 1.
+
+        Raises:
+            EdgedeployError: as `release.push.push`, and of building it.
+        """
+        [release] = releases_of([network], self.profile, self._progress)
+        health = self._health(health_check, health_check_timeout)
+        rule = AccuracyRule(min_accuracy, self.profile.profile.max_accuracy_loss)
+        return push(
+            self._connection,
+            release,
+            dry_run=dry_run,
+            keep=keep,
+            health=health,
+            accuracy=rule,
+            progress=self._progress,
+        )
+
+    def open(
+        self,
+        network: AnyNetwork,
+        *,
+        threads: int | None = None,
+        shapes: AnyShapes | None = None,
+        options: ImportOptions = AS_THE_FILE_SAYS,
+        demo: str | None = None,
+    ) -> Network:
+        """A network, ready to run on the board until it or the board is closed; it lies there as a trial.
+
+        Args:
+            network: a package, or what is built if need be: a name of the zoo or a network's file.
+            threads: threads to use; what the package says unless given.
+            shapes, options: what a network's file leaves open.
+            demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+
+        Raises:
+            EdgedeployError: any of the errors of building it, and of bringing it to the board.
+        """
+        board, progress = self.profile, self._progress
+        package = package_of(network, board, shapes=shapes, options=options, demo=demo, progress=progress)
+        with ExitStack() as stack:
+            [opened] = open_on(self._connection, board.profile, [package.path], stack, threads, progress)
+            return self._networks.enter_context(Network(package, opened, stack.pop_all()))
+
+    def test(self, package: Package) -> float:
+        """Have the board test a package, which lies there as a trial.
+
+        Returns:
+            The largest difference from the reference as a fraction of the tolerance.
+
+        Raises:
+            EdgedeployError: as `release.push.bring`.
+        """
+        release = release_for(package.path, self.profile.profile, self._progress)
+        with locked(self._connection):
+            trial = bring(self._connection, release, temporarily=False, progress=self._progress)
+        return max((float(output["fraction"]) for output in trial.test["outputs"]), default=0.0)
+
+    def releases(self, model: str | None = None) -> list[OnBoard]:
+        """What lies on the board, of one model or of all.
+
+        Raises:
+            BoardConnectionError, ReleaseError: the board does not say it.
+        """
+        found = inventories(self._connection)
+        return [each for name, stock in found.items() if model in (None, name) for each in OnBoard.of(name, stock)]
+
+    def history(self) -> list[tuple[str, Entry]]:
+        """What was in use on the board, and when: a model and what happened to it, oldest first for each.
+
+        Raises:
+            BoardConnectionError, ReleaseError: the board does not say it.
+        """
+        found = inventories(self._connection)
+        return [(model, entry) for model, stock in found.items() for entry in stock.record.entries]
+
+    def activate(
+        self, model: str, release: str, *, health_check: str | None = None, health_check_timeout: int | None = None
+    ) -> str:
+        """Switch to a release that lies on the board, after a self-test; gives its name.
+
+        Args:
+            model, release: its names.
+            health_check, health_check_timeout: as for `push`.
+
+        Raises:
+            EdgedeployError: as `release.switching.activate`; if a check fails, the board goes back.
+        """
+        check_id(release)
+        return self._switch(model, release, self._health(health_check, health_check_timeout))
+
+    def rollback(self, model: str, *, health_check: str | None = None, health_check_timeout: int | None = None) -> str:
+        """Switch to the release that was in use before, after a self-test; gives its name.
+
+        Args:
+            model: its name.
+            health_check, health_check_timeout: as for `push`.
+
+        Raises:
+            EdgedeployError: as `activate`.
+        """
+        return self._switch(model, None, self._health(health_check, health_check_timeout))
+
+    def remove_old(self, keep: int = DEFAULT_KEEP) -> list[str]:
+        """Remove old releases, all trials, and files that belong to none; gives what was removed.
+
+        Raises:
+            EdgedeployError: as `release.switching.sweep`.
+        """
+        with locked(self._connection):
+            return sweep(self._connection, keep=keep)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its profile, address, and what it is."""
+        label = self._board.label if self._board else None
+        return {"board": label, "address": self.address, "facts": self.facts.model_dump(mode="json")}
+
+    def close(self) -> None:
+        """End its networks and the connection."""
+        try:
+            self._networks.close()
+        finally:
+            self._connection.close()
+
+    def _health(self, command: str | None, limit_s: int | None) -> HealthCheck | None:
+        """The check that was asked for, or that of the profile if one was named."""
+        if self._board is not None or command:
+            return HealthCheck.chosen(self.profile.profile, command, limit_s)
+        return None
+
+    def _switch(self, model: str, release: str | None, health: HealthCheck | None) -> str:
+        check_model(model)
+        with locked(self._connection) as check:
+            to = release or previous(self._connection, model)
+            activate(
+                self._connection,
+                model,
+                to,
+                check,
+                returning=release is None,
+                health=health,
+                progress=self._progress,
+            )
+        return to
+
+
+def connect(
+    board: AnyBoard | None = None,
+    *,
+    host: str | None = None,
+    virtual: bool = False,
+    strict_host_key: bool = False,
+    progress: Progress = SILENT,
+) -> Board:
+    """Connect to a board over SSH, with the user's own keys.
+
+    Args:
+        board: its profile, by name or by the path of a YAML file. Without one, `host` says where the board is, and what
+            lies there can be listed and switched, but nothing can be built for it.
+        host: where it is, as `USER@HOST`, if its profile does not say it.
+        virtual: whether the virtual board of this profile is meant; it is started if need be.
+        strict_host_key: whether a board is refused whose host key is not known.
+        progress: is told about each step.
+
+    Raises:
+        InputError: neither a profile nor a host says where the board is.
+        BoardConnectionError, HostKeyError: it cannot be reached, or does not let us in.
+        VirtualBoardError: this machine cannot have the virtual board.
+    """
+    profile = None if board is None else resolved(board)
+    if profile is None:
+        if host is None or virtual:
+            raise InputError("no board is named", hints=['name one: edgedeploy.connect("rpi4")'])
+        address = parse_address(host)
+    else:
+        [address] = addresses(profile, [host] if host else [], virtual=virtual, progress=progress)
+    return Board(profile, Connection(address, strict=strict_host_key, progress=progress), progress)
+
+
+def releases_of(networks: Sequence[AnyNetwork], board: ResolvedBoard, progress: Progress = SILENT) -> list[Release]:
+    """The releases of packages and networks, which are built if need be.
+
+    Raises:
+        EdgedeployError: as `package_of` and `release_for`.
+    """
+    packages = [package_of(network, board, progress=progress).path for network in networks]
+    return [release_for(package, board.profile, progress) for package in packages]

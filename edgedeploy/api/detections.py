@@ -1,0 +1,73 @@
+"""What a network saw in one image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from edgedeploy.vision.draw import draw
+from edgedeploy.vision.given import image_of
+from edgedeploy.vision.image import write_image
+from edgedeploy.vision.results import Detection
+
+if TYPE_CHECKING:
+    from edgedeploy.vision.given import GivenImage
+
+
+@dataclass(frozen=True)
+class Detections(Sequence[Detection]):
+    """The results for one image, best first, each a `Detection` with `label`, `score`, `box` and what else there is.
+
+    Attributes:
+        image: the image, uint8, height x width x 3, channels B, G, R.
+        found: the results, in pixels of the image.
+    """
+
+    image: np.ndarray
+    found: tuple[Detection, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Detection: ...
+    @overload
+    def __getitem__(self, index: slice) -> Detections: ...
+    def __getitem__(self, index: int | slice) -> Detection | Detections:
+        if isinstance(index, slice):
+            return Detections(self.image, self.found[index])
+        return self.found[index]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Detection]:
+        return iter(self.found)
+
+    def __repr__(self) -> str:
+        return f"Detections({list(self.found)!r})"
+
+    def draw(self, image: GivenImage | None = None) -> np.ndarray:
+        """The image with the results on it, uint8, height x width x 3, channels B, G, R.
+
+        Args:
+            image: another image to draw on, of the same size; a copy is drawn on.
+
+        Raises:
+            InputError: as `image_of`.
+        """
+        return draw(self.image if image is None else image_of(image), list(self.found))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the image with the results on it, in the format that the suffix names.
+
+        Raises:
+            InputError, OutputError: as `vision.image.write_image`.
+        """
+        write_image(Path(path), self.draw())
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The results as `--json` prints them."""
+        return [each.to_dict() for each in self.found]

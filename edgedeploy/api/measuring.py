@@ -1,0 +1,68 @@
+"""Measuring networks against other inference engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+
+from edgedeploy.api.packages import AnyBoard, resolved
+from edgedeploy.benchmarking import RUNS_ON_DEVICES
+from edgedeploy.benchmarking.board import measure_on_board
+from edgedeploy.benchmarking.engines import peers_called
+from edgedeploy.benchmarking.measure import measure
+from edgedeploy.benchmarking.networks import candidates
+from edgedeploy.benchmarking.report import Report
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.opening import Place
+from edgedeploy.runtime.session import check_threads, processors
+
+
+def bench(
+    networks: Sequence[str | PathLike[str]],
+    *,
+    board: AnyBoard = "local",
+    host: str | None = None,
+    virtual: bool = False,
+    strict_host_key: bool = False,
+    against: Sequence[str] | None = None,
+    threads: int | None = None,
+    rounds: int = 10,
+    runs: int | None = None,
+    shapes: Shapes | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    progress: Progress = SILENT,
+) -> Report:
+    """Measure networks against other inference engines, interleaved, with the same number of threads.
+
+    An engine that is not installed or cannot run a network is named in the report and left out. On a board over SSH,
+    edgedeploy alone is measured.
+
+    Args:
+        networks: names of the zoo, or networks' files.
+        board: the board, by name or by the path of a YAML file.
+        host: where the board is, if its profile does not say it; `local` measures here what was built for another one.
+        virtual: whether the virtual board of this profile is meant.
+        strict_host_key: whether a board is refused whose host key is not known.
+        against: names of engines; all unless given.
+        threads: threads to use; the board's cores unless given.
+        rounds: each engine has its turn in each.
+        runs: how many inferences of each engine are timed; as many as fit into a tenth of a second each round unless
+            given, 600 for boards with a device.
+        shapes, options: what the network's file leaves open; for one network only.
+        progress: is told about each step.
+
+    Raises:
+        UnknownNameError: there is no such engine.
+        EdgedeployError: any of the errors of finding and building the networks, and of reaching the board.
+    """
+    peers = peers_called(against)
+    place = Place(resolved(board), host, virtual, strict_host_key)
+    profile = place.board.profile
+    if runs is None and profile.accelerator:
+        runs = RUNS_ON_DEVICES
+    count = check_threads(threads) if threads and not place.remote else min(profile.cores, processors())
+    found = candidates([fspath(each) for each in networks], place.board, shapes, progress, options=options)
+    if place.remote:
+        return measure_on_board(found, peers, place, threads=threads, rounds=rounds, runs=runs, progress=progress)
+    return measure(found, peers, threads=count, rounds=rounds, runs=runs, progress=progress)

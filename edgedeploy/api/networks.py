@@ -1,0 +1,219 @@
+"""Networks that are ready to run: here, or on a board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgedeploy.api.detections import Detections
+from edgedeploy.api.packages import AnyBoard, AnyNetwork, AnyShapes, package_of, resolved
+from edgedeploy.closing import Closing
+from edgedeploy.demo.packaged import Detector
+from edgedeploy.errors import InputError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.arrays import fill
+from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Opened, Place, opened
+from edgedeploy.runtime.timing import Timing
+from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.given import image_of
+
+if TYPE_CHECKING:
+    from edgedeploy.api.packages import Package
+    from edgedeploy.vision.given import GivenImage
+
+
+class Network(Closing):
+    """A network that is ready to run, in this process or on a board; a context manager.
+
+        network = ed.open("retinaface")
+        outputs = network(array)                # outputs by name; or network({"data": array})
+        faces = network.detect("party.jpg")     # as the network's demo decodes it
+
+    Attributes:
+        package: what runs.
+        threads: how many threads it runs with.
+        machine: the board in one line, or None for this machine.
+    """
+
+    def __init__(self, package: Package, network: Opened, closing: ExitStack) -> None:
+        """Take a package that was opened; `closing` ends it."""
+        self.package = package
+        self.threads = network.runner.threads
+        self.machine = network.machine
+        self._opened: Opened | None = network
+        self._closing = closing
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the package says of itself."""
+        return self.package.manifest
+
+    @property
+    def runner(self) -> Runner:
+        """What runs it; for inferences of other kinds than these calls.
+
+        Raises:
+            InputError: the network was closed.
+        """
+        if self._opened is None:
+            raise InputError(f"{self.manifest.model} was closed", hints=["open it again"])
+        return self._opened.runner
+
+    @property
+    def inputs(self) -> list[TensorSpec]:
+        """The inputs, in the network's order, each with `name`, `shape` and `dtype`."""
+        return self.runner.inputs
+
+    @property
+    def outputs(self) -> list[TensorSpec]:
+        """The outputs in the same way; sizes that depend on data are -1."""
+        return self.runner.outputs
+
+    def __repr__(self) -> str:
+        where = f" on {self.machine}" if self.machine else ""
+        return f"<edgedeploy.Network {self.manifest.model}{where}>"
+
+    def __call__(self, *arrays: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """One inference.
+
+        Args:
+            arrays: one for each input, in the network's order; or one mapping from names of inputs to arrays. Shapes
+                are the network's; dtypes convert to the network's where no kind of number is lost.
+
+        Returns:
+            The outputs by name, in the network's order.
+
+        Raises:
+            InputError: an array is missing, belongs to no input, or has another shape or dtype: both are said.
+            EdgedeployError: on a board, what can happen there.
+        """
+        return self.runner.run(self._named(arrays))
+
+    def run(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """One inference on arrays by input name; as calling the network.
+
+        Raises:
+            InputError: as the call.
+        """
+        return self(tensors)
+
+    def detect(self, image: GivenImage) -> Detections:
+        """What the network sees in an image, as its demo prepares images and decodes outputs.
+
+        Args:
+            image: a path, an array of OpenCV's (uint8, height x width x 3, channels B, G, R), or an image of Pillow's.
+
+        Raises:
+            InputError: it is no image, or the package does not say how images become its input.
+            EdgedeployError: on a board, what can happen there.
+        """
+        given = image_of(image)
+        return Detections(given, tuple(self._detector.detect(given)))
+
+    def time(
+        self,
+        *arrays: np.ndarray | Mapping[str, np.ndarray],
+        repeat: int = 10,
+        number: int = 1,
+        warmup: int = 1,
+    ) -> Timing:
+        """Measure inferences, without what brings tensors to a board and back.
+
+        Args:
+            arrays: as for the call; the same random values each time if there are none.
+            repeat: how many times are taken.
+            number: how many inferences follow one another in each; a time is their mean.
+            warmup: how many inferences come before.
+
+        Raises:
+            InputError: as the call.
+        """
+        tensors = self._named(arrays) if arrays else {spec.name: fill(spec, "random") for spec in self.inputs}
+        return self.runner.fitting(tensors).measure(tensors, repeat=repeat, number=number, warmup=warmup)
+
+    def memory(self) -> dict[str, int | None]:
+        """What the agent takes of the board's memory at this moment, in bytes; empty for this machine."""
+        self.runner  # noqa: B018  # which says if it was closed
+        assert self._opened
+        return self._opened.agent_memory() if self._opened.agent_memory else {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it is: model, board, machine, threads, inputs and outputs."""
+        specs = {"inputs": self.inputs, "outputs": self.outputs}
+        return {
+            "model": self.manifest.model,
+            "board": self.manifest.board,
+            "machine": self.machine,
+            "threads": self.threads,
+            **{name: [spec.model_dump(exclude_none=True) for spec in each] for name, each in specs.items()},
+        }
+
+    def close(self) -> None:
+        """End it, on a board with its agent; nothing else can be done with it afterwards."""
+        self._opened = None
+        self.__dict__.pop("_detector", None)
+        self._closing.close()
+
+    @cached_property
+    def _detector(self) -> Detector:
+        return Detector(self.package.path, runner=self.runner)
+
+    def _named(self, arrays: tuple[np.ndarray | Mapping[str, np.ndarray], ...]) -> Mapping[str, np.ndarray]:
+        """Arrays by input name."""
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            return arrays[0]
+        names = [spec.name for spec in self.inputs]
+        if len(arrays) != len(names):
+            raise InputError(
+                f"{self.manifest.model} takes {len(names)} arrays, and {len(arrays)} were given",
+                why=f"its inputs: {', '.join(names)}",
+            )
+        return {name: np.asarray(array) for name, array in zip(names, arrays, strict=True)}
+
+
+def open_network(
+    network: AnyNetwork,
+    *,
+    board: AnyBoard = "local",
+    host: str | None = None,
+    virtual: bool = False,
+    strict_host_key: bool = False,
+    threads: int | None = None,
+    shapes: AnyShapes | None = None,
+    batches: Sequence[int] = (),
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    demo: str | None = None,
+    progress: Progress = SILENT,
+) -> Network:
+    """A network, ready to run: on this machine, or on a board over SSH, where it is a trial that is never in use.
+
+    Args:
+        network: a package, or what is built if need be and kept: a name of the zoo or a network's file.
+        board: the board that it runs on, by name or by the path of a YAML file.
+        host: where the board is, as `USER@HOST`, if its profile does not say it; `local` for this machine.
+        virtual: whether the virtual board of this profile is meant; it is started if need be.
+        strict_host_key: whether a board is refused whose host key is not known.
+        threads: threads to use; what the package says unless given.
+        shapes: shapes of inputs that the file leaves open, by name; several such mappings make several entries.
+        batches: sizes of the first dimension of every input, each for an entry of its own.
+        options: what else the file leaves open.
+        demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+        progress: is told about each step.
+
+    Raises:
+        EdgedeployError: any of the errors of building it, of reaching the board, and of loading it.
+    """
+    place = Place(resolved(board), host, virtual, strict_host_key)
+    package = package_of(
+        network, place.board, shapes=shapes, batches=batches, options=options, demo=demo, progress=progress
+    )
+    with ExitStack() as stack:
+        running = stack.enter_context(opened(package.path, place, threads, progress))
+        return Network(package, running, stack.pop_all())

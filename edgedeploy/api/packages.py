@@ -1,0 +1,310 @@
+"""Packages: building them, and what they say of themselves."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from edgedeploy.building import Built, Prepared, Use, default_output, prepare
+from edgedeploy.building import build as build_package
+from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard, resolve
+from edgedeploy.selftest.checking import Checks
+from edgedeploy.zoo.source import Source, find_source, note_weights
+
+if TYPE_CHECKING:
+    from edgedeploy.api.networks import Network
+    from edgedeploy.board import Overrides
+
+# What a suffix says.
+ARCHIVE = ".tar.gz"
+
+AnyBoard: TypeAlias = str | ResolvedBoard
+AnyShapes: TypeAlias = Shapes | Sequence[Shapes]
+AnyNetwork: TypeAlias = "str | PathLike[str] | Package"
+
+
+def resolved(board: AnyBoard, overrides: Overrides | None = None) -> ResolvedBoard:
+    """A board by its name, by the path of its YAML file, or as it is.
+
+    Raises:
+        EdgedeployError: as `resolve`.
+    """
+    return board if isinstance(board, ResolvedBoard) else resolve(board, overrides or {})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A package that is to be built: everything is found, and nothing was done yet.
+
+    Attributes:
+        source: the network.
+        board: the board.
+        use: how the network is used.
+        tuning: tuning records, as `building.build` takes them.
+        disabled_passes: names of passes of the compiler to leave out.
+    """
+
+    source: Source
+    board: ResolvedBoard
+    use: Use | None = None
+    tuning: str | None = None
+    disabled_passes: Collection[str] = ()
+
+    @property
+    def output(self) -> Path:
+        """Where its archive goes unless another place is named."""
+        return default_output(self.source.name, self.board)
+
+    def build(
+        self,
+        output: Path | None = None,
+        *,
+        force: bool = False,
+        checks: Checks = "all",
+        dumps: Collection[str] = (),
+        progress: Progress = SILENT,
+    ) -> Package:
+        """Build it; arguments are those of `build`.
+
+        Raises:
+            EdgedeployError: as `building.build`.
+        """
+        built = build_package(
+            self.source,
+            self.board,
+            output or self.output,
+            tuning=self.tuning,
+            disabled_passes=self.disabled_passes,
+            use=self.use,
+            dumps=dumps,
+            checks=checks,
+            make_agent=True,
+            reuse=not force,
+            progress=progress,
+        )
+        return Package(built.path, plan=self, built=built)
+
+
+class Package:
+    """A network that was built for a board, in one archive with a test of itself.
+
+    Attributes:
+        path: the archive.
+        built: what building it said; None if it was there.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, plan: Plan | None = None, built: Built | None = None) -> None:
+        """Take an archive, which is read when it is asked what it is."""
+        self.path = Path(path)
+        self.built = built
+        self._plan = plan
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the package says of itself: model, board, inputs, outputs, how it was checked, and more.
+
+        Raises:
+            PackageError: there is no such file, it is damaged, or no package.
+        """
+        return self.built.manifest if self.built else read_manifest(self.path)
+
+    @property
+    def name(self) -> str:
+        """The network's name."""
+        return self.manifest.model
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+    def __repr__(self) -> str:
+        return f"<edgedeploy.Package {self.path}>"
+
+    def open(self, **options: Any) -> Network:
+        """The network, ready to run; options are those of `edgedeploy.open`.
+
+        Raises:
+            EdgedeployError: as `edgedeploy.open`.
+        """
+        from edgedeploy.api.networks import open_network
+
+        return open_network(self, **options)
+
+    def explain(self) -> dict[str, Any]:
+        """What became of the network: functions with template, type, tile, threads and work; transposes; what was
+        removed; slow operators. A package that was there already is compiled again for that.
+
+        Raises:
+            UnsupportedError: it is an archive alone, which does not say what it was made from.
+            EdgedeployError: as `building.build`.
+        """
+        from edgedeploy.compile.explain import explain
+
+        if self.built and self.built.compiled:
+            return explain(self.built.compiled)
+        if self._plan is None:
+            raise UnsupportedError(
+                f"{self.path} does not say how its functions were built",
+                why="that is known where a network is built, and no part of an archive",
+                hints=["build it here, and ask what `edgedeploy.build` returns"],
+            )
+        with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+            built = self._plan.build(Path(folder) / self.path.name, force=True, checks="none").built
+            assert built
+            assert built.compiled
+            return explain(built.compiled)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its path, size and manifest."""
+        return {
+            "package": str(self.path),
+            "bytes": self.path.stat().st_size,
+            "manifest": self.manifest.model_dump(mode="json"),
+        }
+
+
+def build(
+    network: str | PathLike[str],
+    *,
+    board: AnyBoard = "local",
+    overrides: Overrides | None = None,
+    output: str | PathLike[str] | None = None,
+    shapes: AnyShapes | None = None,
+    batches: Sequence[int] = (),
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    calibrate: str | PathLike[str] | None = None,
+    demo: str | None = None,
+    tuning_records: str | None = None,
+    disabled_passes: Collection[str] = (),
+    check: bool = True,
+    force: bool = False,
+    progress: Progress = SILENT,
+) -> Package:
+    """Build a network for a board, after its outputs were compared with another program's.
+
+    A package that was built before from the same, with the same settings, is taken.
+
+    Args:
+        network: a name of the zoo, or a network's file.
+        board: the board, by name or by the path of a YAML file.
+        overrides: fields of the board's profile that are replaced, such as `{"cpu": "cortex-a73"}`.
+        output: the archive to write; `dist/BOARD/NETWORK.tar.gz` unless given.
+        shapes: shapes of inputs that the file leaves open, by name; several such mappings make several entries.
+        batches: sizes of the first dimension of every input, each for an entry of its own.
+        options: what else the file leaves open.
+        calibrate: a folder of images: the network is quantised first, with ranges that these give.
+        demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+        tuning_records: a board's name or a folder; `none` for none; the board's own unless given.
+        disabled_passes: names of passes of the compiler to leave out.
+        check: whether outputs are compared.
+        force: whether it is built even if the same was built before.
+        progress: is told about each step.
+
+    Raises:
+        EdgedeployError: of any kind: there is no such network, it cannot be imported or compiled, its outputs differ,
+            or the archive cannot be written.
+    """
+    planned = plan(
+        fspath(network),
+        resolved(board, overrides),
+        shapes=shapes,
+        batches=batches,
+        options=options,
+        calibrate=Path(calibrate) if calibrate else None,
+        demo=demo,
+        tuning=tuning_records,
+        disabled_passes=disabled_passes,
+        progress=progress,
+    )
+    place = Path(output) if output else None
+    return planned.build(place, force=force, checks="all" if check else "none", progress=progress)
+
+
+def plan(
+    network: str,
+    board: ResolvedBoard,
+    *,
+    shapes: AnyShapes | None = None,
+    batches: Sequence[int] = (),
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    calibrate: Path | None = None,
+    demo: str | None = None,
+    tuning: str | None = None,
+    disabled_passes: Collection[str] = (),
+    progress: Progress = SILENT,
+) -> Plan:
+    """Find what a package is to be made from; arguments are those of `build`.
+
+    Raises:
+        InputError: a network that is to be quantised has several shapes, set inputs, or random weights.
+        EdgedeployError: as `find_source`, `find_use` and `quantised_source`.
+    """
+    first, *further = entries_of(shapes)
+    if calibrate:
+        if further or batches or options.values or options.weights != "file":
+            raise InputError(
+                "what is quantised on the way is one network of one shape, with its own weights",
+                hints=["quantise it with `edgedeploy quantize`, and build the file"],
+            )
+        from edgedeploy.quantisation.keeping import quantised_source
+        from edgedeploy.quantisation.making import find_task
+
+        task = find_task(network, calibrate, demo=demo, shapes=first, options=options, progress=progress)
+        source = quantised_source(task, progress)
+    else:
+        source = find_source(network, first, progress, options).with_further(further, batches)
+    note_weights(source, options, progress)
+    return Plan(source, board, find_use(network, demo), tuning, disabled_passes)
+
+
+def entries_of(shapes: AnyShapes | None) -> Sequence[Shapes]:
+    """The shapes of each entry; of the first there are some, and be they none."""
+    if shapes is None or isinstance(shapes, Mapping):
+        return [shapes or {}]
+    return shapes or [{}]
+
+
+def package_of(
+    network: AnyNetwork,
+    board: ResolvedBoard,
+    *,
+    shapes: AnyShapes | None = None,
+    batches: Sequence[int] = (),
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    demo: str | None = None,
+    progress: Progress = SILENT,
+) -> Package:
+    """A package as it is, or that of a network: the one that was built before, or a new one that is kept.
+
+    Raises:
+        InputError: a package is to have other shapes or values than it was built with.
+        EdgedeployError: as `prepare`.
+    """
+    if isinstance(network, Package) or fspath(network).endswith(ARCHIVE):
+        if any(entries_of(shapes)) or batches or demo or options != AS_THE_FILE_SAYS:
+            raise InputError("what is said of a network's file does not go with a package", why="it is built already")
+        return network if isinstance(network, Package) else Package(network)
+    name = fspath(network)
+    first, *further = entries_of(shapes)
+    use = find_use(name, demo)
+    prepared: Prepared = prepare(
+        name,
+        board,
+        input_shapes=first,
+        further=further,
+        batches=batches,
+        options=options,
+        use=use,
+        progress=progress,
+    )
+    return Package(prepared.package_path, plan=Plan(prepared.source, board, use))

@@ -1,0 +1,152 @@
+"""Predicting what a network would take on a board's core, without the board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from edgedeploy.api.packages import ARCHIVE, AnyBoard, Package, resolved
+from edgedeploy.benchmarking.networks import candidates
+from edgedeploy.errors import InputError
+from edgedeploy.files import is_file, is_folder
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
+from edgedeploy.predicting.means import Means
+from edgedeploy.predicting.network import open_package, predict_package
+from edgedeploy.predicting.peer_results import PeerResults
+from edgedeploy.predicting.peers import PeerPrediction, find_predictable_peers, predict_peers
+from edgedeploy.predicting.prediction import Prediction
+from edgedeploy.progress import SILENT, Progress
+
+NOT_MEASURED = "predicted, not measured"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a network would take on a board's core.
+
+    Attributes:
+        manifest: of the package.
+        board: the board's name.
+        threads: how many compute.
+        means: what it was predicted with.
+        prediction: the cycles, function by function.
+        peers: the same of other engines.
+    """
+
+    manifest: Manifest
+    board: str
+    threads: int
+    means: Means
+    prediction: Prediction
+    peers: Sequence[PeerPrediction] = ()
+
+    @property
+    def ms(self) -> float:
+        """One inference in milliseconds."""
+        return self.prediction.ms
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `predict --json` prints."""
+        prediction = self.prediction
+        return {
+            "network": self.manifest.model,
+            "board": self.board,
+            "threads": self.threads,
+            "note": NOT_MEASURED,
+            "model": self.means.name,
+            "build_key": self.manifest.build_key,
+            "clock_mhz": prediction.clock_mhz,
+            "error": prediction.error,
+            "ms": prediction.ms,
+            "cycles": prediction.cycles.total,
+            "cycles_by_kind": prediction.cycles.by_kind(),
+            "sampling_error_cycles": prediction.core_error,
+            "instructions": prediction.instructions,
+            "of_peak": prediction.of_peak,
+            "missed_lines": dict(prediction.misses),
+            "functions": [
+                {
+                    "function": each.name,
+                    "calls": each.calls,
+                    "cycles": each.cycles.total,
+                    "cycles_by_kind": each.cycles.by_kind(),
+                    "sampling_error_cycles": each.core_error,
+                    "instructions": each.instructions,
+                    "float_products": each.floats,
+                    "integer_products": each.integers,
+                    "products_per_cycle": each.products_per_cycle,
+                    "of_peak": each.of_peak,
+                }
+                for each in prediction.functions
+            ],
+            **({"against": [_of_peer(each) for each in self.peers]} if self.peers else {}),
+        }
+
+
+def predict(
+    network: str | PathLike[str] | Package,
+    board: AnyBoard,
+    *,
+    threads: int = 1,
+    against: str | None = None,
+    shapes: Shapes | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    progress: Progress = SILENT,
+) -> Predicted:
+    """Predict the cycles of a network on a board's core, function by function: the board's code runs under QEMU.
+
+    Args:
+        network: a name of the zoo, a network's file, or a package: its archive, or the folder it was unpacked into.
+        board: the board, by name or by the path of a YAML file; its profile has a `core_model`.
+        threads: threads to use, as many as the board has cores at most.
+        against: other engines that are predicted too, separated by commas.
+        shapes, options: what the network's file leaves open.
+        progress: is told about each step.
+
+    Raises:
+        InputError: there are not so many cores, or what is asked for does not go with a package.
+        EdgedeployError: a program that it needs is missing; or of building the network.
+    """
+    engines = find_predictable_peers(against) if against else []
+    profile = resolved(board)
+    means = Means.of(profile.label, profile.profile)
+    if threads > profile.profile.cores:
+        raise InputError(f"{profile.label} has {profile.profile.cores} cores, and {threads} threads are asked for")
+    path, candidate = Path(network), None
+    if fspath(network).endswith(ARCHIVE) or (is_folder(path) and is_file(path / MANIFEST_NAME)):
+        if shapes or options != AS_THE_FILE_SAYS:
+            raise InputError("what is said of a network's file does not go with a package", why="it is built already")
+        if engines:
+            raise InputError("--against needs a network", why="other engines cannot read a package of edgedeploy")
+    else:
+        [candidate] = candidates([fspath(network)], profile, shapes, progress, options=options)
+        path = candidate.prepared.package_path
+    manifest, contents = open_package(path)
+    prediction = predict_package(manifest, contents, profile.profile, means, progress, threads=threads)
+    peers: Sequence[PeerPrediction] = []
+    if engines and candidate:
+        results = PeerResults.of_user()
+        peers = predict_peers(
+            engines, candidate, manifest, contents, profile.profile, means, results, progress, threads=threads
+        )
+    return Predicted(manifest, profile.label, threads, means, prediction, peers)
+
+
+def _of_peer(peer: PeerPrediction) -> dict[str, Any]:
+    named: dict[str, Any] = {"engine": peer.engine, "version": peer.version, "wheel_sha256": peer.sha256}
+    if peer.prediction is None:
+        return {**named, "left_out": peer.left_out}
+    return {
+        **named,
+        "ms": peer.prediction.ms,
+        "cycles": peer.prediction.cycles.total,
+        "cycles_by_kind": peer.prediction.cycles.by_kind(),
+        "instructions": peer.prediction.instructions,
+        "of_peak": peer.prediction.of_peak,
+        "difference_of_outputs": peer.difference,
+        "missed_lines": dict(peer.prediction.misses),
+    }

@@ -1,0 +1,123 @@
+"""Quantising: float networks into networks of 8-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from edgedeploy.errors import InputError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.quantisation.making import MOST_SAMPLES, Made, Settings, find_task, make
+from edgedeploy.quantised import Method
+from edgedeploy.vision.image import check_place
+
+# How many of the worst layers are listed.
+MOST_WORST = 10
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A quantised network that was written.
+
+    Attributes:
+        network: the float network, as it was named.
+        path: the ONNX file.
+        bytes: its size.
+        made: what quantising cost.
+    """
+
+    network: str
+    path: Path
+    bytes: int
+    made: Made
+
+    @property
+    def loss(self) -> float | None:
+        """What it lost: of accuracy if that was evaluated, else of agreement with the float network."""
+        return self.made.record.loss
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `quantize --json` prints."""
+        made = self.made
+        scores = made.scores
+        return {
+            "network": self.network,
+            "output": str(self.path),
+            "bytes_before": made.bytes_before,
+            "bytes": self.bytes,
+            "quantisation": made.record.model_dump(mode="json"),
+            "loss": self.loss,
+            "signal_to_noise_db": {name: noise.ratio_db for name, noise in made.comparison.noise.items()},
+            "accuracy": scores
+            and {
+                which: {"value": score.value, **score.more}
+                for which, score in zip(("before", "after"), scores, strict=True)
+            },
+            "layers": made.layers,
+            "worst_layers": [
+                {"layer": each.layer.name, "operator": each.layer.operator, "signal_to_noise_db": each.ratio_db}
+                for each in made.worst[:MOST_WORST]
+            ],
+        }
+
+
+def quantize(
+    network: str | PathLike[str],
+    calibrate: str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    demo: str | None = None,
+    evaluate: str | PathLike[str] | None = None,
+    method: Method = "minmax",
+    images: int = MOST_SAMPLES,
+    keep: Sequence[str] = (),
+    max_loss: float | None = None,
+    all_pairs: bool = False,
+    shapes: Shapes | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    progress: Progress = SILENT,
+) -> Quantised:
+    """Quantise a float network to 8-bit integers, and say what that costs.
+
+    Args:
+        network: a name of the zoo, or a network's file.
+        calibrate: what the ranges of activations are measured with: images below a folder, a video, or .npz files with
+            one array for each input.
+        output: the ONNX file to write; `NETWORK-int8.onnx` unless given.
+        demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+        evaluate: labelled images, for the accuracy before and after.
+        method: how ranges of activations are chosen.
+        images: with how many images it is calibrated at most.
+        keep: layers that stay in float: names, or patterns of them.
+        max_loss: layers that hurt most are left in float until the loss is at most so much; None leaves what it is.
+        all_pairs: whether results are rounded to bytes behind every operator, for the kernels of other engines.
+        shapes, options: what the network's file leaves open.
+        progress: is told about each step.
+
+    Raises:
+        InputError: the output is the float network itself, or the loss stays larger than is allowed.
+        EdgedeployError: as `find_task` and `make`.
+    """
+    task = find_task(
+        fspath(network),
+        Path(calibrate),
+        demo=demo,
+        evaluation=Path(evaluate) if evaluate else None,
+        shapes=shapes,
+        options=options,
+        most=images,
+        progress=progress,
+    )
+    path = Path(output) if output else Path(f"{task.source.name}-int8.onnx")
+    check_place(path)
+    if path.resolve() in [file.resolve() for file in task.source.files]:
+        raise InputError(f"{path} is the float network itself", hints=["name another file with --output"])
+    made = make(task, Settings(method, keep, max_loss, all_pairs), progress)
+    return Quantised(fspath(network), path, made.write(path), made)

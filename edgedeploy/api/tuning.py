@@ -1,0 +1,127 @@
+"""Tuning: candidates of a network's functions, measured on the board."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgedeploy.api.packages import AnyBoard, resolved
+from edgedeploy.compile.targets import check_target
+from edgedeploy.errors import InputError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.records.events import Listener, RunEnded
+from edgedeploy.records.header import default_folder, find_folder
+from edgedeploy.runtime.opening import Place
+from edgedeploy.tuning.remote import Evaluation
+from edgedeploy.tuning.run import Options
+from edgedeploy.tuning.tuning import Boards, found_tasks, tune_all
+
+if TYPE_CHECKING:
+    from edgedeploy.api.boards import Board
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning a network came to.
+
+    Attributes:
+        network: its name.
+        folder: the tuning records, which builds take from then on.
+        ended: the tasks with their times, and the whole network's before and after, in ms; None if not measured.
+    """
+
+    network: str
+    folder: Path
+    ended: RunEnded
+
+    @property
+    def before_ms(self) -> float | None:
+        """One inference of the untuned network."""
+        return self.ended.before_ms
+
+    @property
+    def after_ms(self) -> float | None:
+        """One inference of the tuned network."""
+        return self.ended.after_ms
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same, as `tune --json` prints the end of a run."""
+        return {"network": self.network, "folder": str(self.folder), **self.ended.model_dump(mode="json")}
+
+
+def tune(
+    network: str | PathLike[str],
+    *,
+    board: AnyBoard = "local",
+    host: str | Sequence[str] = (),
+    virtual: bool = False,
+    strict_host_key: bool = False,
+    connection: Board | None = None,
+    tasks: str = "all",
+    options: Options | None = None,
+    evaluation: Evaluation | None = None,
+    records: str | PathLike[str] | None = None,
+    warm_start: Sequence[str] = (),
+    compare: bool = True,
+    shapes: Shapes | None = None,
+    importing: ImportOptions = AS_THE_FILE_SAYS,
+    listener: Listener = lambda event: None,
+    progress: Progress = SILENT,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Tuned:
+    """Build a network's convolutions and products in several configurations, and measure them on the board.
+
+    What was found is recorded: `build` uses it from then on.
+
+    Args:
+        network: a name of the zoo, or a network's file.
+        board: the board, by name or by the path of a YAML file.
+        host: where boards of this kind are, if the profile does not say it; one or several.
+        virtual: whether the virtual board of this profile is meant.
+        strict_host_key: whether boards are refused whose host keys are not known.
+        connection: a board that is connected, in the place of the four above.
+        tasks: which functions: `all`, or numbers such as `0,2,3-5`.
+        options: how candidates are chosen: tuner, trials, early stopping, whether trials of earlier runs count, seed.
+        evaluation: how a candidate is timed; as for the command unless given.
+        records: the folder of records; the board's own unless given.
+        warm_start: boards or folders whose records the search learns from.
+        compare: whether the whole network is measured at the end.
+        shapes, importing: what the network's file leaves open.
+        listener: is told what is measured.
+        progress: is told about each step.
+        stopping: asked now and then whether to end; what was measured until then is kept.
+
+    Raises:
+        InputError: both a connection and where a board is are given, or the network has nothing to tune.
+        EdgedeployError: of any other kind; what was measured until then is recorded.
+    """
+    hosts = [host] if isinstance(host, str) else list(host)
+    if connection is not None:
+        if hosts or virtual or board != "local":
+            raise InputError("a connection says which board is meant", why="a board or a host is named as well")
+        profile, hosts = connection.profile, [connection.address]
+    else:
+        profile = resolved(board)
+    check_target(profile.profile)
+    place = Place(profile, hosts[0] if hosts else None, virtual, strict_host_key)
+    found = found_tasks([fspath(network)], profile.profile, tasks, shapes=shapes, options=importing, progress=progress)
+    folder = Path(records) if records else default_folder(profile.label)
+    ended = tune_all(
+        found,
+        Boards(place, hosts),
+        folder,
+        options=options or Options(),
+        evaluation=evaluation or Evaluation.on(profile.profile),
+        warm_start=[find_folder(each) for each in warm_start],
+        compare=compare,
+        listener=listener,
+        progress=progress,
+        stopping=stopping,
+    )
+    if not ended:
+        raise InputError(f"tuning {fspath(network)} was ended before it began")
+    return Tuned(found[0][0].name, folder, ended[0])

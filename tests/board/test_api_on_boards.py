@@ -1,0 +1,55 @@
+"""The Python API with a board over SSH."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from support.board_releases import Bench
+
+import edgedeploy as ed
+from edgedeploy.errors import InputError, UnhealthyReleaseError
+
+DIGIT = ROOT / "models" / "digit.png"
+
+
+def test_pushes_opens_and_switches_over_one_connection(bench: Bench) -> None:
+    with ed.connect(bench.board, host=bench.host) as board:
+        assert board.facts.cores
+        assert board.releases() == []
+        first, second = (board.push(ed.Package(each)) for each in (bench.first, bench.second))
+        assert second.to_dict()["current"]
+        assert [(each.id, each.current) for each in board.releases("digits")] == [(first.id, False), (second.id, True)]
+        assert board.rollback("digits") == first.id
+        assert board.activate("digits", str(second.id)) == second.id
+        assert [event.event.value for _, event in board.history()][-1] == "confirmed"
+        with pytest.raises(UnhealthyReleaseError):
+            board.activate("digits", str(first.id), health_check="false")
+        assert board.test(ed.Package(bench.first)) <= 1
+        assert board.remove_old(keep=1)
+    assert bench.current() == second.id
+
+
+def test_a_network_there_gives_what_it_gives_here(bench: Bench) -> None:
+    data = np.random.default_rng(0).random((1, 1, 16, 16), np.float32)
+    with ed.connect(bench.board, host=bench.host) as board, ed.open(bench.first) as here:
+        there = board.open(bench.first)
+        np.testing.assert_allclose(there(data)["prob"], here(data)["prob"], atol=1e-5)
+        assert there.machine == board.facts.line()
+        assert len(there.time(repeat=3).runs_ms) == 3
+        assert there.memory()
+    with pytest.raises(InputError, match="digits was closed"):
+        there(data)
+
+
+def test_detects_there(bench: Bench) -> None:
+    with ed.connect(bench.board, host=bench.host) as board:
+        assert board.open("digits").detect(DIGIT)[0].label == "3"
+
+
+def test_without_a_profile_nothing_is_built_for_a_board(bench: Bench) -> None:
+    with ed.connect(host=bench.host) as board:
+        assert board.releases() == []
+        assert board.to_dict()["board"] is None
+        with pytest.raises(InputError, match="which kind of board"):
+            board.push("digits")
