@@ -17,6 +17,7 @@ from edgedeploy.files import digest_of
 from edgedeploy.frontends.format import Format
 from edgedeploy.kept import key_of
 from edgedeploy.package.usage import Usage
+from edgedeploy.plugins import code_of
 from edgedeploy.toolchain import c_compiler
 from edgedeploy.zoo.source import Source
 
@@ -76,11 +77,18 @@ def build_key(
         "versions": versions(source.format),
         "code": _code(folder()),
         "other passes": provider_code(),
+        "other formats": _code_of_others(source.format),
         "disabled passes": sorted(set(disabled_passes)),
         "usage": usage.model_dump(mode="json") if usage else None,
         "tuning": records.bests_sha256 if records else None,
     }
     return key_of(parts)
+
+
+def _code_of_others(form: Format) -> str | None:
+    """The code of a format that another package brings; its version may stay while the code changes."""
+    module = type(form).__module__.partition(".")[0]
+    return None if module == edgedeploy.__name__ else code_of(module)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Named data files (boards, toolchains, demos, models): where they lie and how a name finds one.
 
 The places, first match wins: a path given on the command line, the folder of that kind in the working
-folder, in the user's configuration folder, and in the installed package.
+folder, in the user's configuration folder, in edgedeploy itself, and in other packages that bring data files.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Generic
 from edgedeploy.documents import Document, read_document
 from edgedeploy.errors import UnknownNameError
 from edgedeploy.files import is_file
+from edgedeploy.plugins import data_folders
 
 # More names than this do not help in a message; the command that lists them does.
 MOST_LISTED = 12
@@ -75,7 +76,8 @@ class Catalog(Generic[Document]):
     def folders(self) -> list[Path]:
         """The folders that are searched, in order."""
         # Relative, so that a working folder that is gone is an empty one.
-        return [Path(self.folder), user_folder() / self.folder, builtin_folder() / self.folder]
+        places = [user_folder(), builtin_folder(), *data_folders()]
+        return [Path(self.folder), *(place / self.folder for place in places)]
 
     def names(self) -> list[str]:
         """The names there are, sorted; a name found twice counts once."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -10,9 +12,11 @@ from edgedeploy.catalog import Catalog
 from edgedeploy.demo.tracking import Track
 from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.plugins import Group
 from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
+from edgedeploy.vision.decoder import Decoder, kind_of
 from edgedeploy.vision.depth import Depth
 from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.fits import SizedFit
@@ -32,7 +36,7 @@ from edgedeploy.vision.yolox import Yolox
 from edgedeploy.vision.yunet import YuNet
 from edgedeploy.zoo.entry import MODELS, ZooFile
 
-AnyDecoder = Annotated[
+_OWN = (
     Blaze
     | Classification
     | Depth
@@ -48,9 +52,17 @@ AnyDecoder = Annotated[
     | Ultralytics
     | Yolo
     | Yolox
-    | YuNet,
-    Field(discriminator="kind"),
-]
+    | YuNet
+)
+# Those of other packages.
+_OTHERS: Group[type[Decoder]] = Group("edgedeploy.decoders", "decoder", "a class of decoders with a kind", kind_of)
+
+if TYPE_CHECKING:
+    AnyDecoder = _OWN
+else:
+    _OTHER_KINDS = _OTHERS.sound([kind_of(each) for each in get_args(_OWN)])
+    AnyDecoder = Annotated[reduce(or_, _OTHER_KINDS, _OWN), Field(discriminator="kind")]
+
 LogFormat = Literal[
     "classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "objects", "points", "text"
 ]

@@ -9,18 +9,26 @@ from pathlib import Path
 from edgedeploy.errors import ModelError
 from edgedeploy.files import is_file, is_folder
 from edgedeploy.frontends.format import HEAD_BYTES, Format
+from edgedeploy.plugins import Group
 
 # Modules of this package with a FORMAT each, in the order in which they are asked. ONNX files begin with nothing
 # of their own, so it comes last.
 _MODULES = ("tengine", "darknet", "ncnn", "tflite", "torch_export", "onnx")
+
+# Those of other packages.
+_OTHERS: Group[Format] = Group(
+    "edgedeploy.formats", "format", "Format", lambda given: given.name if isinstance(given, Format) else None
+)
 
 _GZIP = b"\x1f\x8b"  # RFC 1952: a package
 
 
 @cache
 def formats() -> tuple[Format, ...]:
-    """All formats."""
-    return tuple(importlib.import_module(f"edgedeploy.frontends.{name}").FORMAT for name in _MODULES)
+    """All formats; those of other packages are asked before the last one."""
+    own = [importlib.import_module(f"edgedeploy.frontends.{name}").FORMAT for name in _MODULES]
+    others = _OTHERS.sound([each.name for each in own])
+    return (*own[:-1], *others, own[-1])
 
 
 def suffixes() -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol, get_args
 
 import numpy as np
 from pydantic import Field
@@ -40,6 +40,14 @@ class Described(Protocol):
     def metadata(self) -> Mapping[str, str]: ...  # noqa: D102
     @property
     def results(self) -> Sequence[TensorSpec]: ...  # noqa: D102
+
+
+def kind_of(given: Any) -> str | None:
+    """The kind of a class of decoders; None if it is none, or does not say one."""
+    if not (isinstance(given, type) and issubclass(given, Decoder) and "kind" in given.model_fields):
+        return None
+    kinds = get_args(given.model_fields["kind"].annotation)
+    return str(kinds[0]) if len(kinds) == 1 else None
 
 
 class Decoder(Record):

@@ -8,12 +8,18 @@ from collections.abc import Sequence
 from edgedeploy.benchmarking.engines import litert, mnn, ncnn, onnxruntime, openvino, ours, torch
 from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.errors import InputError, UnknownNameError
+from edgedeploy.plugins import Group
 
 OURS = ours.ENGINE
 # The engine that says what is right, and by the suffix of the networks' files as engines are given them.
 REFERENCE = onnxruntime.ENGINE
 REFERENCES = {engine.suffix: engine for engine in (REFERENCE, litert.ENGINE)}
-PEERS = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE]
+_OWN = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE]
+# Those of other packages.
+_OTHERS: Group[Engine] = Group(
+    "edgedeploy.engines", "engine", "Engine", lambda given: given.name if isinstance(given, Engine) else None
+)
+PEERS = [*_OWN, *_OTHERS.sound([engine.name for engine in [OURS, *_OWN]])]
 
 _BY_NAME = {engine.name: engine for engine in [OURS, *PEERS]}
 

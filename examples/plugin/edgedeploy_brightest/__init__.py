@@ -1,0 +1,1 @@
+"""What a package can add to edgedeploy, with a network that finds the brightest pixel of an image."""
