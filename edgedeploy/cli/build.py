@@ -65,6 +65,15 @@ def build(
         ),
     ] = None,
     demo: DemoOption = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            "--camera",
+            metavar="WIDTHxHEIGHT:FORMAT",
+            help="The package takes a camera's frames of this size as they are: yuv420, nv12, yuyv, rgb, bgr or gray. "
+            "Colour, size and normalisation are compiled into the network.",
+        ),
+    ] = None,
     tuning_records: TuningRecordsOption = None,
     *,
     overrides: Overrides,
@@ -122,12 +131,15 @@ def build(
 
     Example: edgedeploy build mobilenet_v1 --quantize photos/ --board rpi4
 
+    Example: edgedeploy build retinaface --camera 640x480:yuv420 --board rpi4
+
     Example: edgedeploy build --board rpi4 --cross-compiler clang --cross-compiler-options "--target=aarch64-linux-gnu
     -fuse-ld=lld"
     """
     from edgedeploy.agent.build import agent_for
     from edgedeploy.build import DUMPS, default_output, package_name
     from edgedeploy.build import build as build_package
+    from edgedeploy.camera.format import Camera
     from edgedeploy.cli import passes
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explained
@@ -151,6 +163,9 @@ def build(
     check_one_model(names, "built", shapes, options, batches)
     resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
+    frames = Camera.parsed(camera) if camera else None
+    if frames and (further or batches):
+        raise InputError("--camera goes with one shape of the network", why="a package takes frames of one size")
     if demo and len(names) > 1:
         raise InputError("--demo needs one model", why=f"{len(names)} are to be built")
     if quantize and (len(names) > 1 or further or batches or options.values or options.weights != "file"):
@@ -173,7 +188,7 @@ def build(
                 why=f"{sources[source.name].file} and {source.file}",
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
-        uses[source.name] = find_use(name, demo)
+        uses[source.name] = find_use(name, demo, frames)
     results = []
     check = _checker(resolved, progress) if virtual else None
     for source in sources.values():
