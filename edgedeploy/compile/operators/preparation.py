@@ -112,7 +112,7 @@ class _Task:
 
     @cached_property
     def planes(self) -> int:
-        """Channels of the frame's pixels."""
+        """Channels of the frame's pixels: grey, or B, G and R."""
         return 1 if self.preparation.camera.pixels == "gray" else 3
 
     @cached_property
@@ -165,7 +165,8 @@ class _Task:
                 if words is not None:
                     T.buffer_store(taken, words[pixel], [term, 0, column])
                 for plane in range(0 if shared else self.planes):
-                    at = (row, pixel, plane) if self.planes > 1 else (row, pixel)
+                    byte = 2 - plane if self.preparation.camera.pixels == "rgb" else plane
+                    at = (row, pixel, byte) if self.planes > 1 else (row, pixel)
                     T.buffer_store(taken, self.buffers.frame[at], [term, plane, column])
 
         def level(plane: int, term: int, column: Any) -> Any:
