@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, get_args
 
-import cv2
-import numpy as np
 from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
@@ -20,15 +18,6 @@ _SHARED: dict[PixelFormat, tuple[int, int]] = {"yuv420": (2, 2), "nv12": (2, 2),
 
 _LARGEST = 1 << 14
 _TEXT = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4}):([a-z0-9]+)")
-
-# To B, G, R.
-_TO_BGR = {
-    "yuv420": cv2.COLOR_YUV2BGR_I420,
-    "nv12": cv2.COLOR_YUV2BGR_NV12,
-    "yuyv": cv2.COLOR_YUV2BGR_YUY2,
-    "rgb": cv2.COLOR_RGB2BGR,
-    "gray": cv2.COLOR_GRAY2BGR,
-}
 
 
 class Camera(Record):
@@ -95,31 +84,3 @@ class Camera(Record):
             return self.height * 3 // 2, self.width
         channels = {"yuyv": (2,), "rgb": (3,), "bgr": (3,)}
         return (self.height, self.width, *channels.get(self.pixels, ()))
-
-    def image(self, frame: np.ndarray) -> np.ndarray:
-        """A frame as an image: uint8, height x width x 3, B G R."""
-        return frame if self.pixels == "bgr" else cv2.cvtColor(frame, _TO_BGR[self.pixels])
-
-    def frame(self, image: np.ndarray) -> np.ndarray:
-        """An image of this size (uint8, height x width x 3, B G R) as a camera of this format would have taken it.
-
-        Raises:
-            InputError: it is of another size.
-        """
-        if image.shape != (*self.size, 3):
-            raise InputError(
-                f"the image has {image.shape[1]}x{image.shape[0]} pixels",
-                why=f"the package was built for a camera's frames of {self.width}x{self.height}",
-                hints=["give an image of that size, or a package built without --camera, which takes images of any"],
-            )
-        if self.pixels == "yuv420":
-            return cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420)
-        if self.pixels == "nv12":
-            planes = cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420)
-            colours = planes[self.height :].reshape(2, -1).T.reshape(-1, self.width)
-            return np.concatenate([planes[: self.height], colours])
-        if self.pixels == "yuyv":
-            return cv2.cvtColor(image, cv2.COLOR_BGR2YUV_YUY2)
-        if self.pixels == "gray":
-            return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-        return image if self.pixels == "bgr" else cv2.cvtColor(image, cv2.COLOR_BGR2RGB)

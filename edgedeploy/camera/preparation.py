@@ -8,6 +8,7 @@ from typing import Literal
 import cv2
 import numpy as np
 
+from edgedeploy.camera.conversion import image_of
 from edgedeploy.camera.format import Camera
 from edgedeploy.camera.geometry import BORDER, Fit
 from edgedeploy.camera.resampling import Resampling, resampling
@@ -78,7 +79,7 @@ class Preparation(Record):
 
     def tensor(self, frame: np.ndarray) -> np.ndarray:
         """The network's input for a frame, by OpenCV's conversions and numpy."""
-        levels = self.resampling.of(self.camera.image(frame), self.border)
+        levels = self.resampling.of(image_of(frame, self.camera), self.border)
         if self.colour == "RGB":
             levels = levels[..., ::-1]
         elif self.colour == "GRAY":

@@ -10,6 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
+from edgedeploy.camera.conversion import frame_of
 from edgedeploy.camera.format import Camera
 from edgedeploy.camera.geometry import framed
 from edgedeploy.demo.spec import NextStage, Stage
@@ -173,7 +174,7 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     """
     begin = perf_counter()
     if network.camera:
-        return infer_frame(network.camera.frame(image), network, repeat=repeat, begin=begin)
+        return infer_frame(frame_of(image, network.camera), network, repeat=repeat, begin=begin)
     tensor = image_input(network.runner.inputs, network.model_input)
     tensor = tensor.model_copy(update={"steps": network.steps.get(tensor.name)})
     tensors, frame = placed(image, network.stage, network.model_input, tensor, rectangle, network.length)

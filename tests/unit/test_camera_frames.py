@@ -12,6 +12,7 @@ from support.agreement import network_of, results_of
 from support.networks import Graph
 
 from edgedeploy.board import load_board
+from edgedeploy.camera.conversion import frame_of, image_of
 from edgedeploy.camera.format import PIXEL_FORMATS, Camera
 from edgedeploy.camera.geometry import BORDER, Fit
 from edgedeploy.camera.preparation import Preparation
@@ -53,18 +54,18 @@ class TestFormats:
         camera = Camera.parsed(f"64x48:{pixels}")
         smooth = cv2.resize(noise(6, 8, 3), camera.size[::-1], interpolation=cv2.INTER_CUBIC)
         image = cv2.cvtColor(cv2.cvtColor(smooth, cv2.COLOR_BGR2GRAY), cv2.COLOR_GRAY2BGR)
-        frame = camera.frame(image)
+        frame = frame_of(image, camera)
         assert (frame.shape, frame.dtype) == (camera.shape, np.uint8)
-        assert np.abs(camera.image(frame).astype(int) - image).max() <= 2  # limited range has fewer levels
+        assert np.abs(image_of(frame, camera).astype(int) - image).max() <= 2  # limited range has fewer levels
 
     @pytest.mark.parametrize(("pixels", "u", "v"), [("yuv420", (48, 5), (60, 5)), ("nv12", (48, 10), (48, 11))])
     def test_planes_lie_where_video4linux_says(self, pixels: str, u: tuple[int, int], v: tuple[int, int]) -> None:
         camera, frame = Camera.parsed(f"64x48:{pixels}"), np.full((72, 64), 128, np.uint8)
-        grey = camera.image(frame)
+        grey = image_of(frame, camera)
         for place_of, channel in ((u, 0), (v, 2)):  # more U is more blue, more V more red, in two by two pixels
             changed = frame.copy()
             changed[place_of] = 200
-            differs = camera.image(changed).astype(int) - grey
+            differs = image_of(changed, camera).astype(int) - grey
             assert (differs[:2, 10:12, channel] > 0).all()
             assert np.count_nonzero(differs.any(axis=2)) == 4
 
@@ -138,7 +139,7 @@ def test_a_frame_becomes_what_its_image_does(pixels: str, colour: Any, layout: A
     camera, mean, scale = Camera.parsed(f"64x48:{pixels}"), [127.0, 120.0, 1.5][:channels], [0.01, 0.02, 1.0][:channels]
     frame, steps = noise(*camera.shape), Steps(scale=0.02, zero_point=3)
     spec = ModelInput(name="data", shape=[1, 1, 1, 1], layout=layout, colour=colour, mean=mean, scale=scale)
-    levels, _ = place(camera.image(frame), (30, 50), "stretch")
+    levels, _ = place(image_of(frame, camera), (30, 50), "stretch")
     of_frames = spec.model_dump(include={"layout", "colour", "mean", "scale"})
     for dtype, quantised in (("float32", None), ("uint8", None), ("int8", steps)):
         found = preparation(str(camera), "stretch", (30, 50), **of_frames, dtype=dtype, steps=quantised).tensor(frame)
