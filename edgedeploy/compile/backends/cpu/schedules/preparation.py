@@ -20,7 +20,7 @@ def matches(kernel: Kernel) -> bool:
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Write the preparation anew for the board."""
     preparation = Preparation.model_validate_json(str(kernel.function.attrs[PREPARATION_ATTRIBUTE]))
-    lanes = lanes_for(board, "int32")
+    lanes = lanes_for(board, "int16")  # of levels between the axes
     kernel.operations = operations(preparation)
     kernel.parallel = is_worth_threads(kernel.operations, lanes)
     kernel.schedule = Schedule(write(preparation, lanes, parallel=kernel.parallel))
