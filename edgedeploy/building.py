@@ -107,24 +107,27 @@ class Referenced(NamedTuple):
     Attributes:
         network: the network.
         cases: the inferences of its self-test, by name.
+        usage: what a package says of its use.
     """
 
     network: Network
     cases: Mapping[str, Recorded]
+    usage: Usage | None = None
 
     @classmethod
-    def of(cls, source: Source, progress: Progress = SILENT) -> Referenced:
-        """Import a network and run its reference.
+    def of(cls, source: Source, progress: Progress = SILENT, use: Use | None = None) -> Referenced:
+        """Import a network, for a use if that is known, and run its reference.
 
         Raises:
             ModelError, NumericalError: as `Source.read` and `recorded`.
+            InputError, UnsupportedError: as `Use.of`.
         """
         with progress.stage("import"):
-            network = source.read()
+            network, usage = use.of(source.read()) if use else (source.read(), None)
         with progress.stage("reference"):
             cases = recorded(network)
             check_tail(network, cases)
-            return cls(network, cases)
+            return cls(network, cases, usage)
 
 
 class Use(Protocol):
@@ -137,11 +140,11 @@ class Use(Protocol):
     @property
     def usage(self) -> Usage: ...  # noqa: D102
 
-    def of(self, network: Network) -> Usage | None:
-        """What the package of this network says.
+    def of(self, network: Network) -> tuple[Network, Usage | None]:
+        """A network as a package for this use holds it, and what that says.
 
         Raises:
-            InputError, ModelError: the network is not of this use.
+            InputError, ModelError, UnsupportedError: the network is not of this use.
         """
         ...
 
@@ -260,17 +263,16 @@ def _build(
         sources = source.of_each_entry()
         if len(sources) > MAXIMUM_ENTRIES:
             raise UnsupportedError(f"no package holds {len(sources)} shapes", why=f"{MAXIMUM_ENTRIES} are the most")
-        entries = [referenced] if referenced else [Referenced.of(each, progress) for each in sources]
-        network, cases = entries[0]
-        usage = use.of(network) if use else None
-        limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases in entries]
+        entries = [referenced] if referenced else [Referenced.of(each, progress, use) for each in sources]
+        network, cases, usage = entries[0]
+        limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
         contents: dict[str, bytes] = {}
         log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
         log.write("imported", network.module)
         compiled = compile_entries(limits, board, progress, tuned, disabled_passes, log, at_load=True)
         records_of = [
             _entry(each, its_cases, board, entry_name(place), contents, exact=compiled.exact)
-            for place, (each, its_cases) in enumerate(entries)
+            for place, (each, its_cases, _) in enumerate(entries)
         ]
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
@@ -321,7 +323,9 @@ def _build(
             transformed=transformed,
             files=describe(contents),
         )
-        draft = Draft(network, board, manifest, contents, cases, gigaflops(compiled), entries[1:])
+        draft = Draft(
+            network, board, manifest, contents, cases, gigaflops(compiled), [entry[:2] for entry in entries[1:]]
+        )
         agent = partial(agent_for, board, progress=progress) if make_agent else partial(built_agent, board)
         checked, error = check(draft, checks, agent, progress)
         manifest = manifest.model_copy(update={"checked": checked})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgedeploy.building import Built, Prepared, Use, default_output, prepare
 from edgedeploy.building import build as build_package
+from edgedeploy.camera.format import Camera
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -184,6 +185,7 @@ def build(
     options: ImportOptions = AS_THE_FILE_SAYS,
     calibrate: str | PathLike[str] | None = None,
     demo: str | None = None,
+    camera: str | None = None,
     tuning_records: str | None = None,
     disabled_passes: Collection[str] = (),
     check: bool = True,
@@ -204,6 +206,7 @@ def build(
         options: what else the file leaves open.
         calibrate: a folder of images: the network is quantised first, with ranges that these give.
         demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+        camera: the package takes a camera's frames as they are, such as `640x480:yuv420`.
         tuning_records: a board's name or a folder; `none` for none; the board's own unless given.
         disabled_passes: names of passes of the compiler to leave out.
         check: whether outputs are compared.
@@ -222,6 +225,7 @@ def build(
         options=options,
         calibrate=Path(calibrate) if calibrate else None,
         demo=demo,
+        camera=camera,
         tuning=tuning_records,
         disabled_passes=disabled_passes,
         progress=progress,
@@ -239,6 +243,7 @@ def plan(
     options: ImportOptions = AS_THE_FILE_SAYS,
     calibrate: Path | None = None,
     demo: str | None = None,
+    camera: str | None = None,
     tuning: str | None = None,
     disabled_passes: Collection[str] = (),
     progress: Progress = SILENT,
@@ -246,10 +251,14 @@ def plan(
     """Find what a package is to be made from; arguments are those of `build`.
 
     Raises:
-        InputError: a network that is to be quantised has several shapes, set inputs, or random weights.
+        InputError: a network that is to be quantised has several shapes, set inputs, or random weights; one for a
+            camera's frames has several shapes; or there are no such frames.
         EdgedeployError: as `find_source`, `find_use` and `quantised_source`.
     """
     first, *further = entries_of(shapes)
+    frames = Camera.parsed(camera) if camera else None
+    if frames and (further or batches):
+        raise InputError("a camera goes with one shape of the network", why="a package takes frames of one size")
     if calibrate:
         if further or batches or options.values or options.weights != "file":
             raise InputError(
@@ -264,7 +273,7 @@ def plan(
     else:
         source = find_source(network, first, progress, options).with_further(further, batches)
     note_weights(source, options, progress)
-    return Plan(source, board, find_use(network, demo), tuning, disabled_passes)
+    return Plan(source, board, find_use(network, demo, frames), tuning, disabled_passes)
 
 
 def entries_of(shapes: AnyShapes | None) -> Sequence[Shapes]:

@@ -61,6 +61,15 @@ def build(
         ),
     ] = None,
     demo: DemoOption = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            "--camera",
+            metavar="WIDTHxHEIGHT:FORMAT",
+            help="The package takes a camera's frames of this size as they are: yuv420, nv12, yuyv, rgb, bgr or gray. "
+            "Colour, size and normalisation are compiled into the network.",
+        ),
+    ] = None,
     tuning_records: TuningRecordsOption = None,
     *,
     overrides: Overrides,
@@ -126,6 +135,8 @@ def build(
 
     Example: edgedeploy build mobilenet_v1 --quantize photos/ --board rpi4
 
+    Example: edgedeploy build retinaface --camera 640x480:yuv420 --board rpi4
+
     Example: edgedeploy build --board rpi4 --cross-compiler clang --cross-compiler-options "--target=aarch64-linux-gnu
     -fuse-ld=lld"
     """
@@ -168,6 +179,7 @@ def build(
             options=options,
             calibrate=quantize,
             demo=demo,
+            camera=camera,
             tuning=tuning_records,
             disabled_passes=disable_pass or (),
             progress=progress,

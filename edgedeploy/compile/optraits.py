@@ -18,7 +18,11 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.elementary import POLYNOMIALS
+from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE
+
+# The attributes of functions that templates write anew.
+_WRITTEN = {PREPARATION_ATTRIBUTE, RECURRENCE_ATTRIBUTE}
 
 # Computes a call on arrays in the place of its tensors.
 Evaluator = Callable[..., np.ndarray]
@@ -142,7 +146,7 @@ def slow_operators(module: tvm.IRModule) -> dict[str, str]:
             name = operator_name(call)
             if name != "call_tir":
                 names.add(name)
-            elif RECURRENCE_ATTRIBUTE not in (module[call.args[0]].attrs or {}):
+            elif not _WRITTEN.intersection((module[call.args[0]].attrs or {}).keys()):
                 names.add(call.args[0].name_hint)
     unknown = dict.fromkeys(sorted(names - OPERATORS.keys() - {""}), "no template is known to do it well")
     calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].calls_library]

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from edgedeploy.demo.part import Look
-from edgedeploy.demo.pipeline import Network, infer
+from edgedeploy.demo.pipeline import Network, infer, infer_frame
 from edgedeploy.demo.spec import Stage
 from edgedeploy.errors import InputError
 from edgedeploy.package.archive import read_manifest
@@ -35,8 +35,22 @@ class Detector:
         self._network: Network = look.network(manifest, package, fitted, runner or Session.open(package, threads))
 
     def detect(self, image: np.ndarray) -> list[Detection]:
-        """What the network sees in an image (uint8, height x width x 3, B G R), as its demo decodes it."""
+        """What the network sees in an image (uint8, height x width x 3, B G R), as its demo decodes it.
+
+        For a package built for a camera, the image becomes a frame in the camera's format first.
+
+        Raises:
+            InputError: the package was built for a camera, and the image has not the size of its frames.
+        """
         return infer(image, self._network, repeat=0).detections
+
+    def detect_frame(self, frame: np.ndarray) -> list[Detection]:
+        """What the network sees in a frame as the package's camera gives it: uint8, of the shape that its input has.
+
+        Raises:
+            InputError: the package was not built for a camera, or the frame is of another shape or type.
+        """
+        return infer_frame(frame, self._network, repeat=0).detections
 
 
 def look_of(manifest: Manifest, package: Path) -> Look:
@@ -61,4 +75,4 @@ def look_of(manifest: Manifest, package: Path) -> Look:
             why=str(error.errors(include_url=False)[0]["msg"]),
             hints=["install a later version, or build the package again with this one"],
         ) from error
-    return Look(stage, manifest.model, usage.input, usage.labels, usage.outputs)
+    return Look(stage, manifest.model, usage.input, usage.labels, usage.outputs, camera=usage.camera)

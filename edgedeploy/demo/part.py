@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from edgedeploy.camera.format import Camera
 from edgedeploy.demo.pipeline import Network, called, image_input
 from edgedeploy.demo.spec import Stage
 from edgedeploy.frontends.format import ImportOptions, Shapes
@@ -40,6 +41,7 @@ class Look:
         input: how images become its input.
         labels: the names of its classes; where there are none, those that it says itself.
         outputs: what the demo's decoder calls its outputs.
+        camera: whose frames it takes as they are; None where it takes what is made of images.
     """
 
     stage: Stage
@@ -47,6 +49,7 @@ class Look:
     input: ModelInput
     labels: list[str]
     outputs: Sequence[str]
+    camera: Camera | None = field(default=None, kw_only=True)
 
     def output_names(self, decoder: Decoder) -> Sequence[str]:
         """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
@@ -58,7 +61,7 @@ class Look:
         Raises:
             InputError: the network does not take and give what the demo makes and reads.
         """
-        tensor = image_input(network.inputs, self.input)
+        tensor = image_input(network.inputs, self.input, self.camera)
         suited = self.stage.decoder.fitted(network)
         decoder = suited.decoder
         names = called([spec.name for spec in network.results], self.output_names(decoder))
@@ -73,7 +76,7 @@ class Look:
         specs = (*manifest.inputs, *manifest.results)
         steps = {spec.name: spec.steps for spec in specs if spec.steps}
         names = self.output_names(stage.decoder)
-        return Network(stage, self.model, file, runner, self.input, labels, names, steps=steps)
+        return Network(stage, self.model, file, runner, self.input, labels, names, steps=steps, camera=self.camera)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from time import perf_counter
 
 import numpy as np
 
+from edgedeploy.camera.conversion import frame_of
+from edgedeploy.camera.format import Camera
+from edgedeploy.camera.geometry import framed
 from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
@@ -71,6 +74,7 @@ class Network:
         output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
         length: how much of its input's width counts, for a network that is told.
         steps: by name of its quantised inputs and outputs, what their integers stand for.
+        camera: whose frames it takes as they are, with `model_input` of the size that they become; None for others.
     """
 
     stage: Stage
@@ -82,6 +86,7 @@ class Network:
     output_names: Sequence[str] = ()
     length: int | None = None
     steps: Mapping[str, Steps] = field(default_factory=dict)
+    camera: Camera | None = None
 
     def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
         """The network for each of several images: there is one."""
@@ -167,12 +172,35 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     Raises:
         InputError: the network's input or outputs are not of the kind that the demo makes and reads.
     """
-    stage, runner, model_input = network.stage, network.runner, network.model_input
-    tensor = image_input(runner.inputs, model_input)
-    times = [perf_counter()]
+    begin = perf_counter()
+    if network.camera:
+        return infer_frame(frame_of(image, network.camera), network, repeat=repeat, begin=begin)
+    tensor = image_input(network.runner.inputs, network.model_input)
     tensor = tensor.model_copy(update={"steps": network.steps.get(tensor.name)})
-    tensors, frame = placed(image, stage, model_input, tensor, rectangle, network.length)
-    times.append(perf_counter())
+    tensors, frame = placed(image, network.stage, network.model_input, tensor, rectangle, network.length)
+    return _outcome(tensors, frame, network, repeat, begin)
+
+
+def infer_frame(taken: np.ndarray, network: Network, *, repeat: int = 1, begin: float | None = None) -> Outcome:
+    """Run a camera's frame, as the network takes it, through one network; preprocessing began at `begin`.
+
+    Raises:
+        InputError: as `infer`; or the network takes no frames, or others.
+    """
+    camera, fit, begin = network.camera, network.stage.fit, begin or perf_counter()
+    if camera is None or not isinstance(fit, str):
+        raise InputError(
+            f"the package of {network.model} takes no frames of a camera",
+            hints=["build it with --camera, or give it an image"],
+        )
+    tensor = image_input(network.runner.inputs, network.model_input, camera)
+    frame = framed(camera.size, input_size(network.model_input, tensor), fit)
+    return _outcome({tensor.name: taken}, frame, network, repeat, begin)
+
+
+def _outcome(tensors: dict[str, np.ndarray], frame: Frame, network: Network, repeat: int, begin: float) -> Outcome:
+    """What a network makes of its inputs, which were prepared from `begin` on."""
+    stage, runner, times = network.stage, network.runner, [begin, perf_counter()]
     outputs = runner.run(tensors)
     times.append(perf_counter())
     outputs = {name: _real(values, network.steps.get(name)) for name, values in outputs.items()}
@@ -253,8 +281,9 @@ def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
     return by_the_demo if same else outputs
 
 
-def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> TensorSpec:
-    """The one input of a network, beside one for its length; it must take images.
+def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput, camera: Camera | None = None) -> TensorSpec:
+    """The one input of a network, beside one for its length; it must take images. Of one that takes a camera's frames,
+    with the shape that these become.
 
     Raises:
         InputError: there are more, or it takes something else.
@@ -268,13 +297,14 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tensor
             why=f"this network has {len(inputs)} inputs: {names}",
             hints=[f"run it with `edgedeploy run`, giving each input, {model_input.name!r} among them"],
         )
-    input_size(model_input, inputs[0])
-    return inputs[0]
+    tensor = inputs[0].model_copy(update={"shape": model_input.shape}) if camera else inputs[0]
+    input_size(model_input, tensor)
+    return tensor
 
 
 def _nothing(image: np.ndarray, network: Network) -> Outcome:
     """The outcome of a network that did not run."""
-    size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input))
+    size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input, network.camera))
     return Outcome([], Timing((0.0,)), Parts(), network, Frame(image.shape[:2], size, (1.0, 1.0)))
 
 

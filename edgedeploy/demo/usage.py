@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from edgedeploy.demo.part import Part, Stated
+from edgedeploy.camera.format import Camera
+from edgedeploy.camera.preparation import Preparation
+from edgedeploy.demo.part import Part
+from edgedeploy.demo.pipeline import image_input
 from edgedeploy.demo.spec import DEMOS, Stage
-from edgedeploy.errors import EdgedeployError, InputError, ModelError
+from edgedeploy.errors import EdgedeployError, InputError, ModelError, UnsupportedError
+from edgedeploy.network import Network
 from edgedeploy.package.usage import Usage
 from edgedeploy.vision.classification import Classification
 from edgedeploy.zoo.entry import MODELS, ZooModel
@@ -23,12 +27,14 @@ class Use:
         demo: the demo's name.
         number: which of the demo's networks it is, from 1.
         asked: whether the user named the demo; else a network that does not suit it is none of its own.
+        camera: whose frames the package is to take; None for images of any size.
     """
 
     part: Part
     demo: str
     number: int
     asked: bool
+    camera: Camera | None = None
 
     @property
     def usage(self) -> Usage:
@@ -42,22 +48,48 @@ class Use:
             input=part.input,
             outputs=list(part.outputs),
             labels=part.labels,
+            camera=self.camera,
             **stated,
         )
 
-    def of(self, network: Stated) -> Usage | None:
-        """What the package of a network says; None for one that does not suit the demo.
+    def of(self, network: Network) -> tuple[Network, Usage | None]:
+        """A network as its package holds it, and what that says; nothing of one that does not suit the demo.
+
+        For a camera, the network begins with what becomes of a frame.
 
         Raises:
-            InputError, ModelError: it does not suit a demo that the user named; as `Part.fitted`.
+            InputError, ModelError: it does not suit a demo that the user named, or whose camera; as `Part.fitted`.
+            UnsupportedError: it is shown images in a way of which no code is generated.
         """
         try:
-            self.part.fitted(network)
+            stage, _ = self.part.fitted(network)
         except (InputError, ModelError):
-            if self.asked:
+            if self.asked or self.camera:
                 raise
-            return None
-        return self.usage
+            return network, None
+        return self._of_frames(network, stage, self.camera) if self.camera else (network, self.usage)
+
+    def _of_frames(self, network: Network, stage: Stage, camera: Camera) -> tuple[Network, Usage]:
+        from edgedeploy.compile.frames import taking_frames
+
+        model_input, tensor = self.part.input, image_input(network.inputs, self.part.input)
+        model_input = model_input.model_copy(update={"shape": list(tensor.shape)})
+        if not isinstance(stage.fit, str) or len(network.inputs) > 1:
+            raise UnsupportedError(
+                f"the demo {self.demo} has no network for frames of one size",
+                why="its input depends on what an image shows",
+                hints=["build the package without --camera"],
+            )
+        preparation = Preparation(
+            camera=camera,
+            fit=stage.fit,
+            size=model_input.size,
+            **model_input.model_dump(include={"layout", "colour", "mean", "scale"}),
+            dtype=tensor.dtype,
+            steps=tensor.steps,
+        )
+        usage = self.usage.model_copy(update={"input": model_input, "fit": stage.fit})
+        return taking_frames(network, preparation), usage
 
 
 class _Known(NamedTuple):
@@ -70,14 +102,28 @@ class _Known(NamedTuple):
         return Use(Part.of(self.stage, model), self.demo, self.number, asked)
 
 
-def find_use(model: str, demo: str | None = None) -> Use | None:
+def find_use(model: str, demo: str | None = None, camera: Camera | None = None) -> Use | None:
     """The network of a demo that `model` stands for: of the demo that is named, of one that has this network and if
     possible no other, or of the one that classifies images if it does; None where that is not known.
 
     Raises:
         UnknownNameError: there is no such demo.
         ModelError: the zoo has no network under that name.
+        InputError: it is for a camera's frames, and it is not known what becomes of them.
     """
+    found = _found(model, demo)
+    if camera is None:
+        return found
+    if found is None:
+        raise InputError(
+            f"it is not known how images become the input of {model}",
+            why="no demo has this network, and --camera has its frames prepared as a demo says",
+            hints=["name a demo with --demo; `edgedeploy demo` lists them"],
+        )
+    return replace(found, camera=camera)
+
+
+def _found(model: str, demo: str | None) -> Use | None:
     if demo:
         known = list(_networks(demo))
         return next((each for each in known if each.stage.model == model), known[0]).use(model, asked=True)

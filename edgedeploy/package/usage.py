@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
+from edgedeploy.camera.format import Camera
 from edgedeploy.camera.geometry import Fit
 from edgedeploy.documents import Listed, Record
 from edgedeploy.zoo.entry import ModelInput
@@ -26,11 +27,13 @@ class Usage(Record):
         demo: the demo's name.
         stage: which of the demo's networks it is, from 1: the second one is shown what the first one found.
         input: the image input; its shape is that of the zoo's entry, and the manifest's `inputs` say what was built.
+            With a camera, its shape is that which was built, and the manifest's input is the frame.
         fit: how an image of another size is brought to the input's, unless the network says it.
         decoder: the postprocessing, by its `kind`, with its parameters.
         log: whose lines print the results.
         outputs: what the decoder calls the outputs, in order, where that is not what the network calls them.
         labels: the names of the classes; where there are none, those that the network says.
+        camera: whose frames the network takes as they are; None where it takes what was made of an image before.
     """
 
     demo: str
@@ -41,6 +44,7 @@ class Usage(Record):
     log: str
     outputs: Listed[str] = []
     labels: Listed[str] = []
+    camera: Camera | None = None
 
     @field_validator("fit", "decoder")
     @classmethod
@@ -52,14 +56,24 @@ class Usage(Record):
                 raise ValueError("it is nested too deeply")
         return value
 
+    @model_serializer(mode="wrap")
+    def _as_earlier_versions_read_it(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = written(self)
+        if self.camera is None:
+            content.pop("camera", None)
+        return content
+
     def lines(self) -> list[str]:
         """The same in lines for people."""
         image, which = self.input, f", network {self.stage}" if self.stage > 1 else ""
         mean, scale = _numbers(image.mean), _numbers(image.scale)
         fit = self.fit if isinstance(self.fit, str) else self.fit["kind"]
         classes = f", {len(self.labels):,} labels" if self.labels else ""
+        camera = self.camera
+        frames = [f"frames: {camera.width}x{camera.height}, {camera.pixels}, as a camera gives them"] if camera else []
         return [
             f"as of the demo {self.demo}{which}",
+            *frames,
             f"images: {fit}, {image.colour}, {image.layout}, less {mean}, times {scale}",
             f"results: {self.decoder['kind']}{classes}",
         ]

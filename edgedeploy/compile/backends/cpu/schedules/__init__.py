@@ -12,6 +12,7 @@ from edgedeploy.compile.backends.cpu.schedules import (
     general,
     integers,
     matmul,
+    preparation,
     recurrence,
     rows,
     winograd,
@@ -33,5 +34,6 @@ TEMPLATES = (
     Template("matmul", is_product, matmul.apply),
     Template("recurrence", recurrence.matches, recurrence.apply),
     Template("rows", rows.matches, rows.apply),
+    Template("frames", preparation.matches, preparation.apply),
     Template("general", general.matches, general.apply, narrows=True),
 )

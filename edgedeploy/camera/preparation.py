@@ -1,0 +1,88 @@
+"""What becomes of a camera's frame before a network: colour, size, normalisation, integers of quantised inputs."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from edgedeploy.camera.conversion import image_of
+from edgedeploy.camera.format import Camera
+from edgedeploy.camera.geometry import BORDER, Fit
+from edgedeploy.camera.resampling import Resampling, resampling
+from edgedeploy.documents import Record
+from edgedeploy.tensors import Steps
+
+
+class Preparation(Record):
+    """How a frame becomes a network's input, level for level what `vision.preprocess` makes of the same image.
+
+    Attributes:
+        camera: whose frames they are.
+        fit: how they are brought to the input's size, as `camera.resampling` does it.
+        size: height and width of the input.
+        layout, colour, mean, scale: of the input, as `zoo.entry.ModelInput` states them.
+        dtype: of the input.
+        steps: what the integers of a quantised input stand for.
+    """
+
+    camera: Camera
+    fit: Fit
+    size: tuple[int, int]
+    layout: Literal["NCHW", "NHWC"]
+    colour: Literal["RGB", "BGR", "GRAY"]
+    mean: list[float]
+    scale: list[float]
+    dtype: str
+    steps: Steps | None = None
+
+    @property
+    def channels(self) -> int:
+        """Of the input."""
+        return len(self.mean)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the input."""
+        height, width = self.size
+        return (1, self.channels, height, width) if self.layout == "NCHW" else (1, height, width, self.channels)
+
+    @property
+    def border(self) -> int:
+        """The level of all channels beside the image."""
+        return BORDER.get(self.fit, 0)
+
+    @cached_property
+    def resampling(self) -> Resampling:
+        """How frames are brought to the input's size.
+
+        Raises:
+            UnsupportedError: as `camera.resampling.resampling`.
+        """
+        return resampling(self.camera.size, self.size, self.fit)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """What each level becomes in each channel: channels x 256, of the input's type."""
+        levels, one = np.arange(256, dtype=np.float32), np.float32
+        values = np.stack(
+            [(levels - one(mean)) * one(scale) for mean, scale in zip(self.mean, self.scale, strict=True)]
+        )
+        if self.steps is not None:
+            return self.steps.integers(values, self.dtype)
+        if np.issubdtype(np.dtype(self.dtype), np.integer):
+            limits = np.iinfo(self.dtype)
+            values = np.clip(np.rint(values), limits.min, limits.max)
+        return values.astype(self.dtype)
+
+    def tensor(self, frame: np.ndarray) -> np.ndarray:
+        """The network's input for a frame, by OpenCV's conversions and numpy."""
+        levels = self.resampling.of(image_of(frame, self.camera), self.border)
+        if self.colour == "RGB":
+            levels = levels[..., ::-1]
+        elif self.colour == "GRAY":
+            levels = cv2.cvtColor(levels, cv2.COLOR_BGR2GRAY)[..., None]
+        values = np.stack([self.values[channel][levels[..., channel]] for channel in range(self.channels)])
+        return np.ascontiguousarray(values if self.layout == "NCHW" else np.moveaxis(values, 0, -1))[None]

@@ -1,0 +1,181 @@
+"""Images brought to another size in integers: tables of pixels and weights along each axis.
+
+Levels are exactly those of `vision.preprocess.place` where that computes in integers: as Tengine's examples
+(`stretch`), and as OpenCV's INTER_LINEAR (`fill`, `letterbox`). For `pad` (OpenCV's INTER_AREA) and `cover` (Pillow's
+BILINEAR) it sums up in float, here it is in fixed point: a level next to a half may be rounded to the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from edgedeploy.camera.geometry import Fit, Frame, framed
+from edgedeploy.errors import UnsupportedError
+
+# How many bits of a fraction weights have.
+_LINEAR_BITS = 11  # Tengine's and OpenCV's
+_AREA_BITS = 14
+_PILLOW_BITS = 22
+
+# From the numbers of pixels before and after, the first of the two that each value lies between, and both weights.
+Places = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of an image: each value is a sum of some of the image's, times integers.
+
+    With s = sum((level[pixels[i, k]] * weights[i, k]) >> each), value i is (s + bias) >> shift; `even` adds the last
+    bit of s >> shift to that sum, so that halves go to even numbers.
+
+    Attributes:
+        pixels: int32, values x terms.
+        weights: int32, values x terms, not negative.
+        each, bias, shift, even: how it is rounded. No sum exceeds an int32.
+    """
+
+    pixels: np.ndarray
+    weights: np.ndarray
+    each: int = 0
+    bias: int = 0
+    shift: int = 0
+    even: bool = False
+
+    def of(self, values: np.ndarray, axis: int) -> np.ndarray:
+        """Integers resampled along one of their axes, int32."""
+        moved = np.moveaxis(values, axis, -1).astype(np.int32)
+        terms = zip(self.pixels.T, self.weights.T, strict=True)
+        total = sum((moved[..., pixels] * weights >> self.each for pixels, weights in terms), np.int32(0))
+        if self.even:
+            total = total + (total >> self.shift & 1)
+        return np.moveaxis(total + self.bias >> self.shift, -1, axis)
+
+    def cut(self, first: int, count: int) -> Axis:
+        """Some of the values."""
+        kept = slice(first, first + count)
+        return Axis(self.pixels[kept], self.weights[kept], self.each, self.bias, self.shift, self.even)
+
+
+class Resampling(NamedTuple):
+    """How an image becomes a part of a network's input: first along x, then along y.
+
+    Attributes:
+        columns, rows: the axes.
+        left, top: where that part begins.
+        frame: how the whole image lies in the input.
+    """
+
+    columns: Axis
+    rows: Axis
+    left: int
+    top: int
+    frame: Frame
+
+    def of(self, image: np.ndarray, border: int) -> np.ndarray:
+        """An image, height x width x channels, in the network's input beside levels of `border`; uint8."""
+        canvas = np.full((*self.frame.network, image.shape[2]), border, np.uint8)
+        seen = self.rows.of(self.columns.of(image, 1), 0)
+        canvas[self.top : self.top + seen.shape[0], self.left : self.left + seen.shape[1]] = seen
+        return canvas
+
+
+def resampling(image: tuple[int, int], size: tuple[int, int], fit: Fit) -> Resampling:
+    """How an image of a height and width is brought to `size`; the ways are those of `vision.preprocess.place`.
+
+    Raises:
+        UnsupportedError: it is one that is not done so.
+    """
+    if fit == "contain":
+        raise UnsupportedError(
+            f"no code is generated that fits images by {fit!r}",
+            why="it is done for stretch, fill, pad, letterbox and cover",
+            hints=["build the package without --camera"],
+        )
+    frame = framed(image, size, fit)
+    rows, columns = (
+        _of_itself(before) if frame.inner == image else axis
+        for before, axis in zip(image, _axes(image, frame.inner, fit), strict=True)
+    )
+    left, top = map(int, frame.offset)
+    columns = columns.cut(max(-left, 0), size[1])
+    rows = rows.cut(max(-top, 0), size[0])
+    return Resampling(columns, rows, max(left, 0), max(top, 0), frame)
+
+
+def _axes(image: tuple[int, int], inner: tuple[int, int], fit: Fit) -> tuple[Axis, Axis]:
+    (height, width), (rows, columns) = image, inner
+    if fit == "stretch":
+        return (
+            _between(height, rows, _tengine, shift=_LINEAR_BITS),
+            _between(width, columns, _tengine, each=_LINEAR_BITS),
+        )
+    if fit == "cover":
+        return _triangles(height, rows), _triangles(width, columns)
+    halved = image == (2 * rows, 2 * columns)
+    if fit == "pad" or halved:  # of half the size, OpenCV's bilinear interpolation is the mean of four, too
+        # Between the axes a level has 8 bits of a fraction.
+        return _areas(height, rows, shift=_AREA_BITS + 8, up=halved), _areas(width, columns, _AREA_BITS - 8, up=True)
+    return _between(height, rows, _opencv, each=16, bias=2, shift=2), _between(width, columns, _opencv, shift=4)
+
+
+def _of_itself(count: int) -> Axis:
+    return Axis(np.arange(count, dtype=np.int32)[:, None], np.ones((count, 1), np.int32))
+
+
+def _between(before: int, after: int, places: Places, each: int = 0, bias: int = 0, shift: int = 0) -> Axis:
+    """Values between a pixel and the next one."""
+    first, weights = places(before, after)
+    pixels = np.clip(np.stack([first, first + 1], axis=1), 0, before - 1)
+    return Axis(pixels.astype(np.int32), weights, each, bias, shift)
+
+
+def _tengine(before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
+    """As `vision.image.resize` describes it: weights are rounded down."""
+    place = (np.arange(after, dtype=np.float32) + np.float32(0.5)) * (np.float32(before) / np.float32(after))
+    fraction, first = np.modf(np.clip(place - np.float32(0.5), 0, before - 1))
+    weights = np.stack([1 - fraction, fraction], axis=1) * np.float32(1 << _LINEAR_BITS)
+    return first.astype(np.int32), weights.astype(np.int32)
+
+
+def _opencv(before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
+    """As OpenCV's INTER_LINEAR: places in float32, weights rounded."""
+    place = ((np.arange(after) + 0.5) * (before / after) - 0.5).astype(np.float32)
+    first = np.floor(place)
+    weights = np.stack([1 - (place - first), place - first], axis=1) * np.float32(1 << _LINEAR_BITS)
+    return first.astype(np.int32), np.rint(weights).astype(np.int32)
+
+
+def _areas(before: int, after: int, shift: int, *, up: bool) -> Axis:
+    """Means of the pixels that fall together, each weighted by the part of it that does; halves go up, or to even."""
+    step = before / after
+    begin, pixel = np.arange(after)[:, None] * step, np.arange(before)
+    weights = np.clip(np.minimum(begin + step, pixel + 1) - np.maximum(begin, pixel), 0, 1)
+    weights[weights < 1e-3] = 0  # what rounding leaves of the next pixel; OpenCV drops the same
+    return _weighted(weights, _AREA_BITS, shift, even=not up)
+
+
+def _triangles(before: int, after: int) -> Axis:
+    """Pillow's bilinear filter: a triangle as wide as the pixels of whichever side has the larger ones."""
+    if before == after:
+        return _of_itself(before)
+    step = before / after
+    centres, reach = (np.arange(after) + 0.5) * step, max(step, 1.0)
+    weights = np.maximum(1 - np.abs(np.arange(before) + 0.5 - centres[:, None]) / reach, 0)
+    return _weighted(weights, _PILLOW_BITS, _PILLOW_BITS, even=True)
+
+
+def _weighted(weights: np.ndarray, bits: int, shift: int, *, even: bool) -> Axis:
+    """Sums of neighbouring pixels with weights, values x pixels, in fixed point; those of each value become 1."""
+    whole = np.rint(weights / weights.sum(axis=1, keepdims=True) * (1 << bits)).astype(np.int32)
+    whole[np.arange(len(whole)), whole.argmax(axis=1)] += (1 << bits) - whole.sum(axis=1, dtype=np.int32)
+    first = (whole > 0).argmax(axis=1)
+    last = whole.shape[1] - 1 - (whole[:, ::-1] > 0).argmax(axis=1)
+    pixels = first[:, None] + np.arange((last - first).max() + 1)
+    within = np.minimum(pixels, whole.shape[1] - 1)
+    taken = np.where(pixels == within, np.take_along_axis(whole, within, axis=1), 0)
+    half = 1 << shift - 1
+    return Axis(within.astype(np.int32), taken.astype(np.int32), 0, half - even, shift, even)

@@ -1,0 +1,317 @@
+"""A camera's frame as a network's input in one function: a few rows of the input at a time, on all threads.
+
+The rows of the frame that they need are converted and brought to the input's width, in integers, and lie in the first
+cache while the input's rows are made of them. Each level is the one that `camera.preparation` computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from edgedeploy.camera.preparation import Preparation
+from edgedeploy.camera.resampling import Axis
+from edgedeploy.compile.operators.vectors import lanes_of, vectors
+
+# The attribute of a function that prepares frames, as JSON.
+PREPARATION_ATTRIBUTE = "edgedeploy.preparation"
+
+# Rows of the input that a task makes: neighbouring ones share rows of the frame.
+ROWS = 8
+
+# BT.601 in limited range, as OpenCV's cvtColor has it, with 20 bits of a fraction: by channel, in the order B, G, R,
+# the factors of U and V; and that of Y. Those of B, G and R in grey, with 15 bits.
+_CHROMA = ((2116026, 0), (-409993, -852492), (0, 1673527))
+_LUMA, _BITS = 1220542, 20
+_GREY, _GREY_BITS = (3735, 19235, 9798), 15
+
+
+def tables(preparation: Preparation) -> list[np.ndarray]:
+    """The constants that the function takes after the frame.
+
+    Of the columns pixels and weights, terms x columns; of the rows the same, rows x terms; and what levels become.
+    """
+    columns, rows, *_ = preparation.resampling
+    arrays = columns.pixels.T, _narrow(columns.weights).T, rows.pixels, _narrow(rows.weights), preparation.values
+    return [np.ascontiguousarray(array) for array in arrays]
+
+
+def _narrow(weights: np.ndarray) -> np.ndarray:
+    """Weights in 16 bits, if these hold them: CPUs multiply such at half the cost."""
+    return weights.astype(np.uint16) if weights.max() <= np.iinfo(np.uint16).max else weights
+
+
+def operations(preparation: Preparation) -> int:
+    """Arithmetic operations: of a converted pixel, of each sum along an axis, and of the normalisation."""
+    columns, rows, *_ = preparation.resampling
+    (across, of_columns), (down, of_rows) = columns.pixels.shape, rows.pixels.shape
+    planes = 1 if preparation.camera.pixels == "gray" else 3
+    height, width = preparation.camera.size
+    converted = 18 * height * width if preparation.camera.pixels in _SHARED else 0
+    resampled = planes * across * (height * 2 * of_columns + down * 2 * of_rows)
+    return converted + resampled + 2 * preparation.channels * preparation.size[0] * preparation.size[1]
+
+
+def write(preparation: Preparation, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
+    """The function of a preparation: frame and `tables` to the network's input.
+
+    Args:
+        preparation: what it computes.
+        lanes: columns that are computed at a time, a power of two.
+        parallel: whether rows are dealt out to all threads.
+    """
+    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
+        T.func_name("prepare_frame")
+        T.func_attr({PREPARATION_ATTRIBUTE: preparation.model_dump_json(), "tirx.noalias": True})
+        frame = T.arg("frame", T.buffer(preparation.camera.shape, "uint8", layout=None))
+        constants = [
+            T.arg(f"table{place}", T.buffer(table.shape, str(table.dtype), layout=None))
+            for place, table in enumerate(tables(preparation))
+        ]
+        result = T.arg("result", T.buffer(preparation.shape, preparation.dtype, layout=None))
+        with T.sblock("root"), T.sblock("prepare"):
+            T.reads(_whole(frame), *map(_whole, constants))
+            T.writes(_whole(result))
+            buffers = _Buffers._make([frame, *constants, result])
+            with (T.parallel if parallel else T.serial)(-(-preparation.size[0] // ROWS)) as task:
+                _Task(preparation, lanes, buffers, task * ROWS).write()
+    return builder.get()
+
+
+def _whole(tensor: Any) -> Any:
+    return tensor[tuple(slice(0, int(size)) for size in tensor.shape)]
+
+
+class _Buffers(NamedTuple):
+    """The function's parameters: the frame, `tables`, and the network's input."""
+
+    frame: Any
+    column_pixels: Any
+    column_weights: Any
+    row_pixels: Any
+    row_weights: Any
+    values: Any
+    result: Any
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Some rows of the input.
+
+    Attributes:
+        first: the first of them.
+    """
+
+    preparation: Preparation
+    lanes: int
+    buffers: _Buffers
+    first: Any
+
+    @cached_property
+    def planes(self) -> int:
+        """Channels of the frame's pixels: grey, or B, G and R."""
+        return 1 if self.preparation.camera.pixels == "gray" else 3
+
+    @cached_property
+    def columns(self) -> Axis:
+        return self.preparation.resampling.columns
+
+    @cached_property
+    def rows(self) -> Axis:
+        return self.preparation.resampling.rows
+
+    @property
+    def width(self) -> int:
+        """Columns of the input that show the image."""
+        return len(self.columns.pixels)
+
+    def write(self) -> None:
+        """All of it: rows of the frame at the input's width first, then rows of the input, then what lies beside."""
+        height, top, seen = self.preparation.size[0], self.preparation.resampling.top, len(self.rows.pixels)
+        begin, end = (tirx.max(tirx.min(row - top, seen), 0) for row in (self.first, self.first + ROWS))
+        kept = T.alloc_buffer((self._most_rows(), self.planes, self.width), "uint16")
+        with T.If(begin < end), T.Then():
+            pixels = self.buffers.row_pixels
+            source = pixels[begin, 0]
+            with T.serial(pixels[end - 1, self.rows.pixels.shape[1] - 1] - source + 1) as row:
+                self._across(kept, row, source + row)
+            with T.serial(end - begin) as row:
+                for channel in range(self.preparation.channels):
+                    self._down(kept, channel, begin + row, source)
+        if (seen, self.width) != self.preparation.size:
+            with T.serial(tirx.min(height - self.first, ROWS)) as row:
+                self._beside(self.first + row)
+
+    def _most_rows(self) -> int:
+        """Rows of the frame that the rows of a task need at most."""
+        top, pixels = self.preparation.resampling.top, self.rows.pixels
+        firsts = range(-top, self.preparation.size[0] - top, ROWS)
+        tasks = [pixels[max(first, 0) : max(first + ROWS, 0)] for first in firsts]
+        return max(int(np.ptp(task)) + 1 for task in tasks if task.size)
+
+    def _across(self, kept: Any, place: Any, row: Any) -> None:
+        """A row of the frame, converted and brought to the input's width."""
+        terms, weights = self.columns.pixels.shape[1], self.buffers.column_weights
+        shared = self.preparation.camera.pixels in _SHARED
+        words = self._converted(row) if shared else None
+        # What the columns are made of, first; then sums of it by whole vectors.
+        taken = T.alloc_buffer((terms, 1 if shared else self.planes, self.width), "int32" if shared else "uint8")
+        for term in range(terms):
+            with T.serial(self.width) as column:
+                pixel = self.buffers.column_pixels[term, column]
+                if words is not None:
+                    T.buffer_store(taken, words[pixel], [term, 0, column])
+                for plane in range(0 if shared else self.planes):
+                    byte = 2 - plane if self.preparation.camera.pixels == "rgb" else plane
+                    at = (row, pixel, byte) if self.planes > 1 else (row, pixel)
+                    T.buffer_store(taken, self.buffers.frame[at], [term, plane, column])
+
+        def level(plane: int, term: int, column: Any) -> Any:
+            if shared:
+                return taken[term, 0, column] >> 8 * plane & 255
+            return taken[term, plane, column].astype("int32")
+
+        for plane in range(self.planes):
+            for column in self._vectors(self.width):
+                weighted = [
+                    (level(plane, term, column), weights[term, column].astype("int32")) for term in range(terms)
+                ]
+                T.buffer_store(kept, _rounded(self.columns, weighted).astype("uint16"), [place, plane, column])
+
+    def _converted(self, row: Any) -> Any:
+        """The pixels of a row as words: B, G and R from the lowest byte on."""
+        camera = self.preparation.camera
+        words = T.alloc_buffer((camera.width,), "int32")
+        with T.serial(camera.width // 2) as pair:
+            lumas, chroma = _SHARED[camera.pixels](self.buffers.frame, camera.height, camera.width, row, pair)
+            u, v = (each.astype("int32") - 128 for each in chroma)
+            offsets = [u * by_u + v * by_v + (1 << _BITS - 1) for by_u, by_v in _CHROMA]
+            for place, luma in enumerate(lumas):
+                light = tirx.max(luma.astype("int32") - 16, 0) * _LUMA
+                b, g, r = (tirx.max(tirx.min((light + offset) >> _BITS, 255), 0) for offset in offsets)
+                T.buffer_store(words, b | (g << 8) | (r << 16), [pair * 2 + place])
+        return words
+
+    def _down(self, kept: Any, channel: int, row: Any, source: Any) -> None:
+        """A channel of a row of the input, of rows of the frame that were brought to its width."""
+        preparation, (pixels, weights) = self.preparation, (self.buffers.row_pixels, self.buffers.row_weights)
+        _, _, left, top, _ = preparation.resampling
+
+        def plane(which: int, column: Any) -> Any:
+            def of(term: int) -> Any:
+                return kept[pixels[row, term] - source, which, column].astype("int32")
+
+            terms = range(self.rows.pixels.shape[1])
+            return _rounded(self.rows, [(of(term), weights[row, term].astype("int32")) for term in terms])
+
+        def level(column: Any) -> Any:
+            if self.planes == 1:
+                return plane(0, column)
+            if preparation.colour == "GRAY":
+                weighted = (plane(which, column) * factor for which, factor in enumerate(_GREY))
+                return reduce(add, weighted) + (1 << _GREY_BITS - 1) >> _GREY_BITS
+            return plane(channel if preparation.colour == "BGR" else 2 - channel, column)
+
+        value = self._arithmetic(channel)
+        if value and preparation.layout == "NCHW":
+            for column in self._vectors(self.width):
+                self._give(channel, top + row, left + column, value(level(column)))
+            return
+        levels = T.alloc_buffer((self.width,), "uint8")
+        for column in self._vectors(self.width):
+            T.buffer_store(levels, level(column).astype("uint8"), [column])
+        with T.serial(self.width) as column:
+            of_level = self.buffers.values[channel, levels[column].astype("int32")]
+            self._give(channel, top + row, left + column, of_level)
+
+    def _arithmetic(self, channel: int) -> Callable[[Any], Any] | None:
+        """What makes of a level the input's value without a table; None where nothing as short does it."""
+        dtype, values = self.preparation.dtype, self.preparation.values[channel]
+        if not np.issubdtype(values.dtype, np.integer):
+            mean, scale = (np.float32(each[channel]) for each in (self.preparation.mean, self.preparation.scale))
+
+            def normalised(level: Any) -> Any:
+                value = level.astype("float32")
+                if mean:
+                    value = value - tirx.const(float(mean), "float32")
+                if scale != 1:
+                    value = value * tirx.const(float(scale), "float32")
+                return value.astype(dtype)
+
+            return normalised
+        offset = int(values[0])
+        if np.array_equal(values.astype(np.int64), np.arange(256) + offset):
+            return lambda level: (level + offset).astype(dtype)
+        return None
+
+    def _give(self, channel: int, row: Any, column: Any, value: Any) -> None:
+        at = [channel, row, column] if self.preparation.layout == "NCHW" else [row, column, channel]
+        T.buffer_store(self.buffers.result, value, [0, *at])
+
+    def _beside(self, row: Any) -> None:
+        """What lies beside the image in a row of the input."""
+        (_, width), (_, _, left, top, _) = self.preparation.size, self.preparation.resampling
+        with T.If(tirx.all(row >= top, row < top + len(self.rows.pixels))):
+            with T.Then():
+                self._border(row, 0, left)
+                self._border(row, left + self.width, width - left - self.width)
+            with T.Else():
+                self._border(row, 0, width)
+
+    def _border(self, row: Any, first: int, count: int) -> None:
+        for channel in range(self.preparation.channels):
+            value = self.preparation.values[channel, self.preparation.border].item()
+            for column in self._vectors(count):
+                self._give(channel, row, first + column, tirx.const(value, self.preparation.dtype))
+
+    def _vectors(self, count: int) -> Iterator[Any]:
+        """Columns, by vectors: what is written for each goes into its loop."""
+        whole = count // self.lanes
+        if whole:
+            with T.serial(whole) as vector, lanes_of(self.lanes) as lane:
+                yield vector * self.lanes + lane
+        for first, length in vectors(count % self.lanes, self.lanes):
+            with lanes_of(length) as lane:
+                yield whole * self.lanes + first + lane
+
+
+def _rounded(axis: Axis, terms: list[tuple[Any, Any]]) -> Any:
+    """The sum of levels times weights, as `Axis` describes it."""
+    if len(terms) == 1 and not axis.shift:
+        return terms[0][0]
+    total = reduce(add, (level * weight >> axis.each if axis.each else level * weight for level, weight in terms))
+    if axis.even:
+        total = total + ((total >> axis.shift) & 1)
+    if axis.bias:
+        total = total + axis.bias
+    return total >> axis.shift if axis.shift else total
+
+
+def _planar(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any:
+    def chroma(plane: int) -> Any:
+        place = row // 2 + plane * (height // 2)
+        return frame[height + place // 2, place % 2 * (width // 2) + pair]
+
+    return [frame[row, pair * 2], frame[row, pair * 2 + 1]], [chroma(0), chroma(1)]
+
+
+def _semiplanar(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any:
+    at = height + row // 2
+    return [frame[row, pair * 2], frame[row, pair * 2 + 1]], [frame[at, pair * 2], frame[at, pair * 2 + 1]]
+
+
+def _packed(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any:
+    y, chroma = [frame[row, pair * 2 + each, 0] for each in (0, 1)], [frame[row, pair * 2 + each, 1] for each in (0, 1)]
+    return y, chroma
+
+
+# Of formats with shared colours: the two Y of a pair of pixels, and U and V.
+_SHARED = {"yuv420": _planar, "nv12": _semiplanar, "yuyv": _packed}
