@@ -1,6 +1,5 @@
 #include "library/network.h"
 
-#include <pwd.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,40 +11,11 @@
 
 #include "library/edgedeploy.h"
 #include "machine.h"
+#include "releases.h"
 #include "subnormals.h"
 
 namespace agent {
 namespace {
-
-// Where releases lie below the home folder, and the link to the one in use (edgedeploy/release/layout.py).
-constexpr const char* kReleases = "/.local/share/edgedeploy/releases/";
-constexpr const char* kCurrent = "/current";
-
-std::string HomeFolder() {
-  if (const char* home = std::getenv("HOME"); home && *home) return home;
-  char text[1 << 12];
-  passwd entry{};
-  passwd* found = nullptr;
-  if (getpwuid_r(getuid(), &entry, text, sizeof text, &found) != 0 || !found) {
-    throw Failure(Code::kOther, "the user's home folder is not known", "set HOME");
-  }
-  return found->pw_dir;
-}
-
-// The path of what a caller calls a release.
-std::string PathOf(const std::string& name) {
-  if (name.find('/') != std::string::npos) return name;
-  if (!IsModelName(name)) {
-    throw Failure(Code::kUsage, "'" + name + "' is no name of a model", "the path of a folder has a slash in it");
-  }
-  return HomeFolder() + kReleases + name + kCurrent;
-}
-
-std::string RealPath(const std::string& path) {
-  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
-  if (!real) throw Failure(Code::kPackage, "there is no release " + path, SystemError());
-  return real.get();
-}
 
 // Where a link leads, as it says; Failure(kPackage) if it is none.
 std::string TargetOf(const std::string& link) {
@@ -93,10 +63,12 @@ Model& Release::Enter(size_t entry) {
 }
 
 Network::Network(const std::string& release, int threads)
-    : threads_(threads), release_(std::make_unique<Release>(PathOf(release), threads)), model_(&release_->Enter(0)) {}
+    : threads_(threads),
+      release_(std::make_unique<Release>(PathOfRelease(release), threads)),
+      model_(&release_->Enter(0)) {}
 
 Network::Network(const std::string& model, int threads, Switched switched)
-    : threads_(threads), link_(PathOf(model)), target_(TargetOf(link_)), switched_(std::move(switched)) {
+    : threads_(threads), link_(PathOfRelease(model)), target_(TargetOf(link_)), switched_(std::move(switched)) {
   release_ = std::make_unique<Release>(FolderAt(link_, target_), threads);
   model_ = &release_->Enter(0);
 }
