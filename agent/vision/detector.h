@@ -28,6 +28,10 @@ class Detector {
   Frame Prepare(const Image& image, Model& model) const;
   std::vector<Detection> Decode(const Model& model, const Frame& frame) const;
 
+  // And with memory of the caller's in the place of the network's, as large as the entry says.
+  Frame Prepare(const Image& image, void* input) const;
+  std::vector<Detection> Decode(const std::vector<const void*>& outputs, const Frame& frame) const;
+
  private:
   struct Parts;
   std::unique_ptr<Parts> parts_;
