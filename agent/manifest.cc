@@ -144,6 +144,8 @@ Manifest Read(const Json& json) {
   const int64_t threads = json.at("threads").integer();
   if (threads < 1 || threads > std::numeric_limits<int>::max()) throw JsonError("an impossible number of threads");
   manifest.threads = static_cast<int>(threads);
+  const Json* weights = json.find("weights");
+  manifest.weights = weights ? weights->text() : "file";
   const Json& abi = json.at("abi");
   manifest.machine = abi.at("machine").text();
   if (!abi.at("glibc").is_null()) manifest.glibc = abi.at("glibc").text();

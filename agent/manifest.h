@@ -71,6 +71,7 @@ struct Manifest {
   std::string model;
   std::string board;
   int threads;
+  std::string weights;                       // "random" if they are seeded random values, so that results mean nothing
   std::string machine;                       // ELF's name, as EM_AARCH64
   std::string glibc;                         // the oldest that will do, or empty
   std::optional<std::string> opencl_device;  // a part of the name of the device that it runs on; none for the CPU

@@ -7,7 +7,12 @@
 #include <iterator>
 #include <string>
 
+#include "camera/camera.h"
+#include "camera/yuv.h"
 #include "failure.h"
+#include "images/image_file.h"
+#include "images/jpeg.h"
+#include "interruption.h"
 #include "json.h"
 #include "machine.h"
 #include "manifest.h"
@@ -37,6 +42,29 @@ void EachLine(Parse parse) {
     } catch (const std::runtime_error& error) {
       std::cout << "refused: " << error.what() << '\n';
     }
+  }
+}
+
+// Height, width, and the hash of the pixels.
+std::string Described(const agent::Image& image) {
+  agent::Sha256 digest;
+  for (int y = 0; y < image.height(); ++y) digest.Update(image.Row(y), 3 * static_cast<size_t>(image.width()));
+  return std::to_string(image.height()) + " " + std::to_string(image.width()) + " " + digest.Finish();
+}
+
+// The images of a camera, and of each how many bytes it has as JPEG.
+void ShowCamera(const std::string& which, int width, int height, bool jpeg, int count) {
+  agent::RememberInterruption();
+  try {
+    const auto camera = agent::OpenCamera(which, {width, height, jpeg});
+    std::cout << camera->name() << std::endl;
+    for (int i = 0; i < count; ++i) {
+      const auto picture = camera->Next();
+      if (!picture) break;
+      std::cout << Described(picture->pixels) << ' ' << picture->jpeg.size() << std::endl;
+    }
+  } catch (const agent::Failure& failure) {
+    std::cout << "refused: " << failure.what() << std::endl;
   }
 }
 
@@ -142,6 +170,26 @@ int Show(const std::string& part, char** values) {
       digest.Update(input.data() + at, size);
     }
     std::cout << digest.Finish();
+  } else if (part == "image") {
+    EachLine([](const std::string& content) { return Described(agent::DecodeImage(content, "the image")); });
+  } else if (part == "jpeg") {
+    // A line of height and width, then pixels.
+    int height = 0;
+    int width = 0;
+    std::cin >> height >> width;
+    std::cin.get();
+    const std::string pixels = Input();
+    const auto* bytes = reinterpret_cast<const uint8_t*>(pixels.data());
+    std::cout << agent::EncodeJpeg({bytes, height, width, 3 * static_cast<size_t>(width)}, std::stoi(values[2]));
+  } else if (part == "yuv") {
+    const std::string data = Input();
+    const auto layout = static_cast<agent::YuvLayout>(std::stoi(values[2]));
+    const auto* bytes = reinterpret_cast<const uint8_t*>(data.data());
+    const agent::Image image =
+        agent::ImageOfYuv(layout, bytes, std::stoi(values[3]), std::stoi(values[4]), std::stoul(values[5]));
+    std::cout << Described(image);
+  } else if (part == "camera") {
+    ShowCamera(values[2], std::stoi(values[3]), std::stoi(values[4]), std::stoi(values[5]) != 0, std::stoi(values[6]));
   } else if (part == "float32-to-float16") {
     EachNumber<float, uint16_t>([](float x) { return __truncXfYf2__<float, uint32_t, 23, uint16_t, uint16_t, 10>(x); });
   } else if (part == "float64-to-float16") {

@@ -80,7 +80,9 @@ def load_recipe() -> Recipe:
 
 def own_sources() -> list[Path]:
     """The agent's own sources, sorted."""
-    return sorted([*agent_folder().glob("*.cc"), *vision_sources()])
+    folders = ("camera", "demo", "images")
+    files = [path for name in folders for path in agent_folder().glob(f"{name}/*.cc")]
+    return sorted([*agent_folder().glob("*.cc"), *vision_sources(), *files])
 
 
 def vision_sources() -> list[Path]:
