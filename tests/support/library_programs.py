@@ -60,15 +60,24 @@ def declarations(header: Path) -> list[str]:
     return [part.strip() for part in parts]
 
 
-# What the header's types are laid out like, in words: a pointer's size.
+# What the header's types are laid out like: pointers' sizes, or bytes where there are others between.
 LAYOUT = """
 #include <edgedeploy.h>
 #include <stdio.h>
-#define FIELD(name) printf("ed_tensor." #name " %zu\\n", offsetof(ed_tensor, name) / sizeof(void*))
+#define FIELD(type, name) printf(#type "." #name " %zu\\n", offsetof(type, name) / sizeof(void*))
+#define BYTES(type, name) printf(#type "." #name " %zu bytes\\n", offsetof(type, name))
 int main(void) {
-  FIELD(name); FIELD(dtype); FIELD(layout); FIELD(shape); FIELD(rank); FIELD(bytes);
+  FIELD(ed_tensor, name); FIELD(ed_tensor, dtype); FIELD(ed_tensor, layout); FIELD(ed_tensor, shape);
+  FIELD(ed_tensor, rank); FIELD(ed_tensor, bytes);
   printf("ed_tensor %zu\\n", sizeof(ed_tensor) / sizeof(void*));
   printf("ed_status %zu bytes\\n", sizeof(ed_status));
+  BYTES(ed_image, pixels); BYTES(ed_image, width); BYTES(ed_image, height); BYTES(ed_image, stride);
+  BYTES(ed_image, format);
+  printf("ed_image %zu bytes\\n", sizeof(ed_image));
+  BYTES(ed_detection, label); BYTES(ed_detection, class_id); BYTES(ed_detection, score); BYTES(ed_detection, box);
+  BYTES(ed_detection, corners); BYTES(ed_detection, points); BYTES(ed_detection, point_scores);
+  BYTES(ed_detection, point_count); BYTES(ed_detection, mask); BYTES(ed_detection, mask_count);
+  printf("ed_detection %zu bytes\\n", sizeof(ed_detection));
   return 0;
 }
 """
