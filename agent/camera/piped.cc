@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "camera/child.h"
-#include "camera/yuv.h"
 #include "failure.h"
 #include "interruption.h"
+#include "vision/formats.h"
 
 namespace agent {
 namespace {
@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kGlance(50);
 struct Format {
   int width = 0;
   int height = 0;
-  size_t bytes() const { return YuvBytes(YuvLayout::kI420, height, static_cast<size_t>(width)); }
+  size_t bytes() const { return FrameBytes(height, width, 0, PixelFormat::kI420); }
 };
 
 // Images that a program writes to its output as planes of Y, U and V. A thread reads them as they come, so that the
@@ -61,9 +61,7 @@ class PipedCamera : public Camera {
     shown_.swap(newest_);
     const Format format = format_;
     lock.unlock();
-    return Picture{
-        ImageOfYuv(YuvLayout::kI420, shown_.data(), format.height, format.width, static_cast<size_t>(format.width)),
-        ""};
+    return Picture{FromFrame(shown_.data(), format.height, format.width, 0, PixelFormat::kI420), ""};
   }
 
  private:

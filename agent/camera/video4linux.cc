@@ -13,11 +13,11 @@
 #include <iterator>
 #include <vector>
 
-#include "camera/yuv.h"
 #include "failure.h"
 #include "files.h"
 #include "images/jpeg.h"
 #include "interruption.h"
+#include "vision/formats.h"
 
 namespace agent {
 namespace {
@@ -33,12 +33,12 @@ constexpr int kMostDevices = 64;
 struct Kind {
   uint32_t code;
   bool jpeg;
-  YuvLayout layout;
+  PixelFormat format;
 };
-constexpr Kind kYuyv = {V4L2_PIX_FMT_YUYV, false, YuvLayout::kYuyv};
-constexpr Kind kNv12 = {V4L2_PIX_FMT_NV12, false, YuvLayout::kNv12};
-constexpr Kind kYu12 = {V4L2_PIX_FMT_YUV420, false, YuvLayout::kI420};
-constexpr Kind kMjpeg = {V4L2_PIX_FMT_MJPEG, true, YuvLayout::kI420};
+constexpr Kind kYuyv = {V4L2_PIX_FMT_YUYV, false, PixelFormat::kYuyv};
+constexpr Kind kNv12 = {V4L2_PIX_FMT_NV12, false, PixelFormat::kNv12};
+constexpr Kind kYu12 = {V4L2_PIX_FMT_YUV420, false, PixelFormat::kI420};
+constexpr Kind kMjpeg = {V4L2_PIX_FMT_MJPEG, true, PixelFormat::kI420};
 constexpr Kind kPlainFirst[] = {kYuyv, kNv12, kYu12, kMjpeg};
 constexpr Kind kJpegFirst[] = {kMjpeg, kYuyv, kNv12, kYu12};
 // Above so many pixels USB carries few plain images a second.
@@ -200,7 +200,7 @@ class Video4Linux : public Camera {
     }
     width_ = static_cast<int>(pixels.width);
     height_ = static_cast<int>(pixels.height);
-    const size_t least = pixels.width * (kind_.layout == YuvLayout::kYuyv ? size_t{2} : size_t{1});
+    const size_t least = pixels.width * (kind_.format == PixelFormat::kYuyv ? size_t{2} : size_t{1});
     stride_ = std::max<size_t>(pixels.bytesperline, least);
   }
 
@@ -264,8 +264,9 @@ class Video4Linux : public Camera {
       Image image = DecodeJpeg(jpeg, name_);
       return {std::move(image), std::move(jpeg)};
     }
-    if (size < YuvBytes(kind_.layout, height_, stride_)) throw Failure(Code::kInput, "an image that is cut off");
-    return {ImageOfYuv(kind_.layout, data, height_, width_, stride_), ""};
+    if (size < FrameBytes(height_, width_, stride_, kind_.format))
+      throw Failure(Code::kInput, "an image that is cut off");
+    return {FromFrame(data, height_, width_, stride_, kind_.format), ""};
   }
 
   const std::string name_;

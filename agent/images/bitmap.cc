@@ -79,7 +79,11 @@ Image DecodeBmp(std::string_view content, const std::string& name) {
   const int64_t width = Number(content, 18, 4);
   const int64_t rows = Number(content, 22, 4);  // negative where the first is at the top
   const int64_t bits = Number(content, 28, 2);
-  if (info_bytes < 40 || Number(content, 30, 4) != 0) Refuse(name, "it is of a kind of BMP that is not read here");
+  // Colours by masks are read where these are the usual ones; other kinds are compressed.
+  const int64_t kind = Number(content, 30, 4);
+  const bool masked = kind == 3 && bits == 32 && content.size() >= kHeader + 12 && Number(content, 54, 4) == 0xFF0000 &&
+                      Number(content, 58, 4) == 0xFF00 && Number(content, 62, 4) == 0xFF;
+  if (info_bytes < 40 || (kind != 0 && !masked)) Refuse(name, "it is of a kind of BMP that is not read here");
   if (bits != 8 && bits != 24 && bits != 32)
     Refuse(name, "a BMP of " + std::to_string(bits) + " bits is not read here");
   Image image = Sized(std::abs(rows), width, name);

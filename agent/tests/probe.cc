@@ -8,7 +8,6 @@
 #include <string>
 
 #include "camera/camera.h"
-#include "camera/yuv.h"
 #include "failure.h"
 #include "images/image_file.h"
 #include "images/jpeg.h"
@@ -181,13 +180,6 @@ int Show(const std::string& part, char** values) {
     const std::string pixels = Input();
     const auto* bytes = reinterpret_cast<const uint8_t*>(pixels.data());
     std::cout << agent::EncodeJpeg({bytes, height, width, 3 * static_cast<size_t>(width)}, std::stoi(values[2]));
-  } else if (part == "yuv") {
-    const std::string data = Input();
-    const auto layout = static_cast<agent::YuvLayout>(std::stoi(values[2]));
-    const auto* bytes = reinterpret_cast<const uint8_t*>(data.data());
-    const agent::Image image =
-        agent::ImageOfYuv(layout, bytes, std::stoi(values[3]), std::stoi(values[4]), std::stoul(values[5]));
-    std::cout << Described(image);
   } else if (part == "camera") {
     ShowCamera(values[2], std::stoi(values[3]), std::stoi(values[4]), std::stoi(values[5]) != 0, std::stoi(values[6]));
   } else if (part == "float32-to-float16") {

@@ -170,7 +170,7 @@ def test_a_device_that_needs_others_to_give_images_is_not_taken_by_itself(look: 
         ({"error": f"REQBUFS {errno.ENOMEM}"}, "Cannot allocate memory"),
         ({"capabilities": "0x00800000"}, "try the next number"),
         ({"formats": "pRAAGREY"}, "it has pRAA, GREY"),
-        ({"size": "33x24"}, "odd sides"),
+        ({"size": "33x24"}, "sides are even"),
     ],
     ids=lambda value: str(value),
 )

@@ -162,7 +162,7 @@ def with_size(jpeg: bytes, height: int, width: int) -> bytes:
         (b"P6 100000 100000 255\n", "too large"),
         (b"P6 2 2 255\n\0\0\0", "it ends too early"),
         (b"P5 2 2 65535\n" + bytes(8), "255 levels"),
-        (b"P6 -1 2 255\n", "not positive"),
+        (b"P6 0 2 255\n", "not positive"),
         (FILES["bmp"][:100], "it ends too early"),
         (FILES["bmp"][:18] + struct.pack("<ii", 1 << 30, 1 << 30) + FILES["bmp"][26:], "too large"),
         (FILES["bmp"][:28] + b"\x01" + FILES["bmp"][29:], "1 bits"),
@@ -203,16 +203,3 @@ def test_a_jpeg_is_written_as_opencv_writes_it(probe: Path) -> None:
     height, width = SMOOTH.shape[:2]
     done = call(probe, "jpeg", 90, stdin=f"{height} {width}\n".encode() + SMOOTH.tobytes())
     assert done.stdout == encoded(".jpg", SMOOTH, cv2.IMWRITE_JPEG_QUALITY, 90)
-
-
-CONVERSIONS = {0: cv2.COLOR_YUV2BGR_YUY2, 1: cv2.COLOR_YUV2BGR_NV12, 2: cv2.COLOR_YUV2BGR_I420}
-
-
-@pytest.mark.parametrize("layout", CONVERSIONS)
-def test_luminance_and_colours_become_the_pixels_of_opencv(probe: Path, layout: int) -> None:
-    height, width = 26, 34
-    shape = (height, width, 2) if layout == 0 else (height * 3 // 2, width)
-    data = GENERATOR.integers(0, 256, shape, np.uint8)
-    stride = width * (2 if layout == 0 else 1)
-    done = call(probe, "yuv", layout, height, width, stride, stdin=data.tobytes())
-    assert done.stdout.decode() == described(cv2.cvtColor(data, CONVERSIONS[layout]))
