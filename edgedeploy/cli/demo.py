@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.live import Live
 from edgedeploy.cli.options import (
     MOST,
     JsonOption,
@@ -26,6 +27,7 @@ from edgedeploy.cli.sound_demo import MicrophoneOption, ThresholdOption, WavOpti
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.cli.demo_output import Printer
+    from edgedeploy.cli.live import Shown
     from edgedeploy.demo.program import DemoSession
     from edgedeploy.demo.saving import Save
     from edgedeploy.progress import Progress
@@ -98,6 +100,7 @@ def demo(
     wav: WavOption = None,
     microphone: MicrophoneOption = False,
     threshold: ThresholdOption = None,
+    live: Live,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -107,6 +110,9 @@ def demo(
     image's preprocessing, inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video or
     camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras give
     one object on each line, the last one under the key `summary`.
+
+    --serve shows folders, videos and cameras on a page in the browser, with the results drawn in and the rates
+    (docs/live-page.md). It ends with the video, or with Ctrl-C.
 
     With a board, only the networks run there, over one connection; preprocessing and postprocessing run here.
     Without --board, it is the last board that was built for in this folder, or this machine.
@@ -129,6 +135,8 @@ def demo(
     Example: edgedeploy demo segmentation --model lraspp.onnx --image street.jpg --save classes.png
 
     Example: edgedeploy demo yolo-fastest --image 0 --frames 100 --json
+
+    Example: edgedeploy demo yolo-fastest --image street.mp4 --serve
 
     Example: edgedeploy demo ocr --image receipt.jpg --save read.png
 
@@ -153,6 +161,7 @@ def demo(
 
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
+    live.check(one_demo=name != ALL and not is_sound_demo(name))
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
     place, options = where.place(resolved), import_options(weights, values=set_inputs)
@@ -194,9 +203,13 @@ def demo(
         ):
             if repeat and source.kind != "image":
                 raise InputError("--repeat needs a single image", why=f"{source.path} is a {source.kind}")
-            with program.opened(place, threads=threads, options=options, progress=progress) as session:
+            with (
+                live.page(source, f"{each} on {resolved.name}") as showing,
+                program.opened(place, threads=threads, options=options, progress=progress) as session,
+            ):
                 if source.kind != "image":
-                    return _show_all(session, source, save_drawn, printer, frames, progress)
+                    save_if_asked = save_drawn if target else None
+                    return _show_all(session, source, save_if_asked, printer, frames, progress, showing)
                 [shot] = source.shots()
                 result = session.infer(shot, repeat=repeat or 1)
                 save_drawn(shot, result.drawn())
@@ -223,7 +236,13 @@ def demo(
 
 
 def _show_all(
-    session: DemoSession, source: Source, save: Save, printer: Printer, frames: int | None, progress: Progress
+    session: DemoSession,
+    source: Source,
+    save: Save | None,
+    printer: Printer,
+    frames: int | None,
+    progress: Progress,
+    showing: Shown | None,
 ) -> bool:
     """Show a sequence, with a summary however it ends; returns whether Ctrl-C ended it."""
     from contextlib import nullcontext
@@ -231,6 +250,7 @@ def _show_all(
 
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.demo.summary import Summary
+    from edgedeploy.live.pacing import timed
 
     total = min((count for count in (source.length, frames) if count), default=None)
     bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)
@@ -240,9 +260,13 @@ def _show_all(
     with until_interrupted() as interrupted:
         try:
             with bar as advance:
-                for shot in islice(source.shots(), frames):
+                shots = timed(source.shots())
+                for shot, capture_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
-                    save(shot, result.drawn())
+                    if save:
+                        save(shot, result.drawn())
+                    if showing:
+                        showing.put(result, capture_ms)
                     summary.add(result.outcome)
                     printer.frame(result, source)
                     advance()
