@@ -10,6 +10,7 @@
 namespace agent {
 namespace {
 
+constexpr const char* kAny = "auto";
 constexpr const char* kRaspberry = "rpicam";
 
 bool BeginsWith(const std::string& text, const std::string& beginning) { return text.rfind(beginning, 0) == 0; }
@@ -22,7 +23,7 @@ bool IsNumber(const std::string& text) {
 }  // namespace
 
 std::unique_ptr<Camera> OpenCamera(const std::string& which, const CameraWish& wish) {
-  if (which.empty()) {
+  if (which.empty() || which == kAny) {
     const std::string found = FindVideo4Linux();
     if (!found.empty()) return OpenVideo4Linux(found, wish);
     if (HasRaspberryCamera()) return OpenRaspberryCamera(0, wish);
