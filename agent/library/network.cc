@@ -145,7 +145,11 @@ void Network::Run() {
   if (running_) throw Failure(Code::kUsage, "an inference cannot be started while the network is being switched");
   running_ = true;
   const std::shared_ptr<void> finally(nullptr, [this](void*) { running_ = false; });
-  if (!link_.empty()) Follow();
+  Follow();
+  Infer();
+}
+
+void Network::Infer() {
   has_outputs_ = false;
   const SubnormalsFlushed flushed;
   model_->Run();
@@ -158,8 +162,8 @@ const void* Network::Output(size_t index) const {
   return model_->Output(index);
 }
 
-// Looks where the link leads: loads what is there, and changes to it when that is done.
 void Network::Follow() {
+  if (link_.empty()) return;
   std::string target;
   try {
     target = TargetOf(link_);

@@ -19,6 +19,7 @@ class Release {
   Release(const std::string& folder, int threads);
 
   const std::string& folder() const { return folder_; }
+  const Manifest& manifest() const { return package_.manifest(); }
   size_t entries() const { return models_.size(); }
   Model& Enter(size_t entry);
 
@@ -43,6 +44,7 @@ class Network {
 
   const std::string& folder() const { return release_->folder(); }
   const Model& model() const { return *model_; }
+  const Manifest& manifest() const { return release_->manifest(); }
   size_t entries() const { return release_->entries(); }
 
   // Failure(kUsage) for an index or a buffer that cannot be meant, Failure(kInput) for another number of bytes.
@@ -51,12 +53,15 @@ class Network {
   void SetEntry(size_t entry);
   void SetThreads(int threads);
 
+  // Follows, and infers.
   void Run();
+  // Looks where the link leads: loads what is there, and changes to it when that is done. Networks without one stay.
+  void Follow();
+  void Infer();
   // Failure(kUsage) before the first inference.
   const void* Output(size_t index) const;
 
  private:
-  void Follow();
   void Switch(std::unique_ptr<Release> next);
 
   std::recursive_mutex mutex_;

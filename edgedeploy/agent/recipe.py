@@ -79,8 +79,8 @@ def load_recipe() -> Recipe:
 
 
 def own_sources() -> list[Path]:
-    """The agent's own sources, sorted."""
-    return sorted(agent_folder().glob("*.cc"))
+    """The agent's own sources, sorted; a release that is followed is the library's."""
+    return sorted([*agent_folder().glob("*.cc"), library_folder() / "network.cc"])
 
 
 def device_sources(device: Device | type[Device]) -> list[Path]:
