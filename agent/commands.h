@@ -17,6 +17,7 @@ Code VerifyCommand(const Words& words);
 Code FactsCommand(const Words& words);
 Code DemoCommand(const Words& words);
 Code ServeCommand(const Words& words);
+Code ServiceCommand(const Words& words);
 Code RpcCommand(const Words& words);
 
 // Prints a result: one line on standard output. Failure(kOutput) if nobody takes it.

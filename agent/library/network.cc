@@ -144,7 +144,12 @@ void Network::Turn(const Work& work) {
   if (running_) throw Failure(Code::kUsage, "an inference cannot be started while the network is being switched");
   running_ = true;
   const std::shared_ptr<void> finally(nullptr, [this](void*) { running_ = false; });
-  if (!link_.empty()) Follow();
+  Follow();
+  Afresh(work);
+}
+
+template <typename Work>
+void Network::Afresh(const Work& work) {
   has_outputs_ = false;
   shown_.clear();
   found_.clear();
@@ -153,7 +158,11 @@ void Network::Turn(const Work& work) {
 }
 
 void Network::Run() {
-  Turn([&] {
+  Turn([&] { Infer(); });
+}
+
+void Network::Infer() {
+  Afresh([&] {
     model_->Run();
     has_outputs_ = true;
   });
@@ -177,8 +186,8 @@ const void* Network::Output(size_t index) const {
   return model_->Output(index);
 }
 
-// Looks where the link leads: loads what is there, and changes to it when that is done.
 void Network::Follow() {
+  if (link_.empty()) return;
   std::string target;
   try {
     target = TargetOf(link_);

@@ -21,6 +21,7 @@ class Release {
   Release(const std::string& folder, int threads);
 
   const std::string& folder() const { return folder_; }
+  const Manifest& manifest() const { return package_.manifest(); }
   size_t entries() const { return models_.size(); }
   Model& Enter(size_t entry);
   // Failure(kInput) as Detector throws it.
@@ -48,6 +49,7 @@ class Network {
 
   const std::string& folder() const { return release_->folder(); }
   const Model& model() const { return *model_; }
+  const Manifest& manifest() const { return release_->manifest(); }
   size_t entries() const { return release_->entries(); }
 
   // Failure(kUsage) for an index or a buffer that cannot be meant, Failure(kInput) for another number of bytes.
@@ -56,7 +58,11 @@ class Network {
   void SetEntry(size_t entry);
   void SetThreads(int threads);
 
+  // Follows, and infers.
   void Run();
+  // Looks where the link leads: loads what is there, and changes to it when that is done. Networks without one stay.
+  void Follow();
+  void Infer();
   // Failure(kUsage) before the first inference.
   const void* Output(size_t index) const;
   // An inference on an image, and its results, which stay until the next inference. Failures as of Detector.
@@ -66,7 +72,9 @@ class Network {
   // Work with one inference in it, by the release that is in use then.
   template <typename Work>
   void Turn(const Work& work);
-  void Follow();
+  // The same by the release that is open, without the outputs of before.
+  template <typename Work>
+  void Afresh(const Work& work);
   void Switch(std::unique_ptr<Release> next);
 
   std::recursive_mutex mutex_;

@@ -79,10 +79,10 @@ def load_recipe() -> Recipe:
 
 
 def own_sources() -> list[Path]:
-    """The agent's own sources, sorted."""
+    """The agent's own sources, sorted; a release that is followed is the library's."""
     folders = ("camera", "demo", "images")
     files = [path for name in folders for path in agent_folder().glob(f"{name}/*.cc")]
-    return sorted([*agent_folder().glob("*.cc"), *vision_sources(), *files])
+    return sorted([*agent_folder().glob("*.cc"), *vision_sources(), *files, library_folder() / "network.cc"])
 
 
 def vision_sources() -> list[Path]:
