@@ -1,82 +1,22 @@
 // `agent serve`: one process that keeps a network loaded, and answers requests on standard input.
 
-#include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <memory>
-#include <optional>
-#include <thread>
 
 #include "arguments.h"
 #include "commands.h"
 #include "files.h"
 #include "machine.h"
 #include "model.h"
+#include "protocol.h"
+#include "replies.h"
 #include "statistics.h"
 
 namespace agent {
 namespace {
 
-constexpr int kProtocol = 1;
-constexpr size_t kMaximumLine = 65536;
-constexpr int64_t kMaximumBytes = int64_t{1} << 30;
 constexpr int64_t kMaximumCount = 1'000'000;
-
-// Standard input as lines and counted bytes.
-class Reader {
- public:
-  // A line without its newline; nothing at the end of the input. Failure(kInput) if it ends within the line, or if the
-  // line is too long.
-  std::optional<std::string> Line() {
-    std::string line;
-    for (;;) {
-      if (begin_ == end_ && !Fill()) {
-        if (line.empty()) return std::nullopt;
-        throw Failure(Code::kInput, "the input ended within a request");
-      }
-      const char* begin = buffer_ + begin_;
-      const char* newline = std::find(begin, static_cast<const char*>(buffer_ + end_), '\n');
-      line.append(begin, newline);
-      begin_ = static_cast<size_t>(newline - buffer_);
-      if (line.size() >= kMaximumLine) throw Failure(Code::kInput, "a request's line is longer than 65536 bytes");
-      if (begin_ < end_) {
-        ++begin_;
-        return line;
-      }
-    }
-  }
-
-  // Exactly `size` bytes, to `data` or to nowhere. Failure(kInput) if the input ends before.
-  void Bytes(void* data, size_t size) {
-    auto* target = static_cast<char*>(data);
-    while (size > 0) {
-      if (begin_ == end_ && !Fill()) throw Failure(Code::kInput, "the input ended within a request's bytes");
-      const size_t count = std::min(size, end_ - begin_);
-      if (target) target = std::copy_n(buffer_ + begin_, count, target);
-      begin_ += count;
-      size -= count;
-    }
-  }
-
- private:
-  bool Fill() {
-    ssize_t count;
-    do {
-      count = read(STDIN_FILENO, buffer_, sizeof buffer_);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) throw Failure(Code::kInput, "cannot read standard input", SystemError());
-    begin_ = 0;
-    end_ = static_cast<size_t>(count);
-    return count > 0;
-  }
-
-  char buffer_[65536];
-  size_t begin_ = 0;
-  size_t end_ = 0;
-};
 
 class Server {
  public:
@@ -84,52 +24,25 @@ class Server {
       : first_(model), model_(model), entries_(entries), output_(std::move(output)), others_(entries.size()) {}
 
   void Greet(const Manifest& manifest, int threads, double load_ms) {
-    const auto described = [](const std::vector<TensorSpec>& specs) {
-      Json json{Json::Array{}};
-      for (const TensorSpec& spec : specs) json.Add(spec.Describe());
-      return json;
-    };
-    const Json inputs = described(model_->inputs());
-    const Json outputs = described(model_->outputs());
-    Json greeting = Json::NewObject();
-    greeting.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model).Set("board", manifest.board);
-    greeting.Set("threads", threads).Set("load_ms", load_ms).Set("inputs", inputs).Set("outputs", outputs);
-    if (const std::optional<std::string> device = model_->Device()) greeting.Set("device", *device);
-    if (entries_.size() > 1) {
-      Json further{Json::Array{}};
-      for (size_t i = 1; i < entries_.size(); ++i) {
-        Json entry = Json::NewObject();
-        entry.Set("inputs", described(entries_[i].inputs)).Set("outputs", described(entries_[i].outputs));
-        further.Add(std::move(entry));
-      }
-      greeting.Set("further", std::move(further));
-    }
-    Send(greeting);
+    Send(Greeting(manifest, threads, load_ms, model_->Device()));
   }
 
   // Serves until the input ends or a request says so.
   void Loop() {
     for (;;) {
-      Json request;
-      Json id;
-      int64_t bytes = 0;
+      Request request;
       try {
-        const std::optional<std::string> line = reader_->Line();
-        if (!line) return;
-        request = ParseJson(*line);
-        if (const Json* given = request.find("bytes")) bytes = given->integer();
-        if (const Json* given = request.find("id")) id = *given;
-        if (bytes < 0 || bytes > kMaximumBytes) throw JsonError("an impossible number of bytes");
+        if (!reader_->Next(&request)) return;
       } catch (const JsonError& error) {
         // Nobody can tell where the next request begins.
-        Refuse(id, Code::kInput, std::string("that is no request: ") + error.what());
+        Refuse(request.id, Code::kInput, std::string("that is no request: ") + error.what());
         throw Failure(Code::kInput, "a request is no request", error.what());
       } catch (const Failure& failure) {
-        Refuse(id, failure.code(), failure.what());
+        Refuse(request.id, failure.code(), failure.what());
         throw;
       }
       ++requests_;
-      if (!Answer(request, id, bytes)) return;
+      if (!Answer(request.body, request.id, request.bytes)) return;
     }
   }
 
@@ -141,7 +54,7 @@ class Server {
       const std::string& command = request.at("command").text();
       if (const Work work = Inference(command)) {
         Enter(request);
-        const int64_t wanted = Bytes(model_->inputs());
+        const int64_t wanted = BytesOf(model_->inputs());
         if (bytes != wanted) {
           throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
                         std::to_string(bytes) + " were announced");
@@ -175,12 +88,6 @@ class Server {
     return true;
   }
 
-  static int64_t Bytes(const std::vector<TensorSpec>& specs) {
-    int64_t bytes = 0;
-    for (const TensorSpec& spec : specs) bytes += static_cast<int64_t>(spec.bytes);
-    return bytes;
-  }
-
   // Turns to the entry that a request names, whose inputs and workspace are there from its first request on.
   void Enter(const Json& request) {
     const Json* given = request.find("entry");
@@ -205,7 +112,7 @@ class Server {
     const auto before = MillisecondsSinceStart();
     model_->Run();
     const double ms = MillisecondsSinceStart() - before;
-    Send(Reply(id).Set("ms", ms).Set("bytes", Json(Bytes(model_->outputs()))));
+    Send(Reply(id).Set("ms", ms).Set("bytes", Json(BytesOf(model_->outputs()))));
     for (size_t i = 0; i < model_->outputs().size(); ++i) {
       WriteAll(output_.get(), model_->Output(i), model_->outputs()[i].bytes, "a reply");
     }
@@ -252,19 +159,8 @@ class Server {
     return static_cast<int>(value);
   }
 
-  static Json Reply(const Json& id, bool ok = true) {
-    Json reply = Json::NewObject();
-    if (!id.is_null()) reply.Set("id", id);
-    return reply.Set("ok", ok);
-  }
-  void Refuse(const Json& id, Code code, const std::string& error) {
-    Json reply = Reply(id, false);
-    Send(reply.Set("code", static_cast<int>(code)).Set("error", error));
-  }
-  void Send(const Json& reply) {
-    const std::string line = reply.Dump() + "\n";
-    WriteAll(output_.get(), line.data(), line.size(), "a reply");
-  }
+  void Refuse(const Json& id, Code code, const std::string& error) { Send(Refusal(id, code, error)); }
+  void Send(const Json& reply) { agent::Send(output_.get(), reply); }
   void Discard(int64_t* unread) {
     const auto size = static_cast<size_t>(*unread);
     *unread = 0;
@@ -276,29 +172,9 @@ class Server {
   const std::vector<Entry>& entries_;
   Descriptor output_;
   std::vector<std::unique_ptr<Model>> others_;  // of the first there is none
-  std::unique_ptr<Reader> reader_ = std::make_unique<Reader>();
+  std::unique_ptr<RequestReader> reader_ = std::make_unique<RequestReader>(STDIN_FILENO, "standard input");
   int64_t requests_ = 0;
 };
-
-// Standard output for replies alone: what a library prints there goes to standard error from now on.
-Descriptor TakeStandardOutput() {
-  Descriptor output(dup(STDOUT_FILENO));
-  if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Failure(Code::kOutput, "cannot write to standard output", SystemError());
-  }
-  return output;
-}
-
-// Ends the process when nobody can read replies any more, whatever it does then: measuring may take hours.
-void EndWithReader(int replies) {
-  // Of its own, and open until the process ends: readers wait for that before they go.
-  std::thread([output = dup(replies)] {
-    pollfd reader{output, 0, 0};
-    while (poll(&reader, 1, -1) <= 0) continue;
-    std::fprintf(stderr, "agent: the reader of the replies is gone\n");
-    _exit(static_cast<int>(Code::kOutput));
-  }).detach();
-}
 
 }  // namespace
 

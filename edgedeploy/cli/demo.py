@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.live import Live
 from edgedeploy.cli.options import (
     MOST,
     JsonOption,
@@ -26,6 +27,7 @@ from edgedeploy.cli.sound_demo import MicrophoneOption, ThresholdOption, WavOpti
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.cli.demo_output import Printer
+    from edgedeploy.cli.live import Shown
     from edgedeploy.demo.program import DemoSession
     from edgedeploy.demo.saving import Save
     from edgedeploy.progress import Progress
@@ -57,7 +59,7 @@ def demo(
             "--image",
             metavar="WHAT",
             help="Run on this instead of the demo's image: an image of any size, a folder of images, a video, or a "
-            "camera by its number.",
+            "camera of this machine by its number.",
         ),
     ] = None,
     board: LastBoardOption = None,
@@ -73,6 +75,15 @@ def demo(
     ] = None,
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            "--camera",
+            metavar="DEVICE",
+            help="A camera of the board: its number or device, `rpicam` for a Raspberry Pi's own, rtsp://... or "
+            "http://... for one of the network, or `auto`. The board looks by itself, and sends what it sees.",
+        ),
+    ] = None,
     repeat: Annotated[
         int | None, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many inferences to time; 1 unless given.")
     ] = None,
@@ -98,6 +109,7 @@ def demo(
     wav: WavOption = None,
     microphone: MicrophoneOption = False,
     threshold: ThresholdOption = None,
+    live: Live,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -108,7 +120,11 @@ def demo(
     camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras give
     one object on each line, the last one under the key `summary`.
 
-    With a board, only the networks run there, over one connection; preprocessing and postprocessing run here.
+    --serve shows folders, videos and cameras on a page in the browser, with the results drawn in and the rates
+    (docs/live-page.md). It ends with the video, or with Ctrl-C.
+
+    With a board, only the networks run there, over one connection; preprocessing and postprocessing run here. With
+    --camera all of it runs there, on the board's own camera: `--image 0` is this machine's, whatever the board.
     Without --board, it is the last board that was built for in this folder, or this machine.
 
     Demos on sounds (wake-word, voice-activity) print a line `TIME SCORE` for each frame, and `TIME SCORE LABEL
@@ -130,11 +146,15 @@ def demo(
 
     Example: edgedeploy demo yolo-fastest --image 0 --frames 100 --json
 
+    Example: edgedeploy demo yolo-fastest --image street.mp4 --serve
+
     Example: edgedeploy demo ocr --image receipt.jpg --save read.png
 
     Example: edgedeploy demo classification --image holiday/ --save seen/
 
     Example: edgedeploy demo retinaface --board rpi4 --virtual
+
+    Example: edgedeploy demo retinaface --board rpi4 --camera auto --save seen.mp4
 
     Example: edgedeploy demo wake-word --microphone --threshold 0.7
 
@@ -151,15 +171,19 @@ def demo(
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.vision.source import open_source
 
+    if camera is not None and image:
+        raise InputError("--camera does not go with --image", why="a demo has one source of images")
+    if name == ALL and camera is not None:
+        raise InputError("--camera needs one demo", hints=["name one; `edgedeploy demo` lists them"])
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
+    live.check(one_demo=name != ALL and not is_sound_demo(name))
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
     place, options = where.place(resolved), import_options(weights, values=set_inputs)
     if is_sound_demo(name):
-        if given := [
-            option for option, value in {"--image": image, "--save": save, "--repeat": repeat}.items() if value
-        ]:
+        of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
+        if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
         if wav and microphone:
             raise InputError("--wav does not go with --microphone")
@@ -188,15 +212,33 @@ def demo(
         """Run one demo; returns whether Ctrl-C ended it."""
         program = Program.of(each, model)
         target = _with_name(save, each) if save and name == ALL else save
+        if camera is not None and place.remote:
+            if repeat:
+                raise InputError("--repeat needs a single image", why="a camera gives many")
+            from edgedeploy.demo.board_camera import board_camera
+
+            with (
+                board_camera(program, place, camera, threads=threads, options=options, progress=progress) as seen,
+                saving(target, seen[1]) as save_drawn,
+                live.page(seen[1], f"{each} on {resolved.name}") as showing,
+            ):
+                session, source = seen
+                return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
         with (
-            open_source(image or program.image(progress), progress) as source,
+            open_source(_image_of(image, camera) or program.image(progress), progress) as source,
             saving(target, source) as save_drawn,
         ):
+            if source.kind == "camera" and place.remote:
+                progress.note(f"{source.path} is this machine's camera; --camera names one of the board")
             if repeat and source.kind != "image":
                 raise InputError("--repeat needs a single image", why=f"{source.path} is a {source.kind}")
-            with program.opened(place, threads=threads, options=options, progress=progress) as session:
+            with (
+                live.page(source, f"{each} on {resolved.name}") as showing,
+                program.opened(place, threads=threads, options=options, progress=progress) as session,
+            ):
                 if source.kind != "image":
-                    return _show_all(session, source, save_drawn, printer, frames, progress)
+                    save_if_asked = save_drawn if target else None
+                    return _show_all(session, source, save_if_asked, printer, frames, progress, showing)
                 [shot] = source.shots()
                 result = session.infer(shot, repeat=repeat or 1)
                 save_drawn(shot, result.drawn())
@@ -223,7 +265,13 @@ def demo(
 
 
 def _show_all(
-    session: DemoSession, source: Source, save: Save, printer: Printer, frames: int | None, progress: Progress
+    session: DemoSession,
+    source: Source,
+    save: Save | None,
+    printer: Printer,
+    frames: int | None,
+    progress: Progress,
+    showing: Shown | None,
 ) -> bool:
     """Show a sequence, with a summary however it ends; returns whether Ctrl-C ended it."""
     from contextlib import nullcontext
@@ -231,6 +279,7 @@ def _show_all(
 
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.demo.summary import Summary
+    from edgedeploy.live.pacing import timed
 
     total = min((count for count in (source.length, frames) if count), default=None)
     bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)
@@ -240,9 +289,13 @@ def _show_all(
     with until_interrupted() as interrupted:
         try:
             with bar as advance:
-                for shot in islice(source.shots(), frames):
+                shots = timed(source.shots())
+                for shot, capture_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
-                    save(shot, result.drawn())
+                    if save:
+                        save(shot, result.drawn())
+                    if showing:
+                        showing.put(result, capture_ms)
                     summary.add(result.outcome)
                     printer.frame(result, source)
                     advance()
@@ -252,6 +305,11 @@ def _show_all(
             if summary.frames:
                 printer.end(session, source, summary, interrupted=interrupted())
         return interrupted()
+
+
+def _image_of(image: Path | None, camera: str | None) -> Path | None:
+    """What is shown here: the camera of this machine, if the networks run on it and its camera is meant."""
+    return image if camera is None else Path("0" if camera == "auto" else camera)
 
 
 def _with_name(path: Path, name: str) -> Path:

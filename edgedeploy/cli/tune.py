@@ -256,7 +256,7 @@ def report(
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.
 
-    It needs Matplotlib and Jinja2: pip install 'edgedeploy[report]'.
+    It needs Matplotlib: pip install 'edgedeploy[report]'.
 
     Example: edgedeploy tune report rpi4 -o report.html
     """

@@ -11,10 +11,7 @@ def require_report() -> None:
     """Check that pages can be made. Call it before the work that a page is about.
 
     Raises:
-        UnsupportedError: Matplotlib or Jinja2 is not installed.
+        UnsupportedError: Matplotlib is not installed.
     """
-    absent = [name for name in ("Matplotlib", "Jinja2") if find_spec(name.lower()) is None]
-    if absent:
-        raise UnsupportedError(
-            f"pages need {' and '.join(absent)}, not installed here", hints=["pip install 'edgedeploy[report]'"]
-        )
+    if find_spec("matplotlib") is None:
+        raise UnsupportedError("pages need Matplotlib, not installed here", hints=["pip install 'edgedeploy[report]'"])

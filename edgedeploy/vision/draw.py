@@ -40,9 +40,9 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
                 cv2.polylines(canvas, [np.array(turned)], True, _GREEN, 2 * unit)
             else:
                 cv2.rectangle(canvas, (x1, y1), (x2, y2), _GREEN, 2 * unit)
-            _write(canvas, _caption(detection), (x1, y1), unit)
+            _write(canvas, caption(detection), (x1, y1), unit)
         elif not detection.points:
-            _write(canvas, _caption(detection), (0, (line + 1) * 18 * unit), unit)
+            _write(canvas, caption(detection), (0, (line + 1) * 18 * unit), unit)
             line += 1
         _draw_points(canvas, detection, unit, limit)
     return canvas
@@ -92,7 +92,8 @@ def _pixel(value: float, limit: int) -> int:
     return round(float(np.clip(np.nan_to_num(value), -1, limit)))
 
 
-def _caption(detection: Detection) -> str:
+def caption(detection: Detection) -> str:
+    """What is written beside a result: its label, and its score if it has one."""
     return detection.label if detection.score is None else f"{detection.label} {detection.score:.2f}"
 
 

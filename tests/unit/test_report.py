@@ -29,15 +29,14 @@ assert "matplotlib.pyplot" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
 def test_without_the_extra_an_error_says_what_to_install_before_any_work(
-    module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     require_report()
-    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnsupportedError) as raised:
         write_report(tmp_path / "records that there are not", tmp_path / "report.html")
-    assert module in str(raised.value).lower()
+    assert "Matplotlib" in str(raised.value)
     assert raised.value.hints == ("pip install 'edgedeploy[report]'",)
 
 

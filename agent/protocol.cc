@@ -1,0 +1,118 @@
+#include "protocol.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "files.h"
+
+namespace agent {
+namespace {
+
+constexpr size_t kMaximumLine = 65536;
+constexpr int64_t kMaximumBytes = int64_t{1} << 30;
+
+Json Described(const std::vector<TensorSpec>& specs) {
+  Json json{Json::Array{}};
+  for (const TensorSpec& spec : specs) json.Add(spec.Describe());
+  return json;
+}
+
+}  // namespace
+
+bool RequestReader::Next(Request* request) {
+  *request = Request();
+  const std::optional<std::string> line = Line();
+  if (!line) return false;
+  request->body = ParseJson(*line);
+  int64_t bytes = 0;
+  if (const Json* given = request->body.find("bytes")) bytes = given->integer();
+  if (const Json* given = request->body.find("id")) request->id = *given;
+  if (bytes < 0 || bytes > kMaximumBytes) throw JsonError("an impossible number of bytes");
+  request->bytes = bytes;
+  return true;
+}
+
+void RequestReader::Bytes(void* data, size_t size) {
+  auto* target = static_cast<char*>(data);
+  while (size > 0) {
+    if (begin_ == end_ && !Fill()) throw Failure(Code::kInput, "the input ended within a request's bytes");
+    const size_t count = std::min(size, end_ - begin_);
+    if (target) target = std::copy_n(buffer_ + begin_, count, target);
+    begin_ += count;
+    size -= count;
+  }
+}
+
+std::optional<std::string> RequestReader::Line() {
+  std::string line;
+  for (;;) {
+    if (begin_ == end_ && !Fill()) {
+      if (line.empty()) return std::nullopt;
+      throw Failure(Code::kInput, "the input ended within a request");
+    }
+    const char* begin = buffer_ + begin_;
+    const char* newline = std::find(begin, static_cast<const char*>(buffer_ + end_), '\n');
+    line.append(begin, newline);
+    begin_ = static_cast<size_t>(newline - buffer_);
+    if (line.size() >= kMaximumLine) throw Failure(Code::kInput, "a request's line is longer than 65536 bytes");
+    if (begin_ < end_) {
+      ++begin_;
+      return line;
+    }
+  }
+}
+
+bool RequestReader::Fill() {
+  ssize_t count;
+  do {
+    count = read(descriptor_, buffer_, sizeof buffer_);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) throw Failure(Code::kInput, "cannot read " + name_, SystemError());
+  begin_ = 0;
+  end_ = static_cast<size_t>(count);
+  return count > 0;
+}
+
+Json Greeting(const Manifest& manifest, int threads, double load_ms, const std::optional<std::string>& device) {
+  const Entry& first = manifest.entries.front();
+  Json greeting = Json::NewObject();
+  greeting.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model).Set("board", manifest.board);
+  greeting.Set("threads", threads).Set("load_ms", load_ms);
+  greeting.Set("inputs", Described(first.inputs)).Set("outputs", Described(first.outputs));
+  if (device) greeting.Set("device", *device);
+  if (manifest.entries.size() > 1) {
+    Json further{Json::Array{}};
+    for (size_t i = 1; i < manifest.entries.size(); ++i) {
+      const Entry& each = manifest.entries[i];
+      Json entry = Json::NewObject();
+      further.Add(entry.Set("inputs", Described(each.inputs)).Set("outputs", Described(each.outputs)));
+    }
+    greeting.Set("further", std::move(further));
+  }
+  return greeting;
+}
+
+Json Reply(const Json& id, bool ok) {
+  Json reply = Json::NewObject();
+  if (!id.is_null()) reply.Set("id", id);
+  return reply.Set("ok", ok);
+}
+
+Json Refusal(const Json& id, Code code, const std::string& error) {
+  return Reply(id, false).Set("code", static_cast<int>(code)).Set("error", error);
+}
+
+void Send(int descriptor, const Json& message) {
+  const std::string line = message.Dump() + "\n";
+  WriteAll(descriptor, line.data(), line.size(), "a reply");
+}
+
+int64_t BytesOf(const std::vector<TensorSpec>& specs) {
+  int64_t bytes = 0;
+  for (const TensorSpec& spec : specs) bytes += static_cast<int64_t>(spec.bytes);
+  return bytes;
+}
+
+}  // namespace agent

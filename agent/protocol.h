@@ -1,0 +1,54 @@
+// Messages of `agent serve` and `agent service` (docs/agent.md): lines of JSON, each followed by raw bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "failure.h"
+#include "manifest.h"
+
+namespace agent {
+
+inline constexpr int kProtocol = 1;
+
+struct Request {
+  Json body;
+  Json id;  // null if the caller gave none
+  int64_t bytes = 0;
+};
+
+// What comes from a descriptor as lines and counted bytes.
+class RequestReader {
+ public:
+  // `name` is what the descriptor is called in messages.
+  RequestReader(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
+
+  // Reads the next request, but its bytes; false if the input ended before it. JsonError if it is no request, and
+  // Failure(kInput) if the input ended within it or the line is too long: nobody can tell where the next one begins.
+  // `request->id` is there if it was read by then.
+  bool Next(Request* request);
+  // Exactly `size` bytes, to `data` or to nowhere. Failure(kInput) if the input ends before.
+  void Bytes(void* data, size_t size);
+
+ private:
+  // A line without its newline; nothing at the end of the input.
+  std::optional<std::string> Line();
+  bool Fill();
+
+  int descriptor_;
+  std::string name_;
+  char buffer_[65536];
+  size_t begin_ = 0;
+  size_t end_ = 0;
+};
+
+// What is said first: the network, and how it is called.
+Json Greeting(const Manifest& manifest, int threads, double load_ms, const std::optional<std::string>& device);
+Json Reply(const Json& id, bool ok = true);
+Json Refusal(const Json& id, Code code, const std::string& error);
+void Send(int descriptor, const Json& message);
+// The size of all tensors together.
+int64_t BytesOf(const std::vector<TensorSpec>& specs);
+
+}  // namespace agent

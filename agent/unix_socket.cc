@@ -1,0 +1,68 @@
+#include "unix_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace agent {
+namespace {
+
+constexpr int kWaiting = 64;
+
+sockaddr_un AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    throw Failure(Code::kUsage, "the path of the socket has " + std::to_string(path.size()) + " bytes",
+                  "it has from 1 to " + std::to_string(sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+Descriptor NewSocket(int flags) {
+  Descriptor made(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!made) throw Failure(Code::kOther, "there is no further socket", SystemError());
+  return made;
+}
+
+// Makes room for a socket: what a service left that was killed.
+void RemoveAbandoned(const std::string& path, const sockaddr_un& address) {
+  struct stat status{};
+  if (lstat(path.c_str(), &status) != 0) return;
+  if (!S_ISSOCK(status.st_mode)) throw Failure(Code::kOther, "cannot listen at " + path, "something else lies there");
+  const Descriptor probe = NewSocket(SOCK_NONBLOCK);
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno != ECONNREFUSED) {
+    throw Failure(Code::kOther, "cannot listen at " + path, "another program answers there");
+  }
+  unlink(path.c_str());
+}
+
+}  // namespace
+
+UnixListener::UnixListener(std::string path) : path_(std::move(path)) {
+  const sockaddr_un address = AddressOf(path_);
+  RemoveAbandoned(path_, address);
+  Descriptor made = NewSocket(SOCK_NONBLOCK);
+  const mode_t before = umask(0177);  // from its first moment on nobody else may connect
+  const bool bound = bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  const std::string why = SystemError();
+  umask(before);
+  if (!bound) throw Failure(Code::kOther, "cannot listen at " + path_, why);
+  listener_ = std::move(made);
+  if (listen(listener_.get(), kWaiting) != 0) throw Failure(Code::kOther, "cannot listen at " + path_, SystemError());
+}
+
+Descriptor UnixListener::Accept() const { return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+
+void UnixListener::Close() {
+  if (!listener_) return;
+  unlink(path_.c_str());
+  listener_ = Descriptor();
+}
+
+}  // namespace agent

@@ -1,0 +1,123 @@
+"""The live page of `edgedeploy demo`: its options, and how results of a demo come onto it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from edgedeploy.demo.program import Result
+    from edgedeploy.live.showing import Showing
+    from edgedeploy.vision.source import Shot, Source
+
+    Timed = tuple[Shot, float]
+
+_PORT = 8080
+# Of the images of a folder, which have no rate of their own: as long as somebody looks at one, in images per second.
+_FOLDER_RATE = 1.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page that is served, and the rate at which images come onto it.
+
+    Attributes:
+        showing: what it shows.
+        rate: images per second; None: as fast as they come.
+        live: whether images go by while it is paused.
+    """
+
+    showing: Showing
+    rate: float | None
+    live: bool
+
+    def paced(self, shots: Iterable[Timed], stopped: Callable[[], bool]) -> Iterator[Timed]:
+        """Images when their time has come, until `stopped` says so."""
+        from edgedeploy.live.pacing import paced
+
+        return paced(shots, self.showing, stopped, rate=self.rate, live=self.live)
+
+    def put(self, result: Result, capture_ms: float) -> None:
+        """Show a result; `capture_ms` is how long its image took to come."""
+        from edgedeploy.live.seen import Seen
+        from edgedeploy.vision.draw import caption
+
+        parts = result.outcome.all_parts
+        times = {
+            "capture": capture_ms,
+            "preparation": parts.preprocess_ms,
+            "inference": parts.inference_ms,
+            "decoding": parts.postprocess_ms,
+        }
+        captions = [caption(each) for each in result.outcome.all_detections]
+        self.showing.put(Seen(result.shot.index, result.drawn, captions, times))
+
+
+@dataclass(frozen=True)
+class Live:
+    """Whether and how a demo is shown in a browser: options of a command that `flattened` gives it."""
+
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve",
+            help="Show a folder, video or camera on a page in the browser, on this machine alone: images with the "
+            "results drawn in, and the rates.",
+        ),
+    ] = False
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", metavar="N", min=0, max=65535, help=f"The page's port: {_PORT} by default; 0 takes any."
+        ),
+    ] = None
+    unpaced: Annotated[
+        bool,
+        typer.Option("--unpaced", help="Show videos and folders as fast as possible, instead of at their own rate."),
+    ] = False
+
+    def check(self, *, one_demo: bool) -> None:
+        """Refuse options that do not go together; `one_demo`: one demo on images is meant.
+
+        Raises:
+            InputError: they do not.
+        """
+        from edgedeploy.errors import InputError
+
+        given = {"--serve": self.serve, "--port": self.port is not None, "--unpaced": self.unpaced}
+        named = next((name for name, value in given.items() if value), None)
+        if named and not one_demo:
+            raise InputError(f"{named} needs one demo on images", hints=["name one; `edgedeploy demo` lists them"])
+        if named and not self.serve:
+            raise InputError(f"{named} needs --serve")
+
+    @contextmanager
+    def page(self, source: Source, title: str) -> Iterator[Shown | None]:
+        """The page while the block runs, if one is asked for; the user is told where it is.
+
+        Raises:
+            InputError: the source is a single image, or the port is taken.
+        """
+        if not self.serve:
+            yield None
+            return
+        from edgedeploy.cli.console import stderr
+        from edgedeploy.errors import InputError
+        from edgedeploy.live.server import serving
+        from edgedeploy.live.showing import Showing
+
+        if source.kind == "image":
+            raise InputError(
+                "--serve needs a folder, a video or a camera",
+                why=f"{source.path} is a single image",
+                hints=["--save FILE keeps it with the results drawn in"],
+            )
+        own = source.rate if source.kind == "video" else _FOLDER_RATE if source.kind == "folder" else None
+        showing = Showing()
+        with serving(showing, title, _PORT if self.port is None else self.port) as address:
+            stderr().print(f"open {address} in a browser; Ctrl-C ends it")
+            yield Shown(showing, None if self.unpaced else own, source.kind == "camera")

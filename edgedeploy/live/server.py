@@ -1,0 +1,211 @@
+"""The live page, served to browsers of this machine. A browser that is slow skips images, and keeps nobody waiting."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import re
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic, sleep
+from urllib.parse import urlsplit
+
+from edgedeploy.errors import InputError
+from edgedeploy.live.showing import Showing
+from edgedeploy.remote import LOOPBACK
+from edgedeploy.report.page import render
+
+# Hosts by which this machine's own browsers call it; another name would be that of somebody's page (DNS rebinding). The
+# port may be another one: that of a tunnel.
+_HOSTS = (LOOPBACK, "localhost")
+
+# A browser that takes or says nothing for that long is let go, in seconds.
+_SILENCE_S = 15
+# A picture that stays is sent again that often: so it is noticed when nobody takes it any more.
+_REPEAT_S = 5.0
+# No browser needs more pictures a second.
+_MOST_RATE = 30
+# The kernel holds that much for a browser; more would be pictures of long ago.
+_SEND_BYTES = 1 << 18
+_MOST_CONNECTIONS = 32
+_BOUNDARY = "edgedeploy-frame"
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def serving(showing: Showing, title: str, port: int) -> Iterator[str]:
+    """Serve a page about `showing` while the block runs; gives its address.
+
+    Args:
+        showing: what is shown; it is ended with the block.
+        title: of the page.
+        port: of loopback; 0 takes any.
+
+    Raises:
+        InputError: the port is taken, or may not be used.
+    """
+    try:
+        server = _Server((LOOPBACK, port), _Handler)
+    except (OSError, OverflowError) as error:
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise InputError(
+            f"port {port} of {LOOPBACK} is taken" if taken else f"port {port} of {LOOPBACK} cannot be used",
+            why="another program listens there" if taken else str(error),
+            hints=["give another one with --port; 0 takes any that is free"],
+        ) from error
+    server.showing, server.nonce = showing, secrets.token_urlsafe(16)
+    server.page = render("edgedeploy.live", "live.html", title=title, nonce=server.nonce).encode()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_address[1]}/"
+    finally:
+        showing.end()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+    showing: Showing
+    page: bytes
+    nonce: str
+
+    def __init__(self, *arguments: object) -> None:
+        self._free = threading.Semaphore(_MOST_CONNECTIONS)
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def process_request(self, request: object, client_address: object) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)  # type: ignore[arg-type]
+            return
+        super().process_request(request, client_address)  # type: ignore[arg-type]
+
+    def process_request_thread(self, request: object, client_address: object) -> None:
+        try:
+            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that went away is no error."""
+        _log.debug("a browser's request ended early", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "edgedeploy", ""
+    timeout = _SILENCE_S
+
+    def setup(self) -> None:
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+        super().setup()
+
+    def do_GET(self) -> None:
+        pages = {"/": self._page, "/video": self._video, "/state": self._state, "/frame.jpg": self._frame}
+        path = urlsplit(self.path).path
+        # Another site's page may lead here, but may not show what is seen here.
+        if not self._is_from_here(foreign_site=path == "/"):
+            self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")
+        elif path in pages:
+            pages[path]()
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here\n")
+
+    def do_POST(self) -> None:
+        showing = self.server.showing
+        calls = {"/pause": showing.pause, "/resume": showing.resume}
+        path = urlsplit(self.path).path
+        self.close_connection = True  # what a body says is not read
+        if not self._is_from_here():
+            self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")
+        elif path in calls:
+            calls[path]()
+            self._state()
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here\n")
+
+    def _page(self) -> None:
+        nonce = f"'nonce-{self.server.nonce}'"
+        allowed = f"default-src 'none'; img-src 'self'; connect-src 'self'; style-src {nonce}; script-src {nonce}"
+        policy = f"{allowed}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        self._answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8", {"Content-Security-Policy": policy})
+
+    def _state(self) -> None:
+        self._answer(HTTPStatus.OK, json.dumps(self.server.showing.as_dict()).encode(), "application/json")
+
+    def _frame(self) -> None:
+        """The picture that is shown, to keep."""
+        seen = self.server.showing.newest
+        if seen is None:
+            self._answer(HTTPStatus.NOT_FOUND, b"there is no image yet\n")
+            return
+        named = {"Content-Disposition": f'attachment; filename="frame-{seen.index:06}.jpg"'}
+        self._answer(HTTPStatus.OK, seen.whole(), "image/jpeg", named)
+
+    def _video(self) -> None:
+        """Motion JPEG. Browsers show a part when they have read the line that ends it."""
+        self.close_connection = True
+        self._begin(HTTPStatus.OK, f"multipart/x-mixed-replace; boundary={_BOUNDARY}", {"Connection": "close"})
+        ending = f"\r\n--{_BOUNDARY}\r\n".encode()
+        self.wfile.write(ending)
+        showing, seen = self.server.showing, None
+        while True:
+            started = monotonic()
+            newer = showing.next(seen, _REPEAT_S)
+            if newer is None and showing.ended:
+                return
+            seen = newer or seen
+            if seen is not None:
+                picture = seen.streamed()
+                self.wfile.write(f"Content-Type: image/jpeg\r\nContent-Length: {len(picture)}\r\n\r\n".encode())
+                self.wfile.write(picture + ending)
+            sleep(max(0.0, started + 1 / _MOST_RATE - monotonic()))
+
+    def _answer(
+        self,
+        status: HTTPStatus,
+        content: bytes,
+        kind: str = "text/plain; charset=utf-8",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self._begin(status, kind, {"Content-Length": str(len(content)), **(headers or {})})
+        self.wfile.write(content)
+
+    def _begin(self, status: HTTPStatus, kind: str, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        always = {
+            "Content-Type": kind,
+            "Cache-Control": "no-store",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        for name, value in (always | headers).items():
+            self.send_header(name, value)
+        if self.close_connection and "Connection" not in headers:
+            self.send_header("Connection", "close")
+        self.end_headers()
+
+    def _is_from_here(self, *, foreign_site: bool = False) -> bool:
+        """Whether a request is meant for this machine, and comes from this page or from no page at all."""
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) != 1 or re.sub(r":\d{1,5}$", "", hosts[0].lower()) not in _HOSTS:
+            return False
+        origin = self.headers.get("Origin")
+        if origin is not None and origin.lower() != f"http://{hosts[0].lower()}":
+            return False
+        return foreign_site or self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nobody needs a line for each request."""

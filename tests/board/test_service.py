@@ -1,0 +1,251 @@
+"""`agent service`: what docs/service.md promises to clients, to systemd and to whoever reads the log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from support.agents import request
+from support.patience import generous
+from support.services import Home, events, until
+
+FIRST, SECOND = "20260102T030405Z-00000001", "20260102T030406Z-00000002"
+
+
+@pytest.fixture
+def home(agent: Path, _packages: tuple[Path, Path], tmp_path: Path) -> Home:
+    """Two releases, of which the first is in use."""
+    made = Home(tmp_path, [str(agent)])
+    for name, package in zip((FIRST, SECOND), _packages, strict=True):
+        made.add(package, name)
+    made.switch(FIRST)
+    return made
+
+
+class TestClients:
+    def test_several_at_once_get_the_networks_outputs(self, home: Home) -> None:
+        with home.running(), home.client() as one, home.client() as other:
+            assert one.greeting["ready"]
+            assert (one.greeting["protocol"], one.greeting["model"]) == (1, "digits")
+            assert one.greeting["release"] == FIRST
+            assert one.greeting["inputs"][0]["bytes"] == len(home.inputs[FIRST])
+            for number in range(3):
+                for client in (one, other):
+                    said, content = client.ask("run", home.inputs[FIRST], id=number)
+                    assert said["id"] == number
+                    assert said["ms"] > 0
+                    home.assert_right(FIRST, said, content)
+            said, _ = one.ask("status")
+            assert (said["requests"], said["release"]) == (6, FIRST)
+            assert said["memory"]["resident_bytes"] > 0
+            assert other.ask("quit") == ({"ok": True}, b"")
+            assert other.reply() == ({}, b"")
+            assert one.ask("status")[0]["ok"]
+
+    def test_one_that_stops_within_a_request_keeps_nobody_waiting(self, home: Home) -> None:
+        with home.running(), home.client() as stuck, home.client() as client:
+            stuck.socket.sendall(request("run", home.inputs[FIRST])[:-1])
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+            stuck.socket.sendall(home.inputs[FIRST][-1:])
+            home.assert_right(FIRST, *stuck.reply())
+
+    @pytest.mark.parametrize(
+        ("command", "content", "fields", "error"),
+        [
+            ("run", b"short", {}, "the inputs have 1024 bytes: 5 were announced"),
+            ("run", b"", {"entry": 1}, "entry is out of range"),
+            ("measure", b"x" * 1024, {}, "unknown command 'measure': a service has run, status and quit"),
+        ],
+    )
+    def test_what_cannot_be_done_is_refused_and_the_next_request_served(
+        self, home: Home, command: str, content: bytes, fields: dict[str, object], error: str
+    ) -> None:
+        with home.running(), home.client() as client:
+            said, _ = client.ask(command, content, id="x", **fields)
+            assert said == {"id": "x", "ok": False, "code": 7, "error": error}
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+
+    @pytest.mark.parametrize(
+        "nonsense", [b"hello\n", b'{"command": "run", "bytes": -1}\n', b"[" * 70000, b"\x00\xff\n"]
+    )
+    def test_after_nonsense_that_client_is_let_go_and_others_stay(self, home: Home, nonsense: bytes) -> None:
+        with home.running(), home.client() as client, home.client() as other:
+            client.socket.sendall(nonsense)
+            said, _ = client.reply()
+            assert (said["ok"], said["code"]) == (False, 7)
+            assert client.reply() == ({}, b"")
+            home.assert_right(FIRST, *other.ask("run", home.inputs[FIRST]))
+
+    def test_there_is_a_most_of_clients(self, home: Home) -> None:
+        with home.running():
+            clients = [home.client() for _ in range(64)]
+            with home.client() as refused:
+                assert refused.greeting == {"ok": False, "code": 1, "error": "there are 64 clients"}
+            clients.pop().close()
+            until(lambda: _is_welcome(home))
+            for each in clients:
+                each.close()
+
+
+def _is_welcome(home: Home) -> bool:
+    with home.client() as client:
+        return "ready" in client.greeting
+
+
+class TestReleases:
+    def test_it_changes_to_a_pushed_one_between_two_requests_and_loses_none(self, home: Home) -> None:
+        answers: list[tuple[str, bytes]] = []
+        with home.running() as process, home.client() as client:
+            done = threading.Event()
+
+            def ask() -> None:
+                while not done.is_set():
+                    said, content = client.ask("run", home.inputs[FIRST])
+                    assert said["ok"]
+                    answers.append((said["release"], content))
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            until(lambda: len(answers) > 5)
+            home.switch(SECOND)
+            until(lambda: answers[-1][0] == SECOND)
+            done.set()
+            asking.join()
+            process.terminate()
+            log = events(process.communicate(timeout=generous(30))[0].splitlines())
+        names = [name for name, _ in answers]
+        assert names == sorted(names)
+        for name in (FIRST, SECOND):
+            assert len({content for each, content in answers if each == name}) == 1
+        assert answers[0][1] != answers[-1][1]
+        [switched] = [each for each in log if each["event"] == "switched"]
+        assert (switched["release"], switched["before"]) == (SECOND, FIRST)
+        assert log[-1]["event"] == "ended"
+        assert log[-1]["requests"] == len(answers)
+
+    def test_it_changes_while_nobody_asks(self, home: Home) -> None:
+        with home.running("--log", home.folder / "log"), home.client() as client:
+            home.switch(SECOND)
+            until(lambda: '"switched"' in (home.folder / "log").read_text())
+            home.assert_right(SECOND, *client.ask("run", home.inputs[SECOND]))
+
+    def test_one_that_does_not_load_is_refused_and_the_one_before_stays(self, home: Home) -> None:
+        (home.releases / SECOND / "model.so").write_bytes(b"nonsense")
+        with home.running("--log", home.folder / "log"), home.client() as client:
+            home.switch(SECOND)
+            until(lambda: '"refused"' in (home.folder / "log").read_text())
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+        [refused] = [each for each in events((home.folder / "log").read_text().splitlines()) if "error" in each]
+        assert refused["release"] == SECOND
+        assert "model.so" in refused["error"]
+
+
+class TestItsEnd:
+    def test_sigterm_ends_it_after_the_requests_that_were_sent(self, home: Home) -> None:
+        with home.running() as process, home.client() as client:
+            count = 50
+            client.socket.sendall(request("run", home.inputs[FIRST]) * count)
+            home.assert_right(FIRST, *client.reply())
+            process.send_signal(signal.SIGTERM)
+            for _ in range(count - 1):
+                home.assert_right(FIRST, *client.reply())
+            assert client.reply() == ({}, b"")
+            assert process.wait(generous(30)) == 0
+            assert not home.socket.exists()
+
+    def test_after_kill_the_next_one_takes_the_socket(self, home: Home) -> None:
+        with home.running() as process:
+            process.kill()
+            process.wait()
+        assert home.socket.exists()
+        with home.running(), home.client() as client:
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+
+    def test_a_second_one_leaves_the_first_alone(self, home: Home) -> None:
+        with home.running(), home.client() as client:
+            done = subprocess.run(
+                home.called(), env={**os.environ, "HOME": str(home.folder)}, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 1
+            assert "another program answers there" in done.stderr
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["digits"], 2, "--socket PATH is missing"),
+            (["digits", "--socket", "x" * 200], 2, "the path of the socket has 200 bytes"),
+            (["digits", "--socket", "/no/such/folder/s"], 1, "cannot listen at /no/such/folder/s"),
+            (["digits", "--socket", "/dev/null"], 1, "something else lies there"),
+            (["digits", "--socket", "s", "--log", "/dev/full"], 10, "it is no plain file"),
+            (["nothing", "--socket", "s"], 8, "is no link to a release"),
+        ],
+    )
+    def test_what_cannot_begin_says_why(self, home: Home, arguments: list[str], code: int, message: str) -> None:
+        done = subprocess.run(
+            [*home.agent, "service", *arguments], env={**os.environ, "HOME": str(home.folder)}, cwd=home.folder,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+
+
+class TestWhoMayUseIt:
+    def test_the_socket_is_its_owners_alone(self, home: Home) -> None:
+        before = os.umask(0)
+        try:
+            with home.running():
+                assert stat.S_IMODE(home.socket.stat().st_mode) == 0o600
+        finally:
+            os.umask(before)
+
+
+class TestSystemd:
+    @pytest.mark.parametrize("abstract", [False, True])
+    def test_it_says_when_it_is_ready_alive_and_stopping(self, home: Home, abstract: bool) -> None:
+        name = f"edgedeploy-test-{os.getpid()}" if abstract else str(home.folder / "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+            systemd.bind(f"\0{name}" if abstract else name)
+            systemd.settimeout(generous(30))
+            told = {"NOTIFY_SOCKET": f"@{name}" if abstract else name, "WATCHDOG_USEC": "200000"}
+            with home.running(**told) as process:
+                assert systemd.recv(100) == b"READY=1"
+                assert {systemd.recv(100) for _ in range(5)} == {b"WATCHDOG=1"}
+                process.terminate()
+                while (said := systemd.recv(100)) == b"WATCHDOG=1":
+                    pass
+                assert said == b"STOPPING=1"
+                assert process.wait(generous(30)) == 0
+
+
+class TestLog:
+    def test_each_event_is_a_line_with_its_time(self, home: Home) -> None:
+        with home.running() as process:
+            with home.client() as client:
+                client.ask("run", home.inputs[FIRST])
+            process.terminate()
+            log = events(process.communicate(timeout=generous(30))[0].splitlines())
+        assert [each["event"] for each in log] == ["ready", "connected", "disconnected", "ended"]
+        assert all(each["time"][10] == "T" and each["time"].endswith("Z") for each in log)
+        ready, connected, disconnected, _ = log
+        assert (ready["model"], ready["release"], ready["socket"]) == ("digits", FIRST, str(home.socket))
+        assert ready["load_ms"] > 0
+        assert connected["client"] == disconnected["client"] == 1
+        assert disconnected["requests"] == 1
+
+    def test_a_file_is_bounded(self, home: Home) -> None:
+        log = home.folder / "log"
+        with home.running("--log", log, "--log-bytes", 4096):
+            for _ in range(100):
+                home.client().close()
+            until(lambda: '"client":100' in log.read_text().replace(" ", ""))
+        sizes = [path.stat().st_size for path in (log, home.folder / "log.1")]
+        assert all(0 < size <= 4096 for size in sizes)
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+        assert [json.loads(line) for path in ("log.1", "log") for line in (home.folder / path).read_text().splitlines()]

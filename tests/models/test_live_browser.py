@@ -1,0 +1,144 @@
+"""The live page in Chromium: boxes lie where the results are, keys work, and it fits a phone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.browser import Browser, browser
+from support.films import write_film
+from support.patience import generous
+
+from edgedeploy.vision.image import read_image
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def served(shared: Path, folder: Path) -> Iterator[tuple[str, dict[int, list[Any]], subprocess.Popen[str]]]:
+    """The page of a video of faces that move to the left: its address, results by image as they come, the process."""
+    faces = read_image(shared / "images" / "mtcnn_face4.jpg")
+    film = write_film(folder / "faces.avi", [np.roll(faces, -index // 2, axis=1) for index in range(1500)])
+    command = [sys.executable, "-m", "edgedeploy", "demo", "yunet", "--image", film, "--serve", "--port", "0", "--json"]
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "EDGEDEPLOY_MODELS": f"{shared / 'models'}:{shared / 'images'}"
+    }  # fmt: skip
+    results: dict[int, list[Any]] = {}
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+
+        def read() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                told = json.loads(line)
+                if "frame" in told:
+                    results[told["frame"]] = told["results"]
+
+        try:
+            assert process.stderr is not None
+            found = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in process.stderr)
+            address = next(each[0] for each in found if each)
+            reader = threading.Thread(target=read)
+            reader.start()
+            yield address, results, process
+        finally:
+            process.terminate()
+            process.wait(generous(60))
+            reader.join()
+
+
+def frame_of(page: Browser) -> int:
+    """The image that the page says it shows."""
+    found = re.match(r"frame (\d+),", page.text("rates"))
+    return int(found[1]) if found else -1
+
+
+def paused(page: Browser) -> int:
+    """Pauses with the keyboard, and waits until nothing moves; the image that is shown."""
+    page.press(" ")
+    page.until(lambda: page.text("state") == "paused")
+    shown = [-2, frame_of(page)]
+
+    def rests() -> bool:
+        page.run("return new Promise((done) => setTimeout(done, 1200))")
+        shown.append(frame_of(page))
+        return shown[-1] == shown[-2]
+
+    page.until(rests)
+    return shown[-1]
+
+
+def test_boxes_are_drawn_where_the_results_are_and_keys_work(shared: Path, tmp_path: Path) -> None:
+    with served(shared, tmp_path) as (address, results, process), browser(tmp_path) as page:
+        page.open(address)
+        page.until(lambda: frame_of(page) >= 20)
+        rates = r"frame \d+, [\d.]+ frames per second, capture [\d.]+ ms, preparation [\d.]+ ms, inference [\d.]+ ms, "
+        assert re.fullmatch(rates + r"decoding [\d.]+ ms, drawing [\d.]+ ms", page.text("rates"))
+        index = paused(page)
+        faces = results[index]
+        assert len(faces) == len(page.run("return [...document.querySelectorAll('#results li')].map(e => e.innerText)"))
+        assert faces
+
+        page.press("s")
+        saved = tmp_path / "saved" / f"frame-{index:06}.jpg"
+        page.until(saved.is_file)
+        height, width = read_image(saved).shape[:2]
+        assert (height, width) == read_image(shared / "images" / "mtcnn_face4.jpg").shape[:2]
+
+        picture = page.screenshot("video").astype(int)
+        scale = min(picture.shape[0] / height, picture.shape[1] / width)
+        shift = (picture.shape[1] - scale * width) / 2, (picture.shape[0] - scale * height) / 2
+        blue, green, red = np.moveaxis(picture, 2, 0)
+        is_drawn = green - np.maximum(blue, red) > 50  # JPEG blurs colours
+        expected = np.zeros_like(is_drawn)
+        for face in faces:
+            corners = np.reshape(face["box"], (2, 2)) * scale + shift
+            (x1, y1), (x2, y2) = np.rint(corners).astype(int)
+            for x in (x1, x2):
+                assert is_drawn[y1 + 8 : y2 - 8, x - 4 : x + 5].any(axis=1).mean() > 0.8
+            for y in (y1, y2):
+                assert is_drawn[y - 4 : y + 5, x1 + 8 : x2 - 8].any(axis=0).mean() > 0.8
+            label = int(140 * scale)  # of the label, which stands above the box or over its upper edge
+            expected[max(0, y1 - int(24 * scale)) : y2 + 6, max(0, x1 - 6) : max(x2, x1 + label) + 6] = True
+        assert is_drawn[~expected].mean() < 0.002
+
+        page.press(" ")
+        page.until(lambda: frame_of(page) > index)
+        process.terminate()
+        page.until(lambda: page.text("state").startswith("ended"))
+        assert page.run("return document.getElementById('pause').disabled")
+
+
+def test_it_fits_a_phone_and_has_names_for_screen_readers(shared: Path, tmp_path: Path) -> None:
+    with served(shared, tmp_path) as (address, _, _), browser(tmp_path, 360, 740) as page:
+        page.open(address)
+        page.until(lambda: frame_of(page) >= 1)
+        assert page.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360]
+        boxes = page.run(
+            "return ['pause', 'save', 'video'].map(id => document.getElementById(id).getBoundingClientRect())"
+        )
+        for box in boxes:
+            assert box["left"] >= 0
+            assert box["right"] <= 360
+            assert box["height"] >= 44
+        assert boxes[0]["bottom"] < 740
+        named = "return [...document.querySelectorAll('img, button, a')].map(e => e.alt || e.innerText)"
+        assert page.run(named) == ["Live image with the results drawn in", "Pause", "Save frame"]
+        assert page.run("return document.documentElement.lang") == "en"
+        page.press("\ue004")  # Tab
+        page.press("\ue007")  # Enter
+        page.until(lambda: page.text("state") == "paused")
+        assert page.text("pause") == "Resume"
