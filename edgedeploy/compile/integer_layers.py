@@ -68,6 +68,10 @@ class Values:
         """Whether a variable is read more than once."""
         return isinstance(expression, relax.Var) and self._uses[expression] != 1
 
+    def reads(self, expression: Any) -> int:
+        """How often a variable is read."""
+        return int(self._uses[expression])
+
     def stored(self, expression: Any) -> Stored | None:
         """A constant that is stored as integers; None if it is something else."""
         call = self.of(expression)
@@ -262,12 +266,14 @@ class IntegerLayer:
         if steps.away and self.is_convolution and not self.offset.any():  # conv_kernel_ref_int8.c of Tengine divides
             value = build.emit(self.floats(build, data, storage))
             return self.activation.moved(build, to_integers(build, value, steps, bounds))
-        value = build.emit(self._scaled(build, data, self.scales / steps.scale, self.offset / steps.scale, storage))
+        value = build.emit(self.floats(build, data, storage, steps.scale))
         return self.activation.moved(build, rounded(build, value, steps, bounds))
 
-    def floats(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:
-        """The sums and bias in float32, without an activation."""
-        return self._scaled(build, data, self.scales, self.offset, storage)
+    def floats(
+        self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, divisor: np.float32 = np.float32(1)
+    ) -> relax.Expr:
+        """The sums and bias in float32, over a divisor, without an activation."""
+        return self._scaled(build, data, self.scales / divisor, self.offset / divisor, storage)
 
     def _scaled(
         self, build: relax.BlockBuilder, data: relax.Expr, factors: np.ndarray, rest: np.ndarray, storage: Storage

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant, is_call, shape_of
-from edgedeploy.compile.integer_layers import Activation, Values
+from edgedeploy.compile.integer_layers import Activation, IntegerLayer, Values
 from edgedeploy.compile.integer_lines import function_before, in_other_steps, lines_through
 from edgedeploy.compile.quantisation import Steps, bounded, centred, rounded, shift_between, to_floats, to_integers
 
@@ -26,12 +26,16 @@ class Surroundings:
         build: where its new form is emitted.
         values: the network as it was.
         integers: gives what an expression was dequantised from, in the new network, and its steps; None for others.
+        layer: gives the layer whose sums an expression computes; None for others.
+        floats: writes a layer's sums over a divisor, in float32.
         dtype: of the bytes in the network's file: some operators round by it, however bytes are stored.
     """
 
     build: relax.BlockBuilder
     values: Values
     integers: Callable[[relax.Expr], tuple[relax.Expr, Steps] | None]
+    layer: Callable[[relax.Expr], IntegerLayer | None]
+    floats: Callable[[IntegerLayer, np.float32], relax.Expr]
     dtype: str
 
     def operands(self, expressions: Iterable[relax.Expr]) -> list[tuple[relax.Expr, Steps]]:

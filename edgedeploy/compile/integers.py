@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -18,6 +19,7 @@ from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, re
 from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, is_away, layer_of
 from edgedeploy.compile.integer_moves import move_integers
 from edgedeploy.compile.integer_operators import OPERATORS, Surroundings
+from edgedeploy.compile.integer_scaling import scaled_layers
 from edgedeploy.compile.optraits import Kind, is_kind, moves_values
 from edgedeploy.compile.quantisation import BYTES, Steps, steps_of, to_floats, to_integers
 from edgedeploy.compile.types import is_floating
@@ -113,8 +115,9 @@ class _Writer(Rewriter):
             if layer is not None:
                 self._taken.append(layer)
                 return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._storage)
-        surroundings = Surroundings(self.builder_, self._values, self._integers, self._dtype)
-        for operator in OPERATORS:
+        reading = self._integers, self._layer, self._floats
+        surroundings = Surroundings(self.builder_, self._values, *reading, self._dtype)
+        for operator in (*OPERATORS, scaled_layers):
             result = operator(surroundings, found, steps)
             if result is not None:
                 return found.moved(self.builder_, result)
@@ -127,6 +130,14 @@ class _Writer(Rewriter):
         """As `_source`, in the network as it is now."""
         found = self._source(expression)
         return None if found is None else (self.visit_expr(found[0]), found[1])
+
+    def _layer(self, expression: relax.Expr) -> IntegerLayer | None:
+        """The layer that an expression computes, which may be written anew elsewhere."""
+        return layer_of(self._values, self._values.of(expression), self._source)
+
+    def _floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
+        self._taken.append(layer)
+        return layer.floats(self.builder_, self.visit_expr(layer.data), self._storage, divisor)
 
     def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the network as it was, and their steps."""

@@ -252,6 +252,38 @@ def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> Non
     assert (result != wanted).mean() < 0.01
 
 
+def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_result(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 12, 12]), 0.02, np.uint8(120))
+    first = graph.pair(graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1), 0.03, np.uint8(30))
+    total = graph.node("Add", graph.convolution(first, 16, 16), first)
+    second = graph.pair(graph.node("LeakyRelu", total, alpha=0.2), 0.04, np.uint8(40))
+    graph.save(tmp_path / "net.onnx", graph.pair(graph.convolution(second, 16, 8), 0.05, np.uint8(100)))
+    network = read_onnx(tmp_path / "net.onnx")
+    lowered = lower_network(network, LOCAL, listener=ignore)
+    layers = [str(function) for name, function in lowered.module.functions.items() if "conv2d" in name.name_hint]
+    assert len(layers) == 3
+    assert not any(" / " in each for each in layers)
+    given = np.random.default_rng(1).standard_normal((1, 3, 12, 12)).astype(np.float32)
+    [result], [wanted] = (
+        outputs_of(compile_network(network, LOCAL), {"data": given}),
+        reference(tmp_path / "net.onnx", given),
+    )
+    np.testing.assert_allclose(result, wanted, atol=0.0501, rtol=0)  # one step, where a sum lies at a half
+    assert (result != wanted).mean() < 0.01
+
+
+def test_what_is_used_elsewhere_too_is_computed_once(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 12, 12]), 0.02, np.uint8(120))
+    rectified = graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1)
+    both = [graph.pair(rectified, scale, np.uint8(30)) for scale in (0.03, 0.05)]
+    [one, other] = [graph.convolution(each, 16, 8) for each in both]
+    lowered = module_of(graph, graph.node("Add", one, other), tmp_path, "local")
+    called = [str(call.args[0]) for _, call in calls_of(lowered.module["main"]) if "conv2d" in str(call.args[0])]
+    assert len(called) == 3
+
+
 def test_bytes_of_another_type_than_the_processor_s_at_the_borders(exact: Callable) -> None:
     graph = Quantised()
     other = np.int8(-20) if LOCAL.is_x86 else np.uint8(108)

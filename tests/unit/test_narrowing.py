@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import platform
+import re
+
 import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
 
+from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.integer_layers import CONVERTER_BITS, SMALL
+from edgedeploy.hosts import host_features
 from edgedeploy.triples import Architecture, architecture_of
 
 ARCHITECTURES = [
     architecture_of(triple)
     for triple in ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "armv7a-unknown-linux-gnueabihf")
 ]
+
+
+FUSING = {"fma", "vfp4", "fp-armv8"}
 
 
 def quantised(value: tirx.PrimExpr, low: float, high: float, added: float) -> tirx.PrimExpr:
@@ -37,7 +45,7 @@ def test_what_is_a_zero_point_between_bounds_is_known(
 ) -> None:
     data = te.placeholder((4,), "float32", "data")
     before = te.create_prim_func([data, te.compute((4,), lambda place: quantised(data[place], low, high, added))])
-    found = narrow_by_instructions(before, architecture, fuses=True).script()
+    found = narrow_by_instructions(before, architecture, FUSING).script()
     assert (("llvm.lrint" if architecture.memory_operands else "llvm.ssub.sat") in found) is narrowed
 
 
@@ -48,12 +56,35 @@ def test_sums_to_which_a_float_was_added_are_floats_without_a_conversion(archite
     before = te.create_prim_func(
         [sums, te.compute((8,), lambda place: (sums[place] - CONVERTER_BITS).astype("float32"), name="floats")]
     )
-    narrowed = narrow_by_instructions(before, architecture, fuses=True)
+    narrowed = narrow_by_instructions(before, architecture, FUSING)
     assert 'T.Cast("float32"' not in narrowed.script()
     values = np.array([0, 1, -1, 7, SMALL - 1, 1 - SMALL, 123456, -4000001], np.int32)
     found = tvm.runtime.empty((8,), "float32")
     tvm.compile(narrowed, target="llvm")(tvm.runtime.tensor(values + np.int32(CONVERTER_BITS)), found)
     np.testing.assert_array_equal(found.numpy(), values.astype(np.float32))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize(("low", "high", "moved"), [(0, 255, 0), (-128, 127, 128), (-3, 252, 3), (-20, 40, 90)])
+def test_saturating_packs_keep_bounds(lanes: int, low: int, high: int, moved: int) -> None:
+    if platform.machine() != "x86_64" or "avx2" not in host_features():
+        pytest.skip("this machine has no AVX2")
+    values = np.concatenate(
+        [np.arange(-300, 300, 0.5), [-np.inf, np.inf, -3e38, 3e38, 2.0**31, -(2.0**31), 2.0**31 + 512, 65536]]
+    ).astype(np.float32)
+    data = te.placeholder((len(values) // lanes, lanes), "float32", "data")
+    bytes_of = te.compute(data.shape, lambda *place: quantised(data[place], low, high, moved), name="bytes")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([data, bytes_of]))
+    schedule.vectorize(schedule.get_loops(schedule.get_sblock("bytes"))[-1])
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+    narrowed = narrow_by_instructions(schedule.mod["main"], ARCHITECTURES[0], features_of(target))
+    library = tvm.compile(narrowed, target=target)
+    assert {"vpackssdw", "vpackuswb"} <= set(re.findall(r"\w+", library.mod.inspect_source("asm")))
+    given = values[: len(values) // lanes * lanes].reshape(-1, lanes)
+    found = tvm.runtime.empty(given.shape, "uint8")
+    library(tvm.runtime.tensor(given), found)
+    np.testing.assert_array_equal(found.numpy(), (np.rint(np.clip(given, low, high)) + moved).astype(np.uint8))
 
 
 def chain(bound: int) -> tirx.PrimFunc:
@@ -74,7 +105,7 @@ def chain(bound: int) -> tirx.PrimFunc:
 @pytest.mark.compiles
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_becomes_bytes_and_floats_again_stays_in_float(architecture: Architecture) -> None:
-    narrowed = narrow_by_instructions(chain(120), architecture, fuses=True)
+    narrowed = narrow_by_instructions(chain(120), architecture, FUSING)
     assert "T.float32(128.0)" not in narrowed.script()
     assert narrowed.script().count('T.Cast("uint8"') == 1
     assert 'T.Cast("float32"' not in narrowed.script()

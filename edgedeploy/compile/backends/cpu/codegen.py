@@ -30,9 +30,6 @@ _SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
 # Features that are no instructions.
 _TUNING = {"a55", "fuse-address"}
 
-# What LLVM calls the features of CPUs that have fused multiply-adds: of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
-_FUSING = {"fma", "vfp4", "fp-armv8", "f"}
-
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
 # put before each of them are three quarters of the code and half of the time to write it.
 # Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
@@ -75,10 +72,10 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     """
     use_vector_arithmetic()
     architecture = architecture_of(str(target.attrs["mtriple"]))
-    fuses = not _FUSING.isdisjoint(features_of(target))
+    features = features_of(target)
     functions = tvm.IRModule(
         {
-            variable: narrow_by_instructions(each, architecture, fuses=fuses)
+            variable: narrow_by_instructions(each, architecture, features)
             for variable, each in functions.functions.items()
         }
     )

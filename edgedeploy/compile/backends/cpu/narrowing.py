@@ -6,6 +6,7 @@ a rounded float first, and then integers of that. Where a function goes on with 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,6 +30,12 @@ _MOST_MOVED = 2**15
 
 # Bytes; of fewer, LLVM makes vectors of wider ones.
 _HALF_A_VECTOR = 8
+
+# What LLVM calls the features of CPUs that have fused multiply-adds: of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
+_FUSING = {"fma", "vfp4", "fp-armv8", "f"}
+
+# The feature of x86 CPUs that have an instruction to truncate vectors.
+_TRUNCATING = "avx512f"
 
 _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
@@ -63,18 +70,21 @@ class _Narrowing:
         return self.rounding.low + self.zero_point, self.rounding.high + self.zero_point
 
 
-def narrow_by_instructions(function: tirx.PrimFunc, architecture: Architecture, *, fuses: bool) -> tirx.PrimFunc:
-    """A function with such expressions in the form that is quickest on an architecture.
+def narrow_by_instructions(
+    function: tirx.PrimFunc, architecture: Architecture, features: Set[str] = frozenset()
+) -> tirx.PrimFunc:
+    """A function with such expressions in the form that is quickest on a CPU.
 
     Args:
         function: scheduled.
-        architecture: of its CPU.
-        fuses: whether that has fused multiply-adds.
+        architecture: of the CPU.
+        features: its own, as LLVM names them.
     """
+    fuses = not _FUSING.isdisjoint(features)
     elsewhere = _by_halves if architecture.name == "aarch64" else _by_addition
     write, rounded = elsewhere, _rounded_by_addition
     if architecture.memory_operands:
-        write, rounded = _by_conversion, tirx.nearbyint
+        write, rounded = (_by_conversion if _TRUNCATING in features else _by_packing), tirx.nearbyint
 
     def inside(rounding: _Rounding) -> _Rounding:
         rounding = replace(rounding, value=replaced_within(rounding.value, in_float))
@@ -176,6 +186,22 @@ def _by_conversion(narrowing: _Narrowing, _lanes: int) -> Any:
     rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(narrowing.rounding))
     moved = narrowing.zero_point
     return (rounded + tirx.const(moved, "int32") if moved else rounded).astype(narrowing.dtype)
+
+
+def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
+    """A bound from above in float, `vcvtps2dq`, which makes the least integer of what is lower, and saturating packs.
+
+    They keep the bounds of their types; narrower ones are those of the bytes.
+    """
+    rounding, moved = narrowing.rounding, narrowing.zero_point
+    if lanes < _HALF_A_VECTOR or rounding.within:
+        return _by_conversion(narrowing, lanes)
+    bounded = tirx.min(rounding.value, tirx.const(float(rounding.high), "float32"))
+    value = _within(tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded), *_limits("int16")).astype("int16")
+    if moved:
+        value = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", value, tirx.const(moved, "int16"))
+    value = _within(value, *_limits(narrowing.dtype)).astype(narrowing.dtype)
+    return _within(value, narrowing.bounds[0], _limits(narrowing.dtype)[1])
 
 
 def _rounded_by_addition(value: Any) -> Any:
