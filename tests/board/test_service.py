@@ -9,24 +9,11 @@ import socket
 import stat
 import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 from support.agents import request
 from support.patience import generous
-from support.services import Home, events, until
-
-FIRST, SECOND = "20260102T030405Z-00000001", "20260102T030406Z-00000002"
-
-
-@pytest.fixture
-def home(agent: Path, _packages: tuple[Path, Path], tmp_path: Path) -> Home:
-    """Two releases, of which the first is in use."""
-    made = Home(tmp_path, [str(agent)])
-    for name, package in zip((FIRST, SECOND), _packages, strict=True):
-        made.add(package, name)
-    made.switch(FIRST)
-    return made
+from support.services import FIRST, SECOND, Home, events, until
 
 
 class TestClients:
