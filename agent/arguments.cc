@@ -7,20 +7,35 @@
 
 namespace agent {
 
-Arguments::Arguments(std::vector<std::string> words, const std::vector<std::string>& options) {
+namespace {
+
+bool IsOption(const std::string& word) { return word.rfind("--", 0) == 0; }
+
+}  // namespace
+
+Arguments::Arguments(std::vector<std::string> words, const std::vector<std::string>& options,
+                     const std::vector<std::string>& flags, const std::vector<std::string>& optional) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    if (word.rfind("--", 0) != 0) {
+    if (!IsOption(word)) {
       positional_.push_back(word);
       continue;
     }
     const size_t equals = word.find('=');
     const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (std::find(options.begin(), options.end(), name) == options.end()) {
+    const auto is_among = [&name](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    const bool may_stand_alone = is_among(optional);
+    if (is_among(flags)) {
+      if (equals != std::string::npos) throw Failure(Code::kUsage, "option --" + name + " has no value");
+      options_.emplace_back(name, "");
+    } else if (!may_stand_alone && !is_among(options)) {
       throw Failure(Code::kUsage, "unknown option --" + name);
-    }
-    if (equals != std::string::npos) {
+    } else if (equals != std::string::npos) {
       options_.emplace_back(name, word.substr(equals + 1));
+    } else if (may_stand_alone && (i + 1 == words.size() || IsOption(words[i + 1]))) {
+      options_.emplace_back(name, "");
     } else if (i + 1 < words.size()) {
       options_.emplace_back(name, words[++i]);
     } else {

@@ -1,4 +1,4 @@
-// The command line of one command: a positional argument or none, and options with values.
+// The command line of one command: positional arguments, and options with values or without.
 #pragma once
 
 #include <string>
@@ -9,12 +9,16 @@ namespace agent {
 
 class Arguments {
  public:
-  // `options` are the names that the command knows, without their dashes. Failure(kUsage) for any other.
-  Arguments(std::vector<std::string> words, const std::vector<std::string>& options);
+  // `options` are the names that the command knows, without their dashes; `flags` are those without a value, and
+  // `optional` those whose value may be left out. Failure(kUsage) for any other.
+  Arguments(std::vector<std::string> words, const std::vector<std::string>& options,
+            const std::vector<std::string>& flags = {}, const std::vector<std::string>& optional = {});
 
   // The only positional argument; `what` names it in messages.
   const std::string& Only(const std::string& what) const;
   void None() const;
+  // All of them.
+  const std::vector<std::string>& positional() const { return positional_; }
 
   bool Has(const std::string& name) const;
   // The value that was given last, or `otherwise`.

@@ -15,6 +15,7 @@ Code RunCommand(const Words& words);
 Code SelfTestCommand(const Words& words);
 Code VerifyCommand(const Words& words);
 Code FactsCommand(const Words& words);
+Code DemoCommand(const Words& words);
 Code ServeCommand(const Words& words);
 Code ServiceCommand(const Words& words);
 Code RpcCommand(const Words& words);

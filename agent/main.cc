@@ -20,6 +20,8 @@ constexpr char kUsage[] =
     "       agent selftest PACKAGE [--threads N]\n"
     "       agent verify PACKAGE\n"
     "       agent facts [--path DIR]\n"
+    "       agent demo MODEL|PACKAGE (--image FILE... | --camera [DEVICE]) [--repeat N] [--threads N] [--frames N]\n"
+    "                 [--size WIDTHxHEIGHT] [--json | --stream]\n"
     "       agent serve PACKAGE [--threads N]\n"
     "       agent service MODEL --socket PATH [--threads N] [--log FILE] [--log-bytes N]\n"
     "       agent rpc [--host ADDRESS] [--port N] [--port-end N] [--tracker HOST:PORT] [--key KEY]\n"
@@ -40,6 +42,7 @@ Code Dispatch(const std::string& command, const Words& words) {
   if (command == "selftest") return SelfTestCommand(words);
   if (command == "verify") return VerifyCommand(words);
   if (command == "facts") return FactsCommand(words);
+  if (command == "demo") return DemoCommand(words);
   if (command == "serve") return ServeCommand(words);
   if (command == "service") return ServiceCommand(words);
   if (command == "rpc") return RpcCommand(words);

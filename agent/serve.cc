@@ -1,11 +1,8 @@
 // `agent serve`: one process that keeps a network loaded, and answers requests on standard input.
 
-#include <poll.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
-#include <thread>
 
 #include "arguments.h"
 #include "commands.h"
@@ -13,6 +10,7 @@
 #include "machine.h"
 #include "model.h"
 #include "protocol.h"
+#include "replies.h"
 #include "statistics.h"
 
 namespace agent {
@@ -177,26 +175,6 @@ class Server {
   std::unique_ptr<RequestReader> reader_ = std::make_unique<RequestReader>(STDIN_FILENO, "standard input");
   int64_t requests_ = 0;
 };
-
-// Standard output for replies alone: what a library prints there goes to standard error from now on.
-Descriptor TakeStandardOutput() {
-  Descriptor output(dup(STDOUT_FILENO));
-  if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Failure(Code::kOutput, "cannot write to standard output", SystemError());
-  }
-  return output;
-}
-
-// Ends the process when nobody can read replies any more, whatever it does then: measuring may take hours.
-void EndWithReader(int replies) {
-  // Of its own, and open until the process ends: readers wait for that before they go.
-  std::thread([output = dup(replies)] {
-    pollfd reader{output, 0, 0};
-    while (poll(&reader, 1, -1) <= 0) continue;
-    std::fprintf(stderr, "agent: the reader of the replies is gone\n");
-    _exit(static_cast<int>(Code::kOutput));
-  }).detach();
-}
 
 }  // namespace
 

@@ -1,51 +1,21 @@
 #include "library/network.h"
 
-#include <pwd.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <climits>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
-#include "library/edgedeploy.h"
 #include "machine.h"
+#include "releases.h"
 #include "subnormals.h"
 
 namespace agent {
 namespace {
-
-// Where releases lie below the home folder, and the link to the one in use (edgedeploy/release/layout.py).
-constexpr const char* kReleases = "/.local/share/edgedeploy/releases/";
-constexpr const char* kCurrent = "/current";
-
-std::string HomeFolder() {
-  if (const char* home = std::getenv("HOME"); home && *home) return home;
-  char text[1 << 12];
-  passwd entry{};
-  passwd* found = nullptr;
-  if (getpwuid_r(getuid(), &entry, text, sizeof text, &found) != 0 || !found) {
-    throw Failure(Code::kOther, "the user's home folder is not known", "set HOME");
-  }
-  return found->pw_dir;
-}
-
-// The path of what a caller calls a release.
-std::string PathOf(const std::string& name) {
-  if (name.find('/') != std::string::npos) return name;
-  if (!IsModelName(name)) {
-    throw Failure(Code::kUsage, "'" + name + "' is no name of a model", "the path of a folder has a slash in it");
-  }
-  return HomeFolder() + kReleases + name + kCurrent;
-}
-
-std::string RealPath(const std::string& path) {
-  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
-  if (!real) throw Failure(Code::kPackage, "there is no release " + path, SystemError());
-  return real.get();
-}
 
 // Where a link leads, as it says; Failure(kPackage) if it is none.
 std::string TargetOf(const std::string& link) {
@@ -76,12 +46,32 @@ void RequireBytes(const TensorSpec& spec, size_t bytes) {
                 std::to_string(bytes) + " were given");
 }
 
+// What points to a result's own memory.
+ed_detection Shown(const Detection& found) {
+  static_assert(sizeof(Point) == 2 * sizeof(float) && sizeof(Box) == 4 * sizeof(float));
+  ed_detection shown{};
+  shown.label = found.label.c_str();
+  shown.class_id = static_cast<int32_t>(found.class_id);
+  shown.score = found.score ? *found.score : std::nanf("");
+  if (found.box) shown.box = &found.box->x1;
+  if (found.corners) shown.corners = &found.corners->front().x;
+  if (!found.points.empty()) shown.points = &found.points.front().x;
+  if (!found.point_scores.empty()) shown.point_scores = found.point_scores.data();
+  shown.point_count = found.points.size();
+  if (found.mask) {
+    shown.mask = found.mask->counts.data();
+    shown.mask_count = found.mask->counts.size();
+  }
+  return shown;
+}
+
 }  // namespace
 
 Release::Release(const std::string& folder, int threads) : folder_(RealPath(folder)), package_(folder_) {
   const SubnormalsFlushed flushed;
   const Manifest& manifest = package_.manifest();
   models_.resize(manifest.entries.size());
+  detectors_.resize(manifest.entries.size());
   models_.front() = std::make_unique<Model>(package_, ChooseThreads(threads, manifest.threads));
 }
 
@@ -92,11 +82,19 @@ Model& Release::Enter(size_t entry) {
   return *models_[entry];
 }
 
+const Detector& Release::DetectorOf(size_t entry) {
+  const Manifest& manifest = package_.manifest();
+  if (!detectors_[entry]) detectors_[entry] = std::make_unique<Detector>(manifest, manifest.entries[entry]);
+  return *detectors_[entry];
+}
+
 Network::Network(const std::string& release, int threads)
-    : threads_(threads), release_(std::make_unique<Release>(PathOf(release), threads)), model_(&release_->Enter(0)) {}
+    : threads_(threads),
+      release_(std::make_unique<Release>(PathOfRelease(release), threads)),
+      model_(&release_->Enter(0)) {}
 
 Network::Network(const std::string& model, int threads, Switched switched)
-    : threads_(threads), link_(PathOf(model)), target_(TargetOf(link_)), switched_(std::move(switched)) {
+    : threads_(threads), link_(PathOfRelease(model)), target_(TargetOf(link_)), switched_(std::move(switched)) {
   release_ = std::make_unique<Release>(FolderAt(link_, target_), threads);
   model_ = &release_->Enter(0);
 }
@@ -141,19 +139,45 @@ void Network::SetThreads(int threads) {
   threads_ = threads;
 }
 
-void Network::Run() {
+template <typename Work>
+void Network::Turn(const Work& work) {
   if (running_) throw Failure(Code::kUsage, "an inference cannot be started while the network is being switched");
   running_ = true;
   const std::shared_ptr<void> finally(nullptr, [this](void*) { running_ = false; });
   Follow();
-  Infer();
+  Afresh(work);
+}
+
+template <typename Work>
+void Network::Afresh(const Work& work) {
+  has_outputs_ = false;
+  shown_.clear();
+  found_.clear();
+  const SubnormalsFlushed flushed;
+  work();
+}
+
+void Network::Run() {
+  Turn([&] { Infer(); });
 }
 
 void Network::Infer() {
-  has_outputs_ = false;
-  const SubnormalsFlushed flushed;
-  model_->Run();
-  has_outputs_ = true;
+  Afresh([&] {
+    model_->Run();
+    has_outputs_ = true;
+  });
+}
+
+const std::vector<ed_detection>& Network::Detect(const Image& image) {
+  Turn([&] {
+    const Detector& detector = release_->DetectorOf(entry_);
+    const Frame frame = detector.Prepare(image, *model_);
+    model_->Run();
+    has_outputs_ = true;
+    found_ = detector.Decode(*model_, frame);
+    for (const Detection& each : found_) shown_.push_back(Shown(each));
+  });
+  return shown_;
 }
 
 const void* Network::Output(size_t index) const {

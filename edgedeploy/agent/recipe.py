@@ -80,7 +80,14 @@ def load_recipe() -> Recipe:
 
 def own_sources() -> list[Path]:
     """The agent's own sources, sorted; a release that is followed is the library's."""
-    return sorted([*agent_folder().glob("*.cc"), library_folder() / "network.cc"])
+    folders = ("camera", "demo", "images")
+    files = [path for name in folders for path in agent_folder().glob(f"{name}/*.cc")]
+    return sorted([*agent_folder().glob("*.cc"), *vision_sources(), *files, library_folder() / "network.cc"])
+
+
+def vision_sources() -> list[Path]:
+    """The sources that agent and library make results of images with, sorted."""
+    return sorted(agent_folder().glob("vision/*.cc"))
 
 
 def device_sources(device: Device | type[Device]) -> list[Path]:
@@ -100,7 +107,8 @@ def library_folder() -> Path:
 
 def library_sources(recipe: Recipe) -> list[Path]:
     """The sources of the library for programs of users' own, sorted."""
-    return sorted([*library_folder().glob("*.cc"), *(agent_folder() / name for name in recipe.library.sources)])
+    agents = (agent_folder() / name for name in recipe.library.sources)
+    return sorted([*library_folder().glob("*.cc"), *agents, *vision_sources()])
 
 
 def own_headers() -> list[Path]:

@@ -59,7 +59,7 @@ def demo(
             "--image",
             metavar="WHAT",
             help="Run on this instead of the demo's image: an image of any size, a folder of images, a video, or a "
-            "camera by its number.",
+            "camera of this machine by its number.",
         ),
     ] = None,
     board: LastBoardOption = None,
@@ -75,6 +75,15 @@ def demo(
     ] = None,
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            "--camera",
+            metavar="DEVICE",
+            help="A camera of the board: its number or device, `rpicam` for a Raspberry Pi's own, rtsp://... or "
+            "http://... for one of the network, or `auto`. The board looks by itself, and sends what it sees.",
+        ),
+    ] = None,
     repeat: Annotated[
         int | None, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many inferences to time; 1 unless given.")
     ] = None,
@@ -114,7 +123,8 @@ def demo(
     --serve shows folders, videos and cameras on a page in the browser, with the results drawn in and the rates
     (docs/live-page.md). It ends with the video, or with Ctrl-C.
 
-    With a board, only the networks run there, over one connection; preprocessing and postprocessing run here.
+    With a board, only the networks run there, over one connection; preprocessing and postprocessing run here. With
+    --camera all of it runs there, on the board's own camera: `--image 0` is this machine's, whatever the board.
     Without --board, it is the last board that was built for in this folder, or this machine.
 
     Demos on sounds (wake-word, voice-activity) print a line `TIME SCORE` for each frame, and `TIME SCORE LABEL
@@ -144,6 +154,8 @@ def demo(
 
     Example: edgedeploy demo retinaface --board rpi4 --virtual
 
+    Example: edgedeploy demo retinaface --board rpi4 --camera auto --save seen.mp4
+
     Example: edgedeploy demo wake-word --microphone --threshold 0.7
 
     Example: edgedeploy demo all | tee demo.log
@@ -159,6 +171,10 @@ def demo(
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.vision.source import open_source
 
+    if camera is not None and image:
+        raise InputError("--camera does not go with --image", why="a demo has one source of images")
+    if name == ALL and camera is not None:
+        raise InputError("--camera needs one demo", hints=["name one; `edgedeploy demo` lists them"])
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
@@ -166,9 +182,8 @@ def demo(
     resolved = board_or_last(board, progress, overrides, otherwise="local")
     place, options = where.place(resolved), import_options(weights, values=set_inputs)
     if is_sound_demo(name):
-        if given := [
-            option for option, value in {"--image": image, "--save": save, "--repeat": repeat}.items() if value
-        ]:
+        of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
+        if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
         if wav and microphone:
             raise InputError("--wav does not go with --microphone")
@@ -197,10 +212,24 @@ def demo(
         """Run one demo; returns whether Ctrl-C ended it."""
         program = Program.of(each, model)
         target = _with_name(save, each) if save and name == ALL else save
+        if camera is not None and place.remote:
+            if repeat:
+                raise InputError("--repeat needs a single image", why="a camera gives many")
+            from edgedeploy.demo.board_camera import board_camera
+
+            with (
+                board_camera(program, place, camera, threads=threads, options=options, progress=progress) as seen,
+                saving(target, seen[1]) as save_drawn,
+                live.page(seen[1], f"{each} on {resolved.name}") as showing,
+            ):
+                session, source = seen
+                return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
         with (
-            open_source(image or program.image(progress), progress) as source,
+            open_source(_image_of(image, camera) or program.image(progress), progress) as source,
             saving(target, source) as save_drawn,
         ):
+            if source.kind == "camera" and place.remote:
+                progress.note(f"{source.path} is this machine's camera; --camera names one of the board")
             if repeat and source.kind != "image":
                 raise InputError("--repeat needs a single image", why=f"{source.path} is a {source.kind}")
             with (
@@ -276,6 +305,11 @@ def _show_all(
             if summary.frames:
                 printer.end(session, source, summary, interrupted=interrupted())
         return interrupted()
+
+
+def _image_of(image: Path | None, camera: str | None) -> Path | None:
+    """What is shown here: the camera of this machine, if the networks run on it and its camera is meant."""
+    return image if camera is None else Path("0" if camera == "auto" else camera)
 
 
 def _with_name(path: Path, name: str) -> Path:

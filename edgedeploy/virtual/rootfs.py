@@ -16,7 +16,11 @@ from edgedeploy.progress import SILENT, Progress
 # archive alone: what a board's userland is should not change with each update.
 MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"
 
-PACKAGES = ("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux")
+PACKAGES = (
+    *("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux"),
+    # What agents read images with.
+    *("libjpeg62-turbo", "libpng16-16"),
+)
 
 # What no board here needs, and takes most of the room.
 _SUPERFLUOUS = (

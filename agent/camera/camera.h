@@ -1,0 +1,42 @@
+// Cameras of the board: Video4Linux, the Raspberry Pi's own, and streams from the network.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "vision/image.h"
+
+namespace agent {
+
+struct Picture {
+  Image pixels;
+  std::string jpeg;  // the same as the camera gave it, if it gave a JPEG
+};
+
+// What a camera is asked for. It may give images of another size.
+struct CameraWish {
+  int width = 640;
+  int height = 480;
+  bool jpeg = false;  // whether its JPEGs are of use
+};
+
+class Camera {
+ public:
+  virtual ~Camera() = default;
+  // The newest image: those that came meanwhile are passed over. Nothing if the process is asked to end.
+  // Failure(kInput) if the camera stops giving images.
+  virtual std::optional<Picture> Next() = 0;
+  // What it is called in messages.
+  virtual const std::string& name() const = 0;
+};
+
+// Opens a camera, and starts it:
+//   a number or a device, as 0 or /dev/video0     one of Video4Linux
+//   rpicam or rpicam:NUMBER                       one of the Raspberry Pi's own, through rpicam-vid
+//   rtsp://..., http://... or https://...         a stream, through ffmpeg
+//   nothing                                       the first of Video4Linux that gives images, else rpicam
+// Failure(kInput) if there is no such camera, it may not be used, or what it is read with is not there.
+std::unique_ptr<Camera> OpenCamera(const std::string& which, const CameraWish& wish);
+
+}  // namespace agent

@@ -1,0 +1,67 @@
+#include "demo/outcome.h"
+
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+
+namespace agent {
+
+void Parts::Add(const Parts& other) {
+  capture_ms += other.capture_ms;
+  preprocess_ms += other.preprocess_ms;
+  inference_ms += other.inference_ms;
+  postprocess_ms += other.postprocess_ms;
+}
+
+Parts Parts::Per(int count) const {
+  return {capture_ms / count, preprocess_ms / count, inference_ms / count, postprocess_ms / count};
+}
+
+std::string Parts::Line() const {
+  return Text("capture %.2f ms, preprocess %.2f ms, inference %.2f ms, postprocess %.2f ms", capture_ms, preprocess_ms,
+              inference_ms, postprocess_ms);
+}
+
+void Parts::Describe(Json* object) const {
+  object->Set("capture_ms", capture_ms).Set("preprocess_ms", preprocess_ms);
+  object->Set("inference_ms", inference_ms).Set("postprocess_ms", postprocess_ms);
+}
+
+Summary::Summary() : started_ms_(NowMs()) {}
+
+void Summary::Add(const Outcome& outcome) {
+  sum_.Add(outcome.parts);
+  ++frames_;
+  seconds_ = (NowMs() - started_ms_) / 1e3;
+}
+
+std::string Summary::Line() const {
+  return Text("%d frames in %.2f s, %.2f FPS; mean of each: ", frames_, seconds_, FramesPerSecond()) +
+         sum_.Per(frames_).Line();
+}
+
+Json Summary::Describe() const {
+  Json json = Json::NewObject();
+  json.Set("frames", frames_).Set("seconds", seconds_).Set("fps", FramesPerSecond());
+  sum_.Per(frames_ > 0 ? frames_ : 1).Describe(&json);
+  return json;
+}
+
+double NowMs() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string Text(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  va_list again;
+  va_copy(again, arguments);
+  const int size = std::vsnprintf(nullptr, 0, format, arguments);
+  va_end(arguments);
+  std::string text(size > 0 ? static_cast<size_t>(size) : 0, '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+}  // namespace agent

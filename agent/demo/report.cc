@@ -1,0 +1,124 @@
+#include "demo/report.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "demo/tengine_log.h"
+#include "files.h"
+#include "images/jpeg.h"
+#include "replies.h"
+#include "statistics.h"
+
+namespace agent {
+namespace {
+
+constexpr int kProtocol = 1;
+constexpr size_t kMaximumLine = 65536;
+// Of a line of which all but the results are written: names of files are at most PATH_MAX long.
+constexpr size_t kMostResults = kMaximumLine - 16384;
+constexpr int kQuality = 90;
+
+class Log : public Report {
+ public:
+  explicit Log(const Showing& showing) : showing_(showing), log_(showing.manifest, showing.package, showing.threads) {}
+
+  void Begin() override {
+    if (showing_.kind == Kind::kCamera) Write(log_.Head(showing_.source));
+  }
+
+  void Add(const Outcome& outcome, const Picture&) override {
+    if (showing_.kind == Kind::kCamera) return Write(log_.OfFrame(outcome));
+    Write((outcome.number > 0 ? "\n" : "") + log_.OfImage(outcome));
+  }
+
+  void End(const Summary& summary, bool) override {
+    if (showing_.kind == Kind::kCamera) Write(summary.Line() + "\n" + log_.Tail());
+    if (showing_.kind == Kind::kImages) Write("\n" + summary.Line() + "\n");
+  }
+
+ private:
+  static void Write(const std::string& text) {
+    WriteAll(STDOUT_FILENO, text.data(), text.size(), "to standard output");
+  }
+
+  const Showing showing_;
+  const TengineLog log_;
+};
+
+class Messages : public Report {
+ public:
+  Messages(const Showing& showing, bool images) : showing_(showing), images_(images), output_(TakeStandardOutput()) {
+    EndWithReader(output_.get());
+  }
+
+  void Begin() override {
+    const Manifest& manifest = showing_.manifest;
+    Json json = Json::NewObject();
+    json.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model);
+    json.Set("task", manifest.usage->demo).Set("weights", manifest.weights).Set("board", manifest.board);
+    json.Set("threads", showing_.threads).Set("load_ms", showing_.load_ms);
+    json.Set("kind", showing_.kind == Kind::kCamera ? "camera" : "images").Set("source", showing_.source);
+    Send(json, "");
+  }
+
+  void Add(const Outcome& outcome, const Picture& picture) override {
+    Json times = Json::NewObject();
+    outcome.parts.Describe(&times);
+    if (showing_.kind == Kind::kImage && showing_.repeat > 0) AddStatistics(outcome.runs_ms, &times);
+    Json json = Json::NewObject();
+    json.Set("frame", outcome.number).Set("image", outcome.file);
+    json.Set("width", outcome.frame.image.width).Set("height", outcome.frame.image.height).Set("times", times);
+    AddResults(outcome.detections, &json);
+    std::string jpeg = picture.jpeg;
+    if (images_ && jpeg.empty()) jpeg = EncodeJpeg(picture.pixels, kQuality);
+    if (!images_) jpeg.clear();
+    if (images_) json.Set("bytes", Json::Size(jpeg.size()));
+    Send(json, jpeg);
+  }
+
+  void End(const Summary& summary, bool interrupted) override {
+    Json json = Json::NewObject();
+    json.Set("summary", summary.Describe().Set("interrupted", interrupted));
+    Send(json, "");
+  }
+
+ private:
+  // As many as there is room for in the line.
+  static void AddResults(const std::vector<Detection>& detections, Json* json) {
+    Json results{Json::Array{}};
+    size_t size = 0;
+    int64_t left_out = 0;
+    for (const Detection& detection : detections) {
+      Json result = detection.Describe();
+      size += result.Dump().size() + 2;
+      if (size > kMostResults) {
+        ++left_out;
+      } else {
+        results.Add(std::move(result));
+      }
+    }
+    json->Set("results", std::move(results));
+    if (left_out > 0) json->Set("left_out", left_out);
+  }
+
+  // In one piece, so that readers never see half a message without need.
+  void Send(const Json& json, const std::string& content) {
+    const std::string message = json.Dump() + "\n" + content;
+    WriteAll(output_.get(), message.data(), message.size(), "a message");
+  }
+
+  const Showing showing_;
+  const bool images_;
+  const Descriptor output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Report> LogReport(const Showing& showing) { return std::make_unique<Log>(showing); }
+
+std::unique_ptr<Report> MessageReport(const Showing& showing, bool images) {
+  return std::make_unique<Messages>(showing, images);
+}
+
+}  // namespace agent

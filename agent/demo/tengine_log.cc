@@ -1,0 +1,232 @@
+#include "demo/tengine_log.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "failure.h"
+#include "version.h"
+
+namespace agent {
+namespace {
+
+using Detections = std::vector<Detection>;
+
+const std::string kRule(38, '-');
+
+// Numbers are those of Python, which are double.
+double Percent(const Detection& detection) { return 100.0 * static_cast<double>(detection.score.value_or(0)); }
+
+const Box& BoxOf(const Detection& detection) {
+  if (detection.box) return *detection.box;
+  throw Failure(Code::kInput, detection.label + ": a log of boxes needs a decoder that gives boxes");
+}
+
+// A label or a name as one line of text: packages and files may come from anywhere.
+std::string Plain(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; }, '?');
+  return text;
+}
+
+// Each number as `format` has it, with commas between.
+std::string Joined(const char* format, const std::vector<double>& values, const char* between = ", ") {
+  std::string text;
+  for (const double value : values) {
+    if (!text.empty()) text += between;
+    char number[64];
+    std::snprintf(number, sizeof number, format, value);
+    text += number;
+  }
+  return text;
+}
+
+std::string Corners(const Box& box, const char* format) { return Joined(format, {box.x1, box.y1, box.x2, box.y2}); }
+
+std::string PointsOf(const Detection& detection) {
+  std::string text = Text("%zu points:", detection.points.size());
+  for (const Point& point : detection.points) text += Text(" %.0f,%.0f", point.x, point.y);
+  return detection.points.empty() ? text + " " : text;
+}
+
+std::string Count(const Detections& detections) { return Text("detection num: %zu\n", detections.size()); }
+
+std::string Classification(const Detections& detections) {
+  std::string text;
+  for (const Detection& each : detections) text += Text("%f, %lld\n", each.score.value_or(0), (long long)each.class_id);
+  return text;
+}
+
+std::string RetinaFace(const Detections& detections) {
+  std::string text = Text("detected face num: %zu\n", detections.size());
+  for (const Detection& each : detections) {
+    const Box& box = BoxOf(each);
+    const double x = box.x1;
+    const double y = box.y1;
+    text += Text("BOX %.2f:( %g , %g ),( %g , %g )\n", each.score.value_or(0), x, y, box.x2 - x, box.y2 - y);
+  }
+  return text;
+}
+
+std::string Landmark(const Detections& detections) {
+  std::string text;
+  for (const Detection& each : detections) text += PointsOf(each) + "\n";
+  return text;
+}
+
+std::string ScoredPoints(const Detections& detections) {
+  std::string text;
+  for (const Detection& each : detections) {
+    text += Plain(each.label) + Text(" %.0f%%, ", Percent(each)) + PointsOf(each) + "\n";
+  }
+  return text;
+}
+
+// A line of an object: class, percents, box and label.
+std::string Object(const Detection& detection, long long number, const char* percents, const std::string& box) {
+  return Text("%2lld: ", number) + Joined(percents, {Percent(detection)}) + "%, [" + box + "], " +
+         Plain(detection.label) + "\n";
+}
+
+std::string Yolo(const Detections& detections) {
+  std::string text;
+  // Tengine counts classes from 1: 0 is the background.
+  for (const Detection& each : detections)
+    text += Object(each, each.class_id + 1, "%3.0f", Corners(BoxOf(each), "%4.0f"));
+  return text;
+}
+
+std::string YoloV3(const Detections& detections) {
+  std::string text = Count(detections);
+  for (const Detection& each : detections) text += Object(each, each.class_id, "%3.0f", Corners(BoxOf(each), "%4.0f"));
+  return text;
+}
+
+std::string NanoDet(const Detections& detections) {
+  std::string text = Count(detections);
+  for (const Detection& each : detections) text += Object(each, each.class_id, "%3.3f", Corners(BoxOf(each), "%7.3f"));
+  return text;
+}
+
+std::string EfficientDet(const Detections& detections) {
+  std::string text;
+  for (const Detection& each : detections) {
+    const Box& box = BoxOf(each);
+    // Corners are whole numbers there, cut off.
+    const std::string corners =
+        Text("%4lld, %4lld, %4lld, %4lld", (long long)box.x1, (long long)box.y1, (long long)box.x2, (long long)box.y2);
+    text += Object(each, each.class_id, "%3.0f", corners);
+  }
+  return text;
+}
+
+// Not one of Tengine's: each result in a line, with what there is of it.
+std::string Objects(const Detections& detections) {
+  std::string text = Count(detections);
+  for (const Detection& each : detections) {
+    text += Text("%2lld:", (long long)each.class_id);
+    if (each.score) text += Text(" %3.0f%%,", Percent(each));
+    std::vector<double> places;
+    if (each.corners) {
+      for (const Point& corner : *each.corners) places.insert(places.end(), {corner.x, corner.y});
+    } else if (each.box) {
+      places = {each.box->x1, each.box->y1, each.box->x2, each.box->y2};
+    }
+    if (!places.empty()) text += " [" + Joined("%4.0f", places) + "],";
+    if (each.mask) {
+      int64_t area = 0;
+      for (size_t i = 1; i < each.mask->counts.size(); i += 2) area += each.mask->counts[i];
+      text += Text(" %lld pixels,", (long long)area);
+    }
+    text += " " + Plain(each.label) + "\n";
+    if (!each.points.empty()) text += PointsOf(each) + "\n";
+  }
+  return text;
+}
+
+using Lines = std::string (*)(const Detections& detections);
+constexpr std::pair<const char*, Lines> kLogs[] = {
+    {"classification", Classification},
+    {"retinaface", RetinaFace},
+    {"landmark", Landmark},
+    {"points", ScoredPoints},
+    {"yolo", Yolo},
+    {"yolov3", YoloV3},
+    {"nanodet", NanoDet},
+    {"efficientdet", EfficientDet},
+    {"objects", Objects},
+};
+
+Lines LinesOf(const std::string& log) {
+  for (const auto& [name, lines] : kLogs) {
+    if (log == name) return lines;
+  }
+  throw Failure(Code::kInput, "the package's results are printed in a way that is not known here", log);
+}
+
+std::string VersionLine() {
+  const std::string tvm = Version().at("tvm").text();
+  // A post-release repackages the same version of TVM.
+  return std::string("edgedeploy ") + VersionText() + ", Apache TVM " + tvm.substr(0, tvm.find(".post")) + "\n";
+}
+
+const std::string& LogOf(const Manifest& manifest) {
+  if (manifest.usage) return manifest.usage->log;
+  throw Failure(Code::kInput, "the package does not say how it is used", "build it again with --demo NAME");
+}
+
+}  // namespace
+
+TengineLog::TengineLog(const Manifest& manifest, std::string file, int threads)
+    : manifest_(manifest), log_(LogOf(manifest)), file_(Plain(std::move(file))), threads_(threads) {
+  LinesOf(log_);
+}
+
+std::string TengineLog::OfImage(const Outcome& outcome) const {
+  const bool of_points = log_ == "landmark" || log_ == "points";
+  std::string text = VersionLine();
+  if (log_ == "classification" || log_ == "efficientdet") {
+    const ImageInput& input = manifest_.usage->input;
+    text += "\nmodel file : " + file_ + "\nimage file : " + Plain(outcome.file) + "\n";
+    text += Text("img_h, img_w, scale[%zu], mean[%zu] : %d %d , ", input.scale.size(), input.mean.size(),
+                 outcome.frame.network.height, outcome.frame.network.width);
+    text += Joined("%.3f", input.scale, " ") + ", " + Joined("%.1f", input.mean, " ") + "\n";
+  }
+  if (log_ == "retinaface") {
+    text += Text("img_h, img_w : %d, %d\n", outcome.frame.image.height, outcome.frame.image.width);
+  }
+  text += TimeLine(outcome);
+  // tm_landmark prints no rule.
+  if (!of_points) text += kRule + "\n";
+  text += Results(outcome.detections);
+  if (log_ == "classification") text += kRule + "\n";
+  return text + Tail();
+}
+
+std::string TengineLog::Head(const std::string& source) const {
+  return VersionLine() + "model file : " + file_ + "\nimage file : " + Plain(source) + "\n";
+}
+
+std::string TengineLog::OfFrame(const Outcome& outcome) const {
+  return Text("frame %d: ", outcome.number) + outcome.parts.Line() + "\n" + Results(outcome.detections);
+}
+
+std::string TengineLog::Tail() const {
+  return manifest_.weights == "random" ? "weights : random, seeded: what it sees means nothing\n" : "";
+}
+
+std::string TengineLog::TimeLine(const Outcome& outcome) const {
+  const std::vector<double>& runs = outcome.runs_ms;
+  const double mean = std::accumulate(runs.begin(), runs.end(), 0.0) / static_cast<double>(runs.size());
+  const double least = *std::min_element(runs.begin(), runs.end());
+  const double most = *std::max_element(runs.begin(), runs.end());
+  if (log_ == "landmark" || log_ == "points") {
+    return Text("Repeat [%zu] min %.3f ms, max %.3f ms, avg %.3f ms\n", runs.size(), least, most, mean);
+  }
+  return Text("Repeat %zu times, thread %d, avg time %.2f ms, max_time %.2f ms, min_time %.2f ms\n", runs.size(),
+              threads_, mean, most, least);
+}
+
+std::string TengineLog::Results(const Detections& detections) const { return LinesOf(log_)(detections); }
+
+}  // namespace agent

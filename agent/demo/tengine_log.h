@@ -1,0 +1,34 @@
+// The logs of Tengine's example programs, line for line as edgedeploy/demo/tengine_log.py prints them.
+#pragma once
+
+#include <string>
+
+#include "demo/outcome.h"
+#include "manifest.h"
+
+namespace agent {
+
+class TengineLog {
+ public:
+  // Of the network of a package that lies at `file`. Failure(kInput) if the package asks for a log that is not known
+  // here.
+  TengineLog(const Manifest& manifest, std::string file, int threads);
+
+  // The lines of one image.
+  std::string OfImage(const Outcome& outcome) const;
+  // The lines before those of a camera's images, of one of these, and after them.
+  std::string Head(const std::string& source) const;
+  std::string OfFrame(const Outcome& outcome) const;
+  std::string Tail() const;
+
+ private:
+  std::string TimeLine(const Outcome& outcome) const;
+  std::string Results(const std::vector<Detection>& detections) const;
+
+  const Manifest& manifest_;
+  const std::string& log_;
+  std::string file_;
+  int threads_;
+};
+
+}  // namespace agent

@@ -1,0 +1,256 @@
+"""A demo on a board's own camera: the board's agent looks, and sends images with what it saw (docs/agent.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import cv2
+import numpy as np
+import paramiko
+from pydantic import ValidationError
+
+from edgedeploy.build import prepare
+from edgedeploy.closing import Closing
+from edgedeploy.demo.pipeline import Network, Outcome, Parts
+from edgedeploy.demo.program import DemoSession, Program, Result
+from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import EdgedeployError, InputError, ReleaseError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.release.lock import locked
+from edgedeploy.release.push import bring, release_for
+from edgedeploy.remote.address import addresses
+from edgedeploy.remote.connection import Connection, close_channel
+from edgedeploy.remote.facts import BASE
+from edgedeploy.remote.failures import failure
+from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Place
+from edgedeploy.runtime.timing import Timing
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection
+from edgedeploy.vision.source import Shot, Source
+
+# The board chooses the camera.
+ANY_CAMERA = "auto"
+
+_PROTOCOL = 1
+_MOST_LINE = 65536
+# More than any camera's JPEG.
+_MOST_BYTES = 1 << 26
+# An emulated board takes minutes to load a large network, and to look once.
+_FIRST_S, _NEXT_S = 600, 300
+# Of films that are saved, where the camera does not say how many images it gives in a second.
+_RATE = 25.0
+
+_DEMO = """
+cd && cd "$1" && camera=$2 && shift 2 && exec ./agent demo ./ --stream "--camera=$camera" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class SeenShot(Shot):
+    """One image of a board's camera with what the board saw in it.
+
+    Attributes:
+        detections: the results.
+        parts: how long each part took on the board.
+    """
+
+    detections: list[Detection]
+    parts: Parts
+
+
+class AgentDemo(Closing):
+    """`agent demo --stream` on a board; a context manager.
+
+    Attributes:
+        camera: what the board calls its camera.
+        threads: how many threads the network runs with.
+    """
+
+    def __init__(self, connection: Connection, folder: str, camera: str, threads: int | None = None) -> None:
+        """Start it.
+
+        Args:
+            connection: the board.
+            folder: the release that it shows images to, relative to the home folder.
+            camera: the board's camera, as `agent demo --camera` takes it.
+            threads: how many threads to run with; what the package says if None.
+
+        Raises:
+            InputError: the board has no such camera, it gives no images, or the agent does not know the network's
+                decoder.
+            PackageError, DeviceError, ReleaseError: the board does not load the package.
+            BoardConnectionError: the connection broke.
+        """
+        self._connection = connection
+        options = ["--threads", str(threads)] if threads else []
+        self._channel = connection.open(_DEMO, folder, camera, *options)
+        self._channel.settimeout(_FIRST_S)
+        self._stream = self._channel.makefile("rb")
+        hello, _ = self._message()
+        if hello.get("protocol") != _PROTOCOL:
+            raise ReleaseError(
+                f"the agent on {connection.address} speaks another protocol",
+                why=f"it is {hello.get('protocol')}, {_PROTOCOL} is understood here",
+                hints=["push the package again: that brings the agent that belongs to it"],
+            )
+        self.camera, self.threads = str(hello.get("source")), int(hello.get("threads", 1))
+        self._channel.settimeout(_NEXT_S)
+
+    def close(self) -> None:
+        """End it: it stops when nobody reads any more."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+        close_channel(self._channel)
+
+    def shots(self) -> Iterator[SeenShot]:
+        """The images as they come; a camera has no end.
+
+        Raises:
+            InputError: the camera stops giving images.
+            ReleaseError: the agent sends something else, or ended.
+            BoardConnectionError: the connection broke.
+        """
+        while True:
+            said, content = self._message()
+            if "summary" in said:  # somebody ended it on the board
+                return
+            yield self._shot(said, content)
+
+    def _shot(self, said: dict[str, Any], content: bytes) -> SeenShot:
+        try:
+            image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+            if image is None or image.shape[:2] != (said["height"], said["width"]):
+                raise self._strange("it sends no image of the size that it says")
+            detections = [Detection.model_validate(each) for each in said["results"]]
+            times = said["times"]
+            names = ("preprocess_ms", "inference_ms", "postprocess_ms")
+            parts = Parts(*(float(times[name]) for name in names))
+            return SeenShot(int(said["frame"]), Path(self.camera), image, detections, parts)
+        except (KeyError, TypeError, ValueError, ValidationError, cv2.error) as error:
+            raise self._strange(f"it sends results that are none: {error}") from error
+
+    def _message(self) -> tuple[dict[str, Any], bytes]:
+        try:
+            line = self._stream.readline(_MOST_LINE)
+            if not line.endswith(b"\n"):
+                raise self._strange("a line is too long") if len(line) == _MOST_LINE else self._ended()
+            said = json.loads(line)
+            count = int(said.get("bytes", 0))
+            if not 0 <= count <= _MOST_BYTES:
+                raise self._strange(f"it announces {count} bytes")
+            content = bytes(self._stream.read(count)) if count else b""
+        except TimeoutError as error:
+            raise self._strange("it said nothing for minutes") from error
+        except (AttributeError, ValueError, RecursionError) as error:
+            raise self._strange(f"it said {line[:80]!r}") from error
+        if len(content) != count:
+            raise self._ended()
+        return said, content
+
+    def _strange(self, why: str) -> ReleaseError:
+        self.close()
+        return ReleaseError(f"the agent on {self._connection.address} does not answer as it should", why=why)
+
+    def _ended(self) -> EdgedeployError:
+        with contextlib.suppress(OSError, TimeoutError, paramiko.SSHException):
+            self._channel.settimeout(10)
+            messages = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
+            code = self._channel.recv_exit_status() if self._connection.alive else -1
+            if self._connection.alive:
+                why = messages or f"it ended with code {code}"
+                return failure(code, f"the demo on {self._connection.address} ended", why)
+        return self._connection.lost()
+
+
+@dataclass(frozen=True)
+class BoardSource(Source):
+    """A board's camera."""
+
+    demo: AgentDemo | None = None
+
+    @property
+    def is_film(self) -> bool:
+        """Its images follow each other in time."""
+        return True
+
+    @property
+    def rate(self) -> float | None:
+        """What films of it are saved with."""
+        return _RATE
+
+    def shots(self) -> Iterator[Shot]:
+        """The images, with what the board saw in them."""
+        assert self.demo is not None
+        return self.demo.shots()
+
+
+@dataclass(frozen=True)
+class BoardSession(DemoSession):
+    """A demo that looks on the board."""
+
+    def infer(self, shot: Shot, *, repeat: int = 1, tracker: object = None) -> Result:
+        """What the board saw in one of its images."""
+        assert isinstance(shot, SeenShot)
+        [network] = self.networks
+        assert isinstance(network, Network)
+        height, width = shot.image.shape[:2]
+        frame = Frame((height, width), (height, width), (1.0, 1.0))
+        timing = Timing((shot.parts.inference_ms,))
+        return Result(self, shot, Outcome(shot.detections, timing, shot.parts, network, frame))
+
+
+@contextmanager
+def board_camera(
+    program: Program,
+    place: Place,
+    camera: str,
+    *,
+    threads: int | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    progress: Progress = SILENT,
+) -> Iterator[tuple[DemoSession, Source]]:
+    """A demo that is shown a board's own camera: the network is brought to the board as a trial, and looks there.
+
+    Args:
+        program: the demo; of one network, which is built for one size.
+        place: the board.
+        camera: a number or a device, `rpicam`, an address of a stream; `auto`: the board chooses.
+        threads, options, progress: as for `Program.opened`.
+
+    Raises:
+        InputError: the demo has several networks, or one that is built for several sizes; as `AgentDemo`.
+        EdgedeployError: any of the errors of finding and building, and of bringing it to the board.
+    """
+    [part, *following] = program.parts
+    if following or part.sized_input(options):
+        raise InputError(
+            f"the demo {program.name} does not look at a board's camera",
+            why="the board's agent runs one network of one size by itself, and this demo has more",
+            hints=["--image 0 shows it this machine's camera, and has the board run the networks"],
+        )
+    use = find_use(part.model)
+    if use is None or use.demo != program.name:
+        use = find_use(part.model, program.name)
+    shapes = part.shapes(options)
+    prepared = prepare(part.model, place.board, input_shapes=shapes, options=options, use=use, progress=progress)
+    manifest, fitted = prepared.manifest, part.fitted(prepared.manifest)
+    [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
+    with Connection(address, strict=place.strict, progress=progress) as connection:
+        release = release_for(prepared.package_path, place.board.profile, progress)
+        with locked(connection):
+            trial = bring(connection, release, temporarily=False, progress=progress)
+        with AgentDemo(connection, f"{BASE}/{trial.folder}", "" if camera == ANY_CAMERA else camera, threads) as demo:
+            # Nobody here runs it: that is what the board's agent does.
+            runner = cast(Runner, demo)
+            network = part.network(manifest, prepared.source.file, fitted, runner)
+            machine = trial.facts.line()
+            session = BoardSession(program.name, [network], place.board.name, machine, manifest.weights)
+            yield session, BoardSource("camera", Path(demo.camera), iter(()), demo=demo)
