@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -11,6 +12,7 @@ import subprocess
 import threading
 
 import pytest
+from conftest import ROOT
 from support.agents import request
 from support.patience import generous
 from support.services import FIRST, SECOND, Home, events, until
@@ -35,6 +37,18 @@ class TestClients:
             assert other.ask("quit") == ({"ok": True}, b"")
             assert other.reply() == ({}, b"")
             assert one.ask("status")[0]["ok"]
+
+    def test_the_example_of_its_page_is_one(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        [example] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "service.md").read_text(), re.DOTALL)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(home.folder))
+        home.socket = home.folder / "edgedeploy-digits" / "socket"
+        home.socket.parent.mkdir()
+        with home.running():
+            names: dict[str, Any] = {}
+            exec(example, names)
+            assert len(names["outputs"]) == home.outputs[FIRST].nbytes
+            names["stream"].close()
+            names["service"].close()
 
     def test_one_that_stops_within_a_request_keeps_nobody_waiting(self, home: Home) -> None:
         with home.running(), home.client() as stuck, home.client() as client:

@@ -73,9 +73,8 @@ class Home:
     inputs: dict[str, bytes] = field(default_factory=dict)
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
 
-    @property
-    def socket(self) -> Path:
-        return self.folder / "socket"
+    def __post_init__(self) -> None:
+        self.socket = self.folder / "socket"
 
     @property
     def releases(self) -> Path:
