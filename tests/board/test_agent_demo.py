@@ -37,7 +37,7 @@ from edgedeploy.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.source import find_source
 
-DIGIT = Program.of("digits").image()
+DIGIT = Program.of("digits").image().absolute()
 AGENT = f"{BASE}/releases/digits/current/agent"
 
 
@@ -155,7 +155,7 @@ def test_a_package_that_does_not_say_its_use_is_refused(agent: Path, tmp_path: P
     plain = unpack(build(find_source("digits"), resolve("local"), tmp_path / "plain.tar.gz").path, tmp_path / "plain")
     done = call(agent, "demo", plain, "--image", DIGIT)
     assert done.returncode == 7
-    assert "does not say how it is used" in done.stderr.decode()
+    assert "build it with --demo NAME" in done.stderr.decode()
 
 
 @pytest.mark.parametrize("board", ["rpi4", pytest.param("rpi-armhf", marks=pytest.mark.slow)])
@@ -203,6 +203,7 @@ def camera(bench: Bench) -> Iterator[np.ndarray]:
     image = cv2.resize(read_image(DIGIT), (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)
     planes = cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420)
     root = root_of(bench.virtual)
+    (root / "opt").mkdir(exist_ok=True)
     (root / "opt" / "frame").write_bytes(planes.tobytes())
     program = root / "usr" / "bin" / "rpicam-vid"
     program.write_text(CAMERA)
