@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import threading
+from typing import Any
 
 import pytest
 from conftest import ROOT
