@@ -18,7 +18,7 @@ MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"
 
 PACKAGES = (
     *("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux"),
-    # What agents read images with; Raspberry Pi OS has them from the start.
+    # What agents read images with.
     *("libjpeg62-turbo", "libpng16-16"),
 )
 

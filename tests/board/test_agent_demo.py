@@ -1,0 +1,330 @@
+"""`agent demo` on boards, alone and watched from here: what docs/agent.md and docs/camera.md promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from conftest import ROOT, Command
+from support.agents import call, command_of, unpack
+from support.board_releases import BASE, Bench
+from support.commands import output_of
+from support.demo_logs import masked
+from support.films import read_film
+from support.patience import generous
+from support.virtual_boards import Start, root_of
+
+from edgedeploy.build import build
+from edgedeploy.demo.board_camera import AgentDemo
+from edgedeploy.demo.program import Program
+from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import InputError, ReleaseError
+from edgedeploy.release.layout import folder_of
+from edgedeploy.resolved import resolve
+from edgedeploy.vision.image import read_image
+from edgedeploy.zoo.source import find_source
+
+DIGIT = Program.of("digits").image().absolute()
+AGENT = f"{BASE}/releases/digits/current/agent"
+
+
+def used(board: str, path: Path) -> Path:
+    """A package of the bundled network that says how it is used."""
+    return build(find_source("digits"), resolve(board), path, use=find_use("digits")).path
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return used("local", tmp_path_factory.mktemp("archive") / "digits.tar.gz")
+
+
+@pytest.fixture
+def package(archive: Path, tmp_path: Path) -> Path:
+    return unpack(archive, tmp_path / "package")
+
+
+def jpeg_of(path: Path, target: Path) -> Path:
+    cv2.imwrite(str(target), read_image(path))
+    return target
+
+
+def messages(content: bytes) -> list[tuple[Any, bytes]]:
+    """Lines of JSON, each with the bytes that it announces."""
+    found = []
+    while content:
+        line, _, content = content.partition(b"\n")
+        assert len(line) < 65536
+        said = json.loads(line)
+        count = said.get("bytes", 0)
+        found.append((said, content[:count]))
+        content = content[count:]
+    return found
+
+
+def test_the_log_is_the_hosts(agent: Path, package: Path, command: Command) -> None:
+    done = call(agent, "demo", package, "--image", DIGIT)
+    assert done.returncode == 0, done.stderr.decode()
+    here = output_of(command, "demo", "digits", "--board", "local")
+    assert masked(done.stdout.decode()) == masked(here)
+    assert "0.998865, 3" in done.stdout.decode()
+
+
+def test_several_images_are_shown_in_turn(agent: Path, package: Path, command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    images = [shutil.copy(DIGIT, folder / "1.png"), jpeg_of(DIGIT, folder / "2.jpg")]
+    (tmp_path / "none.png").write_bytes(b"no image")
+    done = call(agent, "demo", package, "--image", images[0], tmp_path / "none.png", images[1])
+    assert done.returncode == 0
+    assert done.stderr.decode().startswith("agent: passed over: ")
+    *log, there = done.stdout.decode().splitlines()
+    *wanted, here = output_of(command, "demo", "digits", "--board", "local", "--image", folder).splitlines()
+    assert masked("\n".join(log)) == masked("\n".join(wanted))
+    assert re.match(r"2 frames in [\d.]+ s, [\d.]+ FPS; mean of each: capture ", there)
+    assert here.startswith("2 frames in ")
+
+
+def test_lines_of_json_say_what_the_host_says(agent: Path, package: Path, command: Command) -> None:
+    done = call(agent, "demo", package, "--image", DIGIT, "--json", "--repeat", 3)
+    [(hello, _), (frame, _), (last, _)] = messages(done.stdout)
+    assert (hello["ready"], hello["model"], hello["task"], hello["kind"]) == (True, "digits", "digits", "images")
+    wanted = json.loads(output_of(command, "demo", "digits", "--board", "local", "--json"))
+    assert [(each["class_id"], each["label"]) for each in frame["results"]] == [
+        (each["class_id"], each["label"]) for each in wanted["results"]
+    ]
+    np.testing.assert_allclose(
+        [each["score"] for each in frame["results"]], [each["score"] for each in wanted["results"]], rtol=1e-5
+    )
+    assert (frame["frame"], frame["height"], frame["width"]) == (0, *read_image(DIGIT).shape[:2])
+    times = frame["times"]
+    assert len(times["runs_ms"]) == 3
+    assert all(times[f"{part}_ms"] >= 0 for part in ("capture", "preprocess", "inference", "postprocess"))
+    assert last["summary"]["frames"] == 1
+    assert not last["summary"]["interrupted"]
+
+
+def test_a_stream_has_each_image_as_jpeg(agent: Path, package: Path, tmp_path: Path) -> None:
+    jpeg = jpeg_of(DIGIT, tmp_path / "3.jpg")
+    done = call(agent, "demo", package, "--image", DIGIT, jpeg, "--stream")
+    [_, (_, encoded), (second, same), _] = messages(done.stdout)
+    assert same == jpeg.read_bytes()
+    assert second["bytes"] == len(same)
+    near = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)
+    assert np.abs(near.astype(int) - read_image(DIGIT)).mean() < 8
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ([], 2, "there must be one model or package"),
+        (["digits"], 2, "give either --image FILE... or --camera"),
+        (["digits", "--image", "a.jpg", "--camera"], 2, "give either --image FILE... or --camera"),
+        (["digits", "--camera", "--size", "0x3"], 2, "is no size"),
+        (["digits", "--camera", "--json=1"], 2, "option --json has no value"),
+        (["digits", "--camera", "--repeat", "2"], 2, "--repeat needs a single image"),
+        (["of-nobody", "--camera"], 8, "there is no release"),
+        (["../digits", "--camera"], 8, "there is no release"),
+        (["a b", "--camera"], 2, "no name of a model"),
+        (["PACKAGE", "--image", "none.jpg"], 7, "cannot read the image none.jpg"),
+        (["PACKAGE", "--camera", "/dev/none"], 7, "there is no camera /dev/none"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_what_cannot_be_shown_is_told(agent: Path, package: Path, words: list[str], code: int, why: str) -> None:
+    done = call(agent, "demo", *(package if word == "PACKAGE" else word for word in words))
+    message = done.stderr.decode()
+    assert done.returncode == code, message
+    assert why in message
+    assert done.stdout == b""
+
+
+def test_a_package_that_does_not_say_its_use_is_refused(agent: Path, tmp_path: Path) -> None:
+    plain = unpack(build(find_source("digits"), resolve("local"), tmp_path / "plain.tar.gz").path, tmp_path / "plain")
+    done = call(agent, "demo", plain, "--image", DIGIT)
+    assert done.returncode == 7
+    assert "build it with --demo NAME" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("board", ["rpi4", pytest.param("rpi-armhf", marks=pytest.mark.slow)])
+def test_an_emulated_board_sees_alone_what_this_machine_sees(
+    start: Start, command: Command, tmp_path: Path, board: str
+) -> None:
+    """The agent and the package are copied there; JPEG and PNG are read by the board's own libraries."""
+    images = {"digit.png": DIGIT, "digit.jpg": jpeg_of(DIGIT, tmp_path / "digit.jpg")}
+    shown = ("demo", "digits", "--board", "local", "--image")
+    here = {name: output_of(command, *shown, image) for name, image in images.items()}
+    *_, agent = command_of(board)
+    virtual = start(board)
+    home = root_of(virtual) / "opt" / "seen"
+    home.mkdir(parents=True)
+    package = unpack(used(board, tmp_path / "digits.tar.gz"), home / "digits")
+    shutil.copy(agent, package / "agent")
+    for name, image in images.items():
+        shutil.copy(image, home / name)
+    with Bench(virtual, Path(agent), package, package, start, board) as bench:
+        for name, wanted in here.items():
+            log = bench.say(f"cd /opt/seen && ./digits/agent demo ./digits --image {name}")
+            assert masked(log) == masked(wanted).rstrip("\n")
+
+
+def test_an_image_that_needs_a_library_that_is_missing_says_which(tmp_path: Path) -> None:
+    """Debian's C library for the emulator brings no libpng."""
+    package = unpack(used("rpi4", tmp_path / "digits.tar.gz"), tmp_path / "package")
+    emulator, *options = command_of("rpi4")
+    done = call(Path(emulator), *options, "demo", package, "--image", DIGIT)
+    assert done.returncode == 7
+    assert "sudo apt install libpng16-16" in done.stderr.decode()
+
+
+# In the place of a Raspberry Pi's: the same image again and again.
+CAMERA = """#!/bin/sh
+echo $$ >/tmp/rpicam-vid.pid
+while cat /opt/frame; do sleep 0.05; done
+"""
+HEIGHT, WIDTH = 480, 640
+
+
+@pytest.fixture
+def camera(bench: Bench) -> Iterator[np.ndarray]:
+    """A board with a camera in front of which a digit lies; that as OpenCV sees it."""
+    image = cv2.resize(read_image(DIGIT), (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)
+    planes = cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420)
+    root = root_of(bench.virtual)
+    (root / "opt").mkdir(exist_ok=True)
+    (root / "opt" / "frame").write_bytes(planes.tobytes())
+    program = root / "usr" / "bin" / "rpicam-vid"
+    program.write_text(CAMERA)
+    program.chmod(0o755)
+    yield cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_I420)
+    program.unlink()
+
+
+def looking(bench: Bench) -> bool:
+    """Whether a camera's program or an agent still runs on the board."""
+    return bool(bench.say("ps | grep -e '[r]picam-vid' -e '[a]gent demo'"))
+
+
+def ends(bench: Bench) -> bool:
+    deadline = time.monotonic() + generous(5)
+    while looking(bench):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path, camera: np.ndarray) -> None:
+    bench.push(archive)
+    log = bench.say(f"{AGENT} demo digits --camera --frames 3")
+    lines = log.splitlines()
+    assert lines[1:3] == ["model file : digits", "image file : rpicam:0"]
+    frames = [line for line in lines if line.startswith("frame ")]
+    assert len(frames) == 3
+    assert frames[2].startswith("frame 2: capture ")
+    assert sum(line.endswith(", 3") for line in lines) == 3
+    assert re.match(r"3 frames in [\d.]+ s, [\d.]+ FPS; mean of each: capture ", lines[-1])
+    assert ends(bench)
+
+
+def test_the_boards_camera_is_watched_from_here(
+    bench: Bench, board_command: Command, camera: np.ndarray, tmp_path: Path
+) -> None:
+    options = ("--camera", "auto", "--frames", 3, "--json", "--save", tmp_path / "seen.avi")
+    said = [json.loads(line) for line in output_of(board_command, "demo", "digits", *bench.at, *options).splitlines()]
+    *frames, last = said
+    assert [each["frame"] for each in frames] == [0, 1, 2]
+    assert all(each["results"][0]["class_id"] == 3 for each in frames)
+    assert all(each["image"] == "rpicam:0" and each["machine"] for each in frames)
+    assert last["summary"]["frames"] == 3
+    assert read_film(tmp_path / "seen.avi")[0].shape == (HEIGHT, WIDTH, 3)
+    assert ends(bench)
+
+
+def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, camera: np.ndarray, tmp_path: Path) -> None:
+    options = ("--camera", "auto", "--serve", "--port", "0", "--json")
+    command = [sys.executable, "-m", "edgedeploy", "demo", "digits", *bench.at, *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
+        told = json.loads(process.stdout.readline())
+        assert told["results"][0]["label"] == "3"
+        with urllib.request.urlopen(f"{address}state", timeout=generous(10)) as answer:
+            state = json.load(answer)
+        assert state["results"][0].startswith("3 ")
+        assert list(state["times_ms"]) == ["capture", "preparation", "inference", "decoding"]
+        with urllib.request.urlopen(f"{address}frame.jpg", timeout=generous(10)) as answer:
+            shown = cv2.imdecode(np.frombuffer(answer.read(), np.uint8), cv2.IMREAD_COLOR)
+        assert np.abs(shown.astype(int) - camera)[100:].mean() < 4  # results are listed at the top
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=generous(30))
+        assert process.returncode == 130
+    assert ends(bench)
+
+
+def test_its_log_is_that_of_a_film(bench: Bench, board_command: Command, camera: np.ndarray) -> None:
+    log = output_of(board_command, "demo", "digits", *bench.at, "--camera", "rpicam:1", "--frames", 2)
+    *lines, summary, board = log.splitlines()
+    assert re.match(r"frame 0: preprocess [\d.]+ ms, inference [\d.]+ ms, postprocess [\d.]+ ms", lines[3])
+    assert summary.startswith("2 frames in ")
+    assert board.startswith("board : ")
+
+
+def test_images_come_as_the_board_saw_them(bench: Bench, archive: Path, camera: np.ndarray) -> None:
+    pushed = bench.push(archive)
+    assert pushed.id is not None
+    with bench.connected() as connection, AgentDemo(connection, folder_of("digits", pushed.id), "rpicam") as demo:
+        shot = next(demo.shots())
+        assert np.abs(shot.image.astype(int) - camera).mean() < 4
+        assert shot.detections[0].class_id == 3
+        assert shot.parts.inference_ms > 0
+        assert looking(bench)
+    assert ends(bench)
+
+
+def test_without_a_camera_the_board_says_so(bench: Bench, board_command: Command) -> None:
+    code, _, messages = board_command("demo", "digits", *bench.at, "--camera", "auto")
+    assert code == InputError.exit_code
+    assert "there is no camera on this board" in messages
+
+
+def test_a_demo_of_two_networks_is_not_shown_a_boards_camera(bench: Bench, board_command: Command) -> None:
+    code, _, messages = board_command("demo", "facepipe", *bench.at, "--camera", "auto")
+    assert code == InputError.exit_code
+    assert "--image 0" in messages
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("hello", "it said"),
+        ('{"ready": true, "protocol": 99}', "another protocol"),
+        ('{"protocol": 1}\n{"frame": 0, "bytes": 99999999999}', "announces"),
+        ('{"protocol": 1}\n{"frame": 0, "width": 4, "height": 4, "results": [], "bytes": 3}\nabc', "no image"),
+        ('{"protocol": 1}\n{"bytes": "many"}', "it said"),
+        ('{"protocol": 1}\n[]', "it said"),
+    ],
+)
+def test_a_board_that_says_something_else_is_not_believed(bench: Bench, said: str, why: str) -> None:
+    agent = "#!/bin/sh\\ncat said; sleep 5\\n"
+    bench.say(f"mkdir -p strange; cat >strange/said <<'END'\n{said}\nEND")
+    bench.say(f"printf '{agent}' >strange/agent; chmod +x strange/agent")
+    with bench.connected() as connection, pytest.raises(ReleaseError, match=why):  # noqa: SIM117
+        with AgentDemo(connection, "strange", "auto") as demo:
+            next(demo.shots())
