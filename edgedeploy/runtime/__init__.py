@@ -1,1 +1,22 @@
-"""Running a built network, and measuring how long it takes."""
+"""Running a built network, and measuring how long it takes.
+
+`edgedeploy.runtime.Network("retinaface")(image)` is one inference, here as in the Python package of boards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgedeploy.runtime.here import Network
+
+__all__ = ["Network"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Network`, which is imported when it is asked for."""
+    if name != "Network":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from edgedeploy.runtime.here import Network
+
+    return Network

@@ -27,7 +27,7 @@ from support.films import read_film
 from support.patience import generous
 from support.virtual_boards import Start, root_of
 
-from edgedeploy.build import build
+from edgedeploy.building import build
 from edgedeploy.demo.board_camera import AgentDemo
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.usage import find_use

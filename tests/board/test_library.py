@@ -42,6 +42,7 @@ from edgedeploy.demo.usage import find_use
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
 from edgedeploy.resolved import resolve
+from edgedeploy.runtime import Network as HostNetwork
 from edgedeploy.runtime import library
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
@@ -757,6 +758,25 @@ def test_wheels_have_the_tag_of_the_boards_system(board: str, tag: str) -> None:
     machine = architecture_of(load_board(board).triple).python
     assert machine is not None
     assert platform_tag(machine, "2.28") == tag
+
+
+# On this machine's side
+
+
+def test_the_same_class_on_the_host_builds_what_it_is_asked_for(command: Command, model: Path, tmp_path: Path) -> None:
+    [data] = images(1)
+    for release in (str(model), model.with_suffix(".tar.gz"), model.with_suffix("")):
+        with HostNetwork(release) as opened:
+            assert_agree(opened(data), reference(model, data))
+    with HostNetwork("digits") as opened:
+        assert [spec.name for spec in opened.inputs] == ["data"]
+
+
+def test_the_same_class_on_the_host_raises_typed_errors(package: Path) -> None:
+    with HostNetwork(package) as opened, pytest.raises(InputError, match="unknown input 'x'"):
+        opened.run({"x": 1})
+    with pytest.raises(PackageError, match="is no link to a release"):
+        HostNetwork(package, follow=True)
 
 
 # The command

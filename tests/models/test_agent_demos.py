@@ -8,7 +8,7 @@ import pytest
 from support.agents import call, unpack
 from support.demo_logs import masked
 
-from edgedeploy.build import prepare
+from edgedeploy.building import prepare
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.demo.usage import find_use
