@@ -16,6 +16,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.memory import planned_memory
 from edgedeploy.compile.placement import with_one_scope
+from edgedeploy.compile.storages import share_storages
 from edgedeploy.package.manifest import Memory
 
 _Functions = dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc]
@@ -70,15 +71,17 @@ def _lowered(
     module: tvm.IRModule, target: tvm.target.Target
 ) -> tuple[tvm.IRModule, relax.ExecBuilder, _Functions, dict[str, Any]]:
     """A module lowered for the virtual machine; its instructions, its functions, and its constants by name."""
+    plan, *finalize = cpu_pipeline.finalize_passes(target)
     with target:
         module = tvm.transform.Sequential(
             [
                 *cpu_pipeline.library_dispatch_passes(target),
                 relax.transform.LegalizeOps(),
                 *cpu_pipeline.dataflow_lower_passes(target),
-                *cpu_pipeline.finalize_passes(target),
+                plan,
             ]
         )(module)
+        module = tvm.transform.Sequential(finalize)(share_storages(module))
     module = with_one_scope(module)
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
     builder = relax.ExecBuilder()

@@ -32,9 +32,16 @@ class Storage(Protocol):
     def adds_to_convert(self) -> bool:
         """Whether additions make floats of small sums sooner than conversions do."""
 
+    @property
+    def filters_in_float(self) -> bool:
+        """Whether sums of single channels may be floats, to which biases are added as floats."""
+
 
 # As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 and that integer.
 CONVERTER_BITS, CONVERTER, SMALL = 0x4B400000, 12582912.0, 2**22
+
+# Float32 holds all whole numbers below.
+_EXACT = 2**24
 
 # So many output channels share the sum of a pixel's data, at least.
 _SHARING = 16
@@ -199,11 +206,8 @@ class IntegerLayer:
         """Whether it is no product."""
         return is_call(self.call, "relax.nn.conv2d")
 
-    def sums(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, added: int = 0) -> relax.Expr:
-        """The sums of products of values without their zero points, the bias, and a number that is added, in int32.
-
-        The sum of the products of integers as they are stored, less the zero point times the sum of weights.
-        """
+    def sums(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, bias: np.ndarray) -> relax.Expr:
+        """The sums of products of integers as they are stored, and a bias, in int32."""
         shift = self._shift(storage)
         held = self.weights - shift
         weights, source = constant(held, storage.weight_type(held)), data
@@ -218,7 +222,6 @@ class IntegerLayer:
             sums = build.emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
         else:
             sums = build.emit(relax.op.matmul(data, weights, out_dtype="int32"))
-        bias = self.bias - self.steps.zero_point * self.sum_of_weights + added
         if bias.any():  # next to the sums, so that these can begin with it
             sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32")))
         if shift:
@@ -257,8 +260,17 @@ class IntegerLayer:
     def _largest_sum(self) -> int:
         """That no sum on the way exceeds, whatever the data."""
         largest = max(abs(limit) for limit in self.steps.limits)
-        bias = np.abs(self.bias - self.steps.zero_point * self.sum_of_weights)
+        bias = np.abs(self._whole_bias)
         return int((np.abs(self.weights).sum(axis=self._summed_axes) * largest + bias).max(initial=0))
+
+    @property
+    def _whole_bias(self) -> np.ndarray:
+        """What makes sums of products of values, with their bias, of those of integers as they are stored."""
+        return self.bias - self.steps.zero_point * self.sum_of_weights
+
+    @property
+    def _is_depthwise(self) -> bool:
+        return self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
 
     def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
         """The integers of the result, by its steps."""
@@ -279,11 +291,17 @@ class IntegerLayer:
         self, build: relax.BlockBuilder, data: relax.Expr, factors: np.ndarray, rest: np.ndarray, storage: Storage
     ) -> relax.Expr:
         """The sums times factors, and what is left of a bias."""
-        added = CONVERTER_BITS if storage.adds_to_convert and self._largest_sum < SMALL else 0
-        sums = self.sums(build, data, storage, added)
-        if added:
-            sums = build.emit(relax.op.subtract(sums, constant(added, "int32")))
-        sums = build.emit(relax.op.astype(sums, "float32"))
+        bias = self._whole_bias
+        if storage.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
+            sums = self.sums(build, data, storage, np.zeros_like(bias))
+            sums = build.emit(relax.op.astype(sums, "float32"))
+            sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "float32"))) if bias.any() else sums
+        else:
+            added = CONVERTER_BITS if storage.adds_to_convert and self._largest_sum < SMALL else 0
+            sums = self.sums(build, data, storage, bias + added)
+            if added:
+                sums = build.emit(relax.op.subtract(sums, constant(added, "int32")))
+            sums = build.emit(relax.op.astype(sums, "float32"))
         value = relax.op.multiply(sums, constant(self._by_channel(factors), "float32"))
         if not rest.any():
             return value

@@ -218,7 +218,7 @@ class Kernel:
             return []
         return padding
 
-    def pad_inside(self, padding: list[str], loop: Any, board: Board, *, together: int = 1) -> None:
+    def pad_inside(self, padding: list[str], loop: Any, board: Board, *, together: int = 1, flat: bool = False) -> None:
         """Pad inside a loop what its body reads, by full vectors.
 
         Args:
@@ -226,22 +226,30 @@ class Kernel:
             loop: in whose body they do.
             board: whose vectors they fill.
             together: how many vectors of a pixel, at most, ask once whether it is padding.
+            flat: whether nothing is padded, so that vectors go on in the next pixel.
         """
         for name in padding:
             block = self.block(name)
-            self.schedule.compute_at(block, loop)
-            self.vectorize(self.schedule.get_loops(block)[-1], together * self.lanes(block, board), unroll=True)
+            self.schedule.compute_at(block, loop, preserve_unit_loops=flat)
+            values = self._row(block) if flat else self.schedule.get_loops(block)[-1]
+            self.vectorize(values, together * self.lanes(block, board), unroll=not flat)
 
     def copied(self, block: Any, read: int) -> str:
         """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
         return str(self.schedule.get(self.schedule.cache_read(block, read, "global")).name_hint)
 
-    def pad_first(self, padding: list[str], board: Board) -> None:
-        """Pad before anything else, on all threads, what every task reads."""
+    def pad_first(self, padding: list[str], board: Board, *, flat: bool = False) -> None:
+        """Pad before anything else, on all threads, what every task reads; `flat` as of `pad_inside`."""
         for name in padding:
             block = self.block(name)
+            if flat:
+                self._row(block)
             self.schedule.parallel(self.schedule.fuse(*self.schedule.get_loops(block)[:-1]))
             self.vectorize(self.schedule.get_loops(block)[-1], self.lanes(block, board))
+
+    def _row(self, block: Any) -> Any:
+        """One loop over the pixels of a row, their groups and channels."""
+        return self.schedule.fuse(*self.schedule.get_loops(block)[-3:])
 
     def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> Any:
         """Split a loop by the vector length that divides it, vectorise the inner part, perhaps unroll the outer one.

@@ -18,7 +18,7 @@ from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.pair_strategy import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
-from edgedeploy.compile.backends.cpu.steps import activation_type, weight_type
+from edgedeploy.compile.backends.cpu.steps import activation_type, weight_type, word_steps
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.layers import (
@@ -84,6 +84,12 @@ class CpuBackend(Backend):
         Cortex-A76 and its kind have two units that add vectors of floats, and one that takes two cycles to convert one.
         """
         return self.board.family == "aarch64" and self.board.fma.per_cycle > 1
+
+    @property
+    def filters_in_float(self) -> bool:
+        """Whether sums of single channels' bytes may be floats: on x86 without dot products of bytes."""
+        types = LayerTypes(self.activation_type, "int8", "int32", "int32")
+        return self.board.is_x86 and not word_steps(types, self.board)
 
     @override
     def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:

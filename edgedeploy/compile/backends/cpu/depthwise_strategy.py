@@ -94,7 +94,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         )
         if self._widens:
             slots += (
-                _WIDENED_COPY[self.board.vector.bits > 256] * math.prod(window.input_size(rows, width)) / (rows * width)
+                _WIDENED_COPY[self._is_wide(configuration)] * math.prod(window.input_size(rows, width)) / (rows * width)
             )
         cycles = slots / self.board.fma.per_cycle + (1 if is_floating(types.result) else RESULT_CYCLES)
         return height * width * self.layer.channels / length * cycles * imbalance(tasks, self.board.cores)
@@ -127,7 +127,12 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     def _product(self, configuration: Configuration) -> float:
         """What a vector of products takes, in multiply-adds of floats."""
         integers = self.board.is_x86 and not is_floating(self.layer.types.accumulator)
-        return _BYTE_PRODUCT[self.board.vector.bits > 256] if integers else 1.0
+        return _BYTE_PRODUCT[self._is_wide(configuration)] if integers else 1.0
+
+    def _is_wide(self, configuration: Configuration) -> bool:
+        """Whether its vectors have more than 256 bits."""
+        assert isinstance(configuration, Tiled)
+        return vector_length(configuration.tile.channels, lanes_for(self.board, "float32")) * 32 > 256
 
     def _copied_bytes(self, rows: int, tile: Tile) -> int:
         """Of what a task of so many rows copies as floats."""

@@ -180,15 +180,20 @@ class StepForm:
             )
         outside = tirx.const(int(self.window.padding_value), self.step.data)
 
+        # TVM reads no more of a buffer than there is: at least the whole feature map.
+        shape_copied = (max(rows, top + height), max(columns, left + width))
+
         def value(n: Any, y: Any, x: Any, group: Any, channel: Any) -> Any:
-            inside = [y >= top, y < top + height, x >= left, x < left + width]
+            inside = []
+            if shape_copied[0] > height:
+                inside += [y >= top, y < top + height]
+            if shape_copied[1] > width:
+                inside += [x >= left, x < left + width]
             if inputs % self.step.depth:
                 inside.append(channel < inputs)
             stored = at(n, y - top, x - left, group * inputs + channel).astype(self.step.data)
-            return tirx.if_then_else(tirx.all(*inside), stored, outside)
+            return tirx.if_then_else(tirx.all(*inside), stored, outside) if inside else stored
 
-        # TVM reads no more of a buffer than there is: at least the whole feature map.
-        shape_copied = (max(rows, top + height), max(columns, left + width))
         copy = te.compute((self._batch, *shape_copied, self.groups, self.deep * depth), value, name=COPY)
         return lambda n, y, x, group, ko, channel: copy[n, y, x, group, ko * depth + channel]
 

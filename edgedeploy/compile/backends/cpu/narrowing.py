@@ -15,11 +15,13 @@ import numpy as np
 import tvm
 from tvm import tirx
 from tvm.ir import Call
+from tvm.ir.expr import TensorLoad
 from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
 from edgedeploy.compile.integer_layers import CONVERTER, CONVERTER_BITS
+from edgedeploy.compile.operators.direct import DEPTHWISE
 from edgedeploy.triples import Architecture
 
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
@@ -36,6 +38,9 @@ _FUSING = {"fma", "vfp4", "fp-armv8", "f"}
 
 # The feature of x86 CPUs that have an instruction to truncate vectors.
 _TRUNCATING = "avx512f"
+
+# The attribute of functions whose sums are floats, but whole numbers that int32 holds.
+WHOLE_SUMS = "edgedeploy.whole_sums"
 
 _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
@@ -80,6 +85,7 @@ def narrow_by_instructions(
         architecture: of the CPU.
         features: its own, as LLVM names them.
     """
+    whole = function.attrs is not None and WHOLE_SUMS in function.attrs
     fuses = not _FUSING.isdisjoint(features)
     elsewhere = _by_halves if architecture.name == "aarch64" else _by_addition
     write, rounded = elsewhere, _rounded_by_addition
@@ -108,7 +114,7 @@ def narrow_by_instructions(
             return with_body(statement, replaced(statement.body, partial(narrowed, lanes=int(statement.extent))))
         if not isinstance(statement, tirx.BufferStore):
             return statement
-        value = replaced_within(statement.value, _converted)
+        value = replaced_within(statement.value, partial(_converted, whole=whole))
         narrowing = _narrowing(value)
         if narrowing is None:
             value = replaced_within(value, in_float)
@@ -260,11 +266,23 @@ def _limits(dtype: str) -> tuple[int, int]:
     return int(tvm.tirx.min_value(dtype).value), int(tvm.tirx.max_value(dtype).value)
 
 
-def _converted(expression: Any) -> Any:
-    """A sum to which `CONVERTER_BITS` was added is a float32 as it is, but for what that is as one."""
+def _converted(expression: Any, *, whole: bool = False) -> Any:
+    """A sum to which `CONVERTER_BITS` was added is a float32 as it is, but for what that is as one.
+
+    So is one that was a float before, a whole number.
+    """
     moved = expression.value if isinstance(expression, Cast) and str(expression.ty.dtype) == "float32" else None
+    if whole and isinstance(moved, Cast) and str(moved.ty.dtype) == "int32" and _is_sum(moved.value):
+        return moved.value
     if not isinstance(moved, Sub | Add) or not isinstance(moved.b, IntImm):
         return expression
     if int(moved.b.value) != (CONVERTER_BITS if isinstance(moved, Sub) else -CONVERTER_BITS):
         return expression
     return tirx.reinterpret("float32", moved.a) - tirx.const(CONVERTER, "float32")
+
+
+def _is_sum(value: Any) -> bool:
+    """Whether it is read where a depthwise convolution has its sums."""
+    return (
+        isinstance(value, TensorLoad) and str(value.ty.dtype) == "float32" and value.source.name.startswith(DEPTHWISE)
+    )

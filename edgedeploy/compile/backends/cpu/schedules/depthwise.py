@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tvm.s_tir import Schedule
+
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise
+from edgedeploy.compile.backends.cpu.narrowing import WHOLE_SUMS
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
@@ -28,8 +31,10 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     block of rows, columns and channels (`blocks.py`), and copies with its padding what it reads, which stays in the L1
     cache. Its innermost loop is over the tiles of a row, so that their weights stay in registers.
     """
-    schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
     chosen = kernel.chosen(Depthwise)
+    if chosen.floats:
+        kernel.schedule = Schedule(kernel.schedule.mod["main"].with_attr(WHOLE_SUMS, True))
+    schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
     lanes = max(kernel.lanes(convolution, board), chosen.vector)
     kernel_height, kernel_width = kernel.extents(convolution)[-2:]
 
@@ -51,6 +56,9 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     if kernel_width <= UNROLLED_WIDTH:
         schedule.unroll(elements[1])
     kernel.pad_inside(padding, task, board, together=1 if chosen.floats else _TOGETHER)
+    if chosen.floats:
+        for name in padding:
+            kernel.partition(schedule.get_loops(kernel.block(name))[-3])
     return None
 
 

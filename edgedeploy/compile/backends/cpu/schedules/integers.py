@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tvm import tirx
+
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import COPY, LANES, SUMS
@@ -15,6 +17,7 @@ from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
 from edgedeploy.compile.backends.cpu.step_code import intrinsic, lanes_intrinsic
 from edgedeploy.compile.backends.cpu.steps import Step, step_of
 from edgedeploy.compile.backends.cpu.words import WORD
+from edgedeploy.compile.layers import Convolution, Dense
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 # Results that are made of sums together: a whole register of bytes.
@@ -55,10 +58,11 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         schedule.compute_at(last, innermost, preserve_unit_loops=True)
     schedule.compute_at(sums, innermost, preserve_unit_loops=True)
     if COPY in kernel.names:  # before steps hide who reads it
+        flat = _is_flat(kernel)
         if chosen.by_channels:
-            kernel.pad_first([COPY], board)
+            kernel.pad_first([COPY], board, flat=flat)
         else:
-            kernel.pad_inside([COPY], task, board)
+            kernel.pad_inside([COPY], task, board, flat=flat)
         if words:
             kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
     _accumulate(kernel, sums, step, intrinsic(step, words))
@@ -74,6 +78,16 @@ def _result_loops(kernel: Kernel, sums: Any, output: Any) -> list[Any]:
     if not (len(extents) == 4 and extents[0] == batch and extents[1] <= rows):
         kernel.ravel_rows(sums, output)
     return list(schedule.get_loops(output))
+
+
+def _is_flat(kernel: Kernel) -> bool:
+    """Whether rows are copied as they lie there, without padding and groups, in NHWC."""
+    layer, block = kernel.layer, kernel.schedule.get(kernel.block(COPY))
+    if not isinstance(layer, Convolution | Dense) or not isinstance(block.body.value, tirx.Cast):
+        return False
+    _, _, columns, groups, _ = kernel.extents(kernel.block(COPY))
+    width = layer.data[2] if isinstance(layer, Convolution) else layer.size[1]
+    return groups == 1 and columns == width
 
 
 def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> None:
