@@ -48,13 +48,15 @@ class WeightOrder:
         by_channels: whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for
             a few rows of pixels before the next rows.
         slices: in how many parts a tile's weights are used, each for all pixels before the next: as many as there are
-            rows of the kernel, or one.
+            rows of the kernel, or one; of a kernel of one row, any number that divides the input channels.
         interval: where the next slice is fetched ahead, the steps of the sum between two fetches; 0 where it is not.
+        panel: otherwise, how many tiles of a row of them use a tile's weights before the next tile's.
     """
 
     by_channels: bool = False
     slices: int = 1
     interval: int = 0
+    panel: int = 1
 
     @property
     def written_out(self) -> int:

@@ -12,6 +12,7 @@ from typing_extensions import override
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
+from edgedeploy.compile.backends.cpu.orders import choose_tile_and_order, orders
 from edgedeploy.compile.backends.cpu.tiles import (
     PRODUCT_VECTORS,
     ConvolutionShape,
@@ -107,7 +108,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
             isinstance(configuration, Direct)
             and self.layer.outputs % configuration.tile.channels == 0
             and tile_fits(configuration.tile, self._shape, self.board)
-            and self._fits_order(configuration.order)
+            and self._fits_order(configuration.order, configuration.tile)
             and self._tiles_down(configuration.tile) % configuration.rows_per_task == 0
         )
 
@@ -161,34 +162,41 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         return fits and layer.constant and layer.types in _WINOGRAD and layer.data[0] == layer.groups == 1
 
     def _directly(self) -> Direct:
-        tile = choose_tile(self._shape, self.board)
-        order, down = self._order(tile), self._tiles_down(tile)
+        if isinstance(self.layer, FirstConvolution):
+            tile, order = choose_tile(self._shape, self.board), WeightOrder()
+        else:
+            tile, order = choose_tile_and_order(self._shape, self.board)
+        down = self._tiles_down(tile)
         rows = down if order.by_channels else rows_per_task(down, 1, self.board.cores)
         return Direct(tile=tile, order=order, rows_per_task=rows)
 
     def _tiles_down(self, tile: Tile) -> int:
         return -(-self.layer.size[0] // tile.rows)
 
-    def _order(self, tile: Tile) -> WeightOrder:
-        first = isinstance(self.layer, FirstConvolution)
-        return WeightOrder() if first else choose_order(self._shape, tile, self.board)
-
-    def _fits_order(self, order: WeightOrder) -> bool:
-        slices = order.slices in (1, self.layer.window.kernel[0])
+    def _fits_order(self, order: WeightOrder, tile: Tile) -> bool:
+        if not order.by_channels:
+            fits = isinstance(self.layer, Convolution) and -(-self.layer.size[1] // tile.columns) % order.panel == 0
+            return order == WeightOrder() or (fits and order == WeightOrder(panel=order.panel))
+        rows = self.layer.window.kernel[0]
+        slices = order.slices in (1, rows) or (rows == 1 and self.layer.inputs % order.slices == 0)
         interval = order.interval == 0 or (order.interval > 0 and self.layer.inputs % order.interval == 0)
-        by_channels = order.by_channels and isinstance(self.layer, Convolution)
-        return order == WeightOrder() or (by_channels and slices and interval)
+        return isinstance(self.layer, Convolution) and slices and interval and order.panel == 1
 
     def _orders(self, tile: Tile) -> Iterator[WeightOrder]:
-        """By rows; and by channels, where each thread has some, with and without slices and fetching ahead."""
+        """By rows; and by channels, where each thread has some, with and without slices and fetching ahead.
+
+        By panels, and in slices of input channels, where the model of what caches cost knows the board's.
+        """
         yield WeightOrder()
+        if self.board.core_model and isinstance(self.layer, Convolution):
+            yield from orders(self._shape, tile, self.board)
         if isinstance(self.layer, FirstConvolution) or self.layer.outputs // tile.channels < self.board.cores:
             return
         intervals = {0}
         if vector_to_prefetch(self.layer.types, self.board):
             passes = self._tiles_down(tile) * -(-self.layer.size[1] // tile.columns)
             some = (count for count in divisors(self.layer.inputs) if passes <= count < 4 * passes)
-            intervals |= {self._order(tile).interval, *some}
+            intervals |= {choose_order(self._shape, tile, self.board).interval, *some}
         for slices in sorted({1, self.layer.window.kernel[0]}):
             yield from (WeightOrder(True, slices, interval) for interval in sorted(intervals))
 

@@ -12,10 +12,11 @@ from typing import Any
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.backends.cpu.schedules.clipping import pass_over_padding
+from edgedeploy.compile.backends.cpu.tiles import written_out
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
-from edgedeploy.compile.tiles import Tile, WeightOrder
+from edgedeploy.compile.tiles import Tile
 from edgedeploy.compile.types import bytes_of
 
 # Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of an L1 cache.
@@ -49,6 +50,9 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         tasks, tiles = [batch, channel, block], [row, column]
     else:
         tasks, tiles = [batch, block], [row, column, channel]
+        if order.panel > 1:
+            panel, column = schedule.split(column, [None, order.panel])
+            tiles = [row, panel, channel, column]
     schedule.reorder(*tasks, *tiles, row_in, column_in, channel_in)
     if order.slices == 1:
         kernel.spread(tasks, tiles, board.cores)
@@ -56,12 +60,13 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         tasks, 2 * height * width * channels * math.prod(reduced), kernel.rate(convolution, board)
     )
     kernel.unroll_tile([row_in, column_in, channel_in], lanes)
+    steps = order.written_out if order.interval else written_out(reduced[-1] // order.slices, board)
     if order.slices > 1:
-        sums, channels = _accumulate_slices(kernel, convolution, task, tile, order, lanes)
+        sums, channels = _accumulate_slices(kernel, convolution, task, tile, order.slices, lanes, steps)
     else:
         sums = convolution
         _, _, channels, *_ = kernel.accumulate_inside(
-            convolution, tiles[-1] if tiles else task, 3, lanes, pixels=2, steps=order.written_out
+            convolution, tiles[-1] if tiles else task, 3, lanes, pixels=2, steps=steps
         )
     if order.by_channels:
         for name in padding:
@@ -76,22 +81,27 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 
 
 def _accumulate_slices(
-    kernel: Kernel, convolution: Any, task: Any, tile: Tile, order: WeightOrder, lanes: int
+    kernel: Kernel, convolution: Any, task: Any, tile: Tile, slices: int, lanes: int, steps: int
 ) -> tuple[Any, Any]:
-    """Accumulate one row of the kernel after the other over all of a task's pixels.
+    """Accumulate one row of the kernel, or some of the input channels, after the other over all of a task's pixels.
 
     Returns:
         The block that sums up the products, and its loop over input channels.
     """
     schedule = kernel.schedule
-    sums_of_rows = schedule.rfactor(schedule.get_loops(convolution)[4], 0)
+    part, *reduced = list(schedule.get_loops(convolution)[4:])
+    if int(schedule.get(part).extent) != slices:
+        row, (part, channel) = part, schedule.split(reduced[-1], [slices, None])
+        reduced = [row, *reduced[:-1], channel]
+    sums_of_rows = schedule.rfactor(part, 0)
     schedule.compute_at(convolution, task, preserve_unit_loops=True)
     *_, elements, batch, row, column, channel = schedule.get_loops(convolution)
     row, row_in = schedule.split(row, [None, tile.rows])
     column, column_in = schedule.split(column, [None, tile.columns])
     schedule.reorder(elements, batch, row, column, row_in, column_in, channel)
     kernel.unroll_tile([row_in, column_in, channel], lanes)
-    _, channels, *_ = kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=order.written_out)
+    count = len(reduced)
+    loops = kernel.accumulate_inside(sums_of_rows, column, count, lanes, pixels=2, steps=steps)
     schedule.decompose_reduction(convolution, elements)
     schedule.set_scope(convolution, 0, "local")
-    return sums_of_rows, channels
+    return sums_of_rows, loops[count - 1]

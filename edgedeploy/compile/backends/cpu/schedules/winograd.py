@@ -12,6 +12,7 @@ from typing import Any
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
+from edgedeploy.compile.backends.cpu.tiles import written_out
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import vector_length
 
@@ -51,12 +52,12 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     _unroll(kernel, loops[-3:-1], loops[-1])
     schedule.set_scope(restore, 0, "local")
 
-    _multiply(kernel, product, tile.columns, task if shared else channel, lanes)
+    _multiply(kernel, product, tile.columns, task if shared else channel, lanes, written_out(inputs, board))
     _transform(kernel, task, shared, lanes, board)
     return packing
 
 
-def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -> None:
+def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int, steps: int) -> None:
     """The products of a task: for each of the values of a tile, register tiles of pixels x channels."""
     schedule = kernel.schedule
     store = schedule.cache_write(product, 0, "local")
@@ -64,7 +65,7 @@ def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -
     pixel, channel = schedule.get_loops(store)[-2:]
     pixel, pixel_in = schedule.split(pixel, [None, tiles])
     kernel.unroll_tile([pixel_in, channel], lanes)
-    kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1)
+    kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1, steps=steps)
 
 
 def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board) -> None:

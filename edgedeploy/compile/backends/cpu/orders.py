@@ -1,0 +1,166 @@
+"""Tiles of direct convolutions, and the orders that they are computed in, by what a core waits for lines of its caches.
+
+A tile reads its pixels' data and its channels' weights. What stays in the first cache until it is read again costs
+nothing; the rest comes from the second cache once more, as the `core_model` of a board's profile says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.tiles import (
+    ConvolutionShape,
+    choose_order,
+    choose_tile,
+    fitting_tiles,
+    tile_cycles,
+)
+from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, near
+from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, vector_length
+from edgedeploy.compile.types import bytes_of, lanes_for
+
+# The part of the first cache that what is read again may fill: other lines pass through it.
+_CACHED = 0.75
+
+# The fewest steps of a sum that are worth storing it and going on with it later.
+_FEWEST_STEPS = 64
+
+
+def choose_tile_and_order(shape: ConvolutionShape, board: Board) -> tuple[Tile, WeightOrder]:
+    """Those of the fewest cycles, arithmetic and waiting; of those that are as good, the first.
+
+    For a core without a model the tile goes by arithmetic alone.
+    """
+    if board.core_model is None:
+        tile = choose_tile(shape, board)
+        return tile, choose_order(shape, tile, board)
+    ways = (
+        Way(shape, tile, order, board) for tile in fitting_tiles(shape, board) for order in orders(shape, tile, board)
+    )
+    best = min(ways, key=lambda way: way.cycles)
+    return best.tile, best.order
+
+
+def orders(shape: ConvolutionShape, tile: Tile, board: Board) -> Iterator[WeightOrder]:
+    """Row by row, in panels; and by channels, if these are enough tasks, in slices."""
+    height, width = tile.whole(shape.height, shape.width)
+    down, deep = height // tile.rows, shape.channels // tile.channels
+    for panel in divisors(width // tile.columns):
+        yield WeightOrder(panel=panel)
+    if deep >= min(down, 2 * board.cores):
+        rows = shape.kernel[0]
+        parts = [each for each in divisors(shape.inputs) if each * _FEWEST_STEPS <= shape.terms]
+        for slices in [1, rows] if rows > 1 else parts or [1]:
+            yield WeightOrder(by_channels=True, slices=slices)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compute a convolution's tiles.
+
+    Attributes:
+        shape: of the convolution.
+        tile, order: of what size, and in which order.
+        board: whose cycles and caches are modelled.
+    """
+
+    shape: ConvolutionShape
+    tile: Tile
+    order: WeightOrder
+    board: Board
+
+    @property
+    def cycles(self) -> float:
+        """An estimate, without what comes from memory in any case."""
+        return self._passes * self._deep * self._tile_cycles + self.waiting
+
+    @property
+    def waiting(self) -> float:
+        """Cycles for lines that are read once more, and for those of the result that are written part by part."""
+        if self.order.by_channels:
+            return self._waiting_by_channels + self._waiting_for_parts
+        panels = self._passes // self.order.panel
+        panel = self._data(self.tile.rows, self.tile.columns * self.order.panel)
+        weights, all_weights = self._weights, self._weights * self._deep
+        if panel + all_weights <= self._room:
+            return 0.0
+        again = (panels - 1) * all_weights / LINE * self._cost(all_weights + panel)
+        if panel + weights <= self._room:
+            return again
+        data = self._data(self.tile.rows, self.tile.columns)
+        if data + weights <= self._room:
+            return again + panels * (self._deep - 1) * panel / LINE * self._near
+        return (self._passes - 1) * all_weights / LINE * self._cost(all_weights + panel) + self._passes * (
+            self._deep - 1
+        ) * data / LINE * self._near
+
+    @property
+    def _waiting_by_channels(self) -> float:
+        """A tile's weights, or a slice of them, are read for one tile of pixels after the other."""
+        tile, slices, deep = self.tile, self.order.slices, self._deep
+        data, weights = self._data(tile.rows, tile.columns), self._weights
+        all_data = self._data(self.shape.height, self.shape.width)
+        if all_data + weights <= self._room:
+            return 0.0
+        cycles = self._passes * data * (deep - 1) / LINE * self._cost(all_data)
+        if (data + weights) / slices > self._room:
+            cycles += (self._passes - 1) * deep * weights / LINE * self._near
+        sums = self._passes * tile.rows * tile.columns * tile.channels * bytes_of(self.shape.types.accumulator)
+        if sums + weights / slices > self._room:
+            cycles += deep * (slices - 1) * sums / LINE * (self._near + near(self.board).store)
+        return cycles
+
+    @property
+    def _waiting_for_parts(self) -> float:
+        """Lines of the result that are stored part by part, with all pixels between two parts."""
+        shape, one = self.shape, bytes_of(self.shape.types.result)
+        result = shape.height * shape.width * shape.channels * one
+        return result / LINE * (max(1.0, LINE / (self.tile.channels * one)) - 1) * beyond(result, self.board).store
+
+    @property
+    def _tile_cycles(self) -> float:
+        """Of the arithmetic of a tile; sums of slices are loaded, added and stored once more."""
+        pixels, types = self.tile.rows * self.tile.columns, self.shape.types
+        lanes = lanes_for(self.board, types.accumulator)
+        vectors = self.tile.channels // vector_length(self.tile.channels, lanes)
+        cropped = self.tile.useful(self.shape.height, self.shape.width) < 1
+        cycles = tile_cycles(pixels, vectors, self.shape.terms, cropped=cropped, board=self.board)
+        return cycles + (self.order.slices - 1) * 3 * pixels * vectors
+
+    @property
+    def _passes(self) -> int:
+        """Tiles of pixels."""
+        return math.prod(self.tile.whole(self.shape.height, self.shape.width)) // (self.tile.rows * self.tile.columns)
+
+    @property
+    def _deep(self) -> int:
+        """Tiles of channels."""
+        return self.shape.channels // self.tile.channels
+
+    @property
+    def _weights(self) -> int:
+        """Bytes of a tile's weights."""
+        return bytes_of(self.shape.types.weights) * self.shape.terms * self.tile.channels
+
+    def _data(self, rows: int, columns: int) -> int:
+        """Bytes of the data that so many pixels of the result read."""
+        reach = [count - 1 + kernel for count, kernel in zip((rows, columns), self.shape.kernel, strict=True)]
+        return bytes_of(self.shape.types.data) * math.prod(reach) * self.shape.inputs
+
+    @property
+    def _room(self) -> float:
+        """Bytes that stay in the first cache."""
+        return _CACHED * self.board.cache.l1_kib * 1024
+
+    @property
+    def _near(self) -> float:
+        """What a line from the second cache costs."""
+        return near(self.board).foreseen
+
+    def _cost(self, size: int) -> float:
+        """What a line costs that is read again after so many bytes; one from memory no less than to pass it on."""
+        far = beyond(size, self.board)
+        return far.foreseen if size <= self.board.cache.l2_kib * 1024 else max(far.foreseen, far.store)
