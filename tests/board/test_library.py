@@ -39,6 +39,7 @@ from edgedeploy.agent.wheel import platform_tag
 from edgedeploy.board import load_board
 from edgedeploy.building import build
 from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import InputError, PackageError
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
 from edgedeploy.resolved import resolve
