@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class Kept:
         """
         entry = self.path(key)
         if sound(entry):
+            logging.getLogger(__name__).info("not %s again: %s", what, entry)
             return entry
         making = entry.with_name(f".making-{key}")
         try:
