@@ -40,6 +40,7 @@ from edgedeploy.cli.manners import Manners, WrongColourError, manners, speak, ta
 from edgedeploy.cli.options import JsonOption
 from edgedeploy.errors import ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
+from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
 from edgedeploy.text import printable
 
@@ -74,12 +75,22 @@ app.add_typer(rpc.app, name="rpc")
 # The commands that load the compiler or its runtime.
 _LARGE = {"build", "run", "demo", "bench", "predict", "tune", "quantize"}
 
+# They work whatever is set.
+_WITHOUT_SETTINGS = {"help", "version"}
+
 # Said of every command in the help of `edgedeploy` itself; `manners.taken` takes them, wherever they stand.
 _VERBOSE = typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")
 _QUIET = typer.Option("-q", "--quiet", help="Say nothing but results and errors.")
 _NO_PROGRESS = typer.Option("--no-progress", help="Show no steps and bars; what is decided is said.")
 _JSON = typer.Option("--json", help="Print JSON, errors too: the commands that can do so.")
 _COLOUR = typer.Option("--color", metavar="auto|always|never", help="When to print in colours.")
+
+
+def _defaults(command: Any, stated: dict[str, Any]) -> dict[str, Any]:
+    """What the options of all commands below one are unless the command line says it."""
+    below = {name: _defaults(each, stated) for name, each in getattr(command, "commands", {}).items()}
+    options = {each.name for each in command.params if each.name in stated and each.opts[0].startswith("-")}
+    return below | {name: stated[name] for name in options}
 
 
 def _print_version(asked: bool) -> None:
@@ -102,6 +113,10 @@ def _options(
 ) -> None:
     if context.invoked_subcommand in _LARGE:
         require_address_space()
+    # Help is shown whatever is set, be it wrong.
+    if context.invoked_subcommand not in _WITHOUT_SETTINGS and not {"-h", "--help", "help"} & set(sys.argv[1:]):
+        stated = {"board": default_board(), "threads": default_threads()}
+        context.default_map = _defaults(context.command, {name: value for name, value in stated.items() if value})
     log({-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}.get(manners().verbosity, logging.DEBUG))
 
 
