@@ -16,6 +16,7 @@ from edgedeploy.documents import Document, read_document
 from edgedeploy.errors import UnknownNameError
 from edgedeploy.files import is_file
 from edgedeploy.plugins import data_folders
+from edgedeploy.settings import user_folder
 
 # More names than this do not help in a message; the command that lists them does.
 MOST_LISTED = 12
@@ -27,13 +28,6 @@ def builtin_folder() -> Path:
     package = Path(__file__).resolve().parent
     installed = package / "_data"
     return installed if installed.is_dir() else package.parent
-
-
-def user_folder() -> Path:
-    """The user's configuration folder, whether or not it exists."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("edgedeploy"))
 
 
 def unknown_name(noun: str, name: str, names: list[str], listing: str | None = None) -> UnknownNameError:

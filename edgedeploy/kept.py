@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from edgedeploy.files import cannot_write, exchange, folder_lock, is_folder
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.settings import cache_folder
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,7 @@ class Kept:
     @property
     def folder(self) -> Path:
         """Where the entries lie."""
-        import platformdirs
-
-        return Path(platformdirs.user_cache_dir("edgedeploy")) / self.kind
+        return cache_folder() / self.kind
 
     def path(self, key: str) -> Path:
         """Where the entry of a key lies, once it was made."""
@@ -62,6 +62,7 @@ class Kept:
         """
         entry = self.path(key)
         if sound(entry):
+            logging.getLogger(__name__).info("not %s again: %s", what, entry)
             return entry
         making = entry.with_name(f".making-{key}")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 
 def significant(value: float) -> str:
@@ -39,6 +40,10 @@ def count(number: int, noun: str) -> str:
 def printable(text: str) -> str:
     """Text on one line that moves no cursor, rings no bell and turns no direction of writing.
 
-    What cannot be printed stands there as its escape: names from networks' files go to terminals and pages.
+    What cannot be printed stands there as its escape: names from networks' files go to terminals and pages. Bytes of
+    file names that Python could not decode, as in the locale C, are taken as UTF-8.
     """
+    if any("\udc80" <= each <= "\udcff" for each in text):
+        with suppress(UnicodeEncodeError):
+            text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)

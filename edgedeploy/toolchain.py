@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import platform
 import re
@@ -184,6 +185,7 @@ def run_tool(
         ToolchainError: it cannot be started, takes too long, or fails; its command line is shown.
     """
     shown = shlex.join(command)
+    logging.getLogger(__name__).info("calling %s", shown)
     try:
         done = subprocess.run(
             command,

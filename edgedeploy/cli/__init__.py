@@ -7,9 +7,10 @@ the functions that need it, so that `edgedeploy --help` and tab completion answe
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,9 +37,12 @@ from edgedeploy.cli import (
     tune,
     virtual,
 )
-from edgedeploy.cli.console import log
+from edgedeploy.cli.console import log, print_json, print_json_error, print_lines
+from edgedeploy.cli.manners import Manners, WrongColourError, manners, speak, taken
+from edgedeploy.cli.options import JsonOption
 from edgedeploy.errors import ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
+from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
 from edgedeploy.text import printable
 
@@ -75,7 +79,22 @@ app.add_typer(rpc.app, name="rpc")
 # The commands that load the compiler or its runtime.
 _LARGE = {"build", "run", "demo", "bench", "predict", "tune", "quantize"}
 
-_verbosity = 0
+# They work whatever is set.
+_WITHOUT_SETTINGS = {"help", "version"}
+
+# Said of every command in the help of `edgedeploy` itself; `manners.taken` takes them, wherever they stand.
+_VERBOSE = typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")
+_QUIET = typer.Option("-q", "--quiet", help="Say nothing but results and errors.")
+_NO_PROGRESS = typer.Option("--no-progress", help="Show no steps and bars; what is decided is said.")
+_JSON = typer.Option("--json", help="Print JSON, errors too: the commands that can do so.")
+_COLOUR = typer.Option("--color", metavar="auto|always|never", help="When to print in colours.")
+
+
+def _defaults(command: Any, stated: dict[str, Any]) -> dict[str, Any]:
+    """What the options of all commands below one are unless the command line says it."""
+    below = {name: _defaults(each, stated) for name, each in getattr(command, "commands", {}).items()}
+    options = {each.name for each in command.params if each.name in stated and each.opts[0].startswith("-")}
+    return below | {name: stated[name] for name in options}
 
 
 def _print_version(asked: bool) -> None:
@@ -87,42 +106,108 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _options(
     context: typer.Context,
-    verbose: Annotated[
-        int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")
-    ] = 0,
+    verbose: Annotated[int, _VERBOSE] = 0,
+    quiet: Annotated[bool, _QUIET] = False,
+    no_progress: Annotated[bool, _NO_PROGRESS] = False,
+    json_output: Annotated[bool, _JSON] = False,
+    color: Annotated[str, _COLOUR] = "auto",
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    global _verbosity
-    _verbosity = verbose
     if context.invoked_subcommand in _LARGE:
         require_address_space()
-    log([logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)])
+    # Help is shown whatever is set, be it wrong.
+    if context.invoked_subcommand not in _WITHOUT_SETTINGS and not {"-h", "--help", "help"} & set(sys.argv[1:]):
+        stated = {"board": default_board(), "threads": default_threads()}
+        context.default_map = _defaults(context.command, {name: value for name, value in stated.items() if value})
+    log({-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}.get(manners().verbosity, logging.DEBUG))
+
+
+@app.command("help")
+def show_help(
+    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="The command's name.")] = None,
+) -> None:
+    """Show the help of a command, as its --help does.
+
+    Examples: edgedeploy help build; edgedeploy help releases list
+    """
+    app([*(words or []), "--help"], prog_name="edgedeploy")
+
+
+@app.command("version")
+def show_version(json_output: JsonOption = False) -> None:
+    """Print the versions of edgedeploy, Python, and what networks are compiled and checked with.
+
+    Example: edgedeploy version --json
+    """
+    from edgedeploy.cli.versions import versions
+
+    found = versions()
+    if json_output:
+        print_json(found)
+    else:
+        print_lines(f"{name} {version}" for name, version in found.items())
 
 
 def main() -> None:
     """Run the command line; every failure ends in a message and a documented exit code."""
-    code = _code_of(lambda: app(prog_name="edgedeploy"))
+    speak(Manners())
+    code = _code_of(_run)
     flushed = _code_of(sys.stdout.flush)
     if flushed:
         give_up_output()
     sys.exit(code or flushed)
 
 
+def _run() -> object:
+    """Run the command that is named; gives its exit code where it ends with one."""
+    if "_EDGEDEPLOY_COMPLETE" in os.environ:
+        return app(prog_name="edgedeploy")
+    try:
+        chosen, words = taken(sys.argv[1:], typer.main.get_command(app))
+    except WrongColourError as error:
+        print(f"Usage: edgedeploy [OPTIONS] COMMAND\n\nError: {error}", file=sys.stderr)
+        return 2
+    speak(chosen)
+    if not chosen.json:
+        return app(words, prog_name="edgedeploy")
+    try:
+        return app(words, prog_name="edgedeploy", standalone_mode=False)
+    except Exception as error:
+        said = getattr(error, "format_message", None)
+        if said is None:
+            raise
+        print_json_error(said(), None, [f"edgedeploy {' '.join(['help', *_command_of(words)])}"], 2)
+        error.show()  # type: ignore[attr-defined]
+        return 2
+
+
+def _command_of(words: list[str]) -> list[str]:
+    """The words of a command line that name the command."""
+    named: list[str] = []
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        named.append(word)
+    return named
+
+
 def _code_of(work: Callable[[], object]) -> int | str | None:
     """Do the work; the exit code that says how it ended."""
     try:
-        work()
+        ended_with = work()
     except SystemExit as ended:
         return ended.code
     except Exception as error:
         if interruption.came():
             return interruption.INTERRUPTED
-        if _verbosity >= 2:
+        if manners().verbosity >= 2:
             raise
         return _reported(error)
-    return 0
+    return ended_with if isinstance(ended_with, int) else 0
 
 
 def _reported(error: Exception) -> int:
@@ -139,6 +224,8 @@ def _reported(error: Exception) -> int:
             print(f"error: {printable(str(known))}", file=sys.stderr)
         return known.exit_code
     message = printable(" ".join(str(error).split()))[:300]
+    if manners().json:
+        print_json_error(f"internal error: {type(error).__name__}", message, ["edgedeploy -vv, and report it"], 70)
     print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
     print("  try: the same command with `edgedeploy -vv ...` for a traceback, and report it", file=sys.stderr)
     return 70

@@ -100,10 +100,10 @@ def new(
     import re
 
     from edgedeploy.board import BOARDS
-    from edgedeploy.catalog import user_folder
     from edgedeploy.cli.console import stdout
     from edgedeploy.errors import InputError
     from edgedeploy.files import replacing
+    from edgedeploy.settings import user_folder
 
     source = BOARDS.find(template)
     BOARDS.load(template)

@@ -148,6 +148,7 @@ def build(
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
+    from edgedeploy.files import is_folder
     from edgedeploy.resolved import resolve
 
     if list_passes:
@@ -191,6 +192,8 @@ def build(
                 why=f"{plans[source.name].source.file} and {source.file}",
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
+    if output and not is_folder(output):
+        progress.note(f"the folder {output} is made")
     results = []
     for each in plans.values():
         source = each.source

@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,9 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgedeploy import interruption
+from edgedeploy.cli.manners import manners
 from edgedeploy.errors import ConfigurationError, EdgedeployError
-from edgedeploy.progress import Progress, paced
+from edgedeploy.progress import SECONDS_PER_LINE, Notes, Progress
 from edgedeploy.text import printable
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ def log(level: int) -> None:
     """Print what is logged at a level or above to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(_AsText("%(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
+    logging.basicConfig(handlers=[handler])
+    logging.getLogger().setLevel(level)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -103,11 +106,18 @@ def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
     return entries
 
 
+def print_json_error(what: str, why: str | None, hints: Iterable[str], code: int) -> None:
+    """Print an error as a JSON value for scripts."""
+    print_json_line({"error": {"what": what, "why": why, "try": list(hints), "code": code}})
+
+
 def print_error(error: EdgedeployError) -> None:
-    """Print what happened, why, and what to try.
+    """Print what happened, why, and what to try; where JSON is asked for, on standard output as well.
 
     Further lines, which compilers, boards and drivers wrote, have a bar before them: no hint looks so.
     """
+    if manners().json:
+        print_json_error(error.what, error.why, error.hints, error.exit_code)
     console = stderr()
     console.print("error:", style="bold red", end=" ")
     console.print(*_lines(str(error)), sep="\n")
@@ -159,10 +169,10 @@ def foreign(*lines: str, style: str = "") -> Text:
 class ConsoleProgress(Progress):
     """Progress as bars on a terminal, and as plain lines elsewhere; always on standard error."""
 
-    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
-        """With a clock that gives seconds."""
+    def __init__(self, *, every_s: float = SECONDS_PER_LINE, clock: Callable[[], float] = monotonic) -> None:
+        """With the time between lines where no bar can be drawn, and a clock that gives seconds."""
         self._console = stderr()
-        self._clock = clock
+        self._every_s, self._clock = every_s, clock
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:
@@ -172,7 +182,8 @@ class ConsoleProgress(Progress):
             with self._console.status(foreign(title)):
                 yield
         else:
-            yield
+            with self._waiting(title):
+                yield
         interruption.check()
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
@@ -190,7 +201,14 @@ class ConsoleProgress(Progress):
 
         if not self._console.is_terminal:
             self._console.print(f"  {title} ({total:,} bytes)")
-            yield lambda count: None
+            sent = done
+
+            def advance(count: int) -> None:
+                nonlocal sent
+                sent += count
+
+            with self._waiting(title, lambda: f"{sent / max(total, 1):.0%}"):
+                yield advance
             return
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
         with Bars(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=self._console) as bars:
@@ -218,18 +236,41 @@ class ConsoleProgress(Progress):
                 yield lambda: bars.advance(task)
         else:
             self._console.print(f"  {title} ({total} steps)")
-            yield self._counted(title, total)
+            finished = 0
+
+            def count() -> None:
+                nonlocal finished
+                finished += 1
+
+            with self._waiting(title, lambda: f"{finished} of {total}"):
+                yield count
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
     def note(self, text: str) -> None:
         """Print the line, and below it those that an error in it has."""
         self._console.print(*_lines(text), sep="\n")
 
-    def _counted(self, title: str, total: int) -> Callable[[], None]:
-        """What counts steps, and prints a line now and then."""
-        return paced(lambda done: self._console.print(f"  {title}: {done} of {total}"), self._clock)
+    @contextmanager
+    def _waiting(self, title: str, state: Callable[[], str] | None = None) -> Iterator[None]:
+        """Within the block, print a line now and then, so that nobody takes long work for a program that hangs."""
+        ended, started = threading.Event(), self._clock()
+
+        def tell() -> None:
+            while not ended.wait(self._every_s):
+                seconds = f"{self._clock() - started:.0f} s"
+                self._console.print(f"  {title}: {state()}, {seconds}" if state else f"  {title}: {seconds}")
+
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
 
 
 def quiet_if(json_output: bool) -> Progress:
-    """The progress listener of a command: silent where a script reads JSON and nobody watches."""
-    return Progress() if json_output and not sys.stderr.isatty() else ConsoleProgress()
+    """The progress listener of a command: silent where that is asked for, or a script reads JSON and nobody watches."""
+    if manners().verbosity < 0 or (json_output and not sys.stderr.isatty()):
+        return Progress()
+    return ConsoleProgress() if manners().progress else Notes(ConsoleProgress())

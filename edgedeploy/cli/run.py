@@ -173,6 +173,8 @@ def run(
         machine = network.machine
     if outputs:
         write_arrays(outputs, results)
+        if outputs.suffix != ".npz":
+            progress.note(f"{outputs} is a .npz file, whatever its name says")
     if json_output:
         print_json(
             {

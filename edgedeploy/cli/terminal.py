@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from edgedeploy.cli.manners import manners
 from edgedeploy.text import printable
 
 
@@ -22,7 +23,9 @@ class Terminal(Console):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, markup=False, emoji=False, highlight=False)
+        colours: dict[str, Any] = {"always": {"color_system": "standard"}, "never": {"color_system": None}}
+        chosen = colours.get(manners().colour, {})
+        super().__init__(**options, **chosen, markup=False, emoji=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """As rich does, which calls this for each string that it is to print."""

@@ -41,6 +41,8 @@ _RUN = "models"
 class _ModelsOrCommand(TyperGroup):
     """A group whose first argument may be a model: what is none of its commands is tuned."""
 
+    usual = _RUN
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands:
             args = [_RUN, *args]

@@ -183,7 +183,7 @@ class LineDisplay(_TextDisplay):
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Print a line now and then, and none where it is done before."""
-        yield self._counted(title, total)
+        yield paced(lambda done: self._console.print(f"  {title}: {done} of {total}"), self._clock)
 
     def _tell(self, task: TaskState) -> None:
         measured, waited = len(task.measured), self._clock() - self._told_at

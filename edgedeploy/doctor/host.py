@@ -23,6 +23,7 @@ from edgedeploy.files import is_folder
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.rpc import DEFAULT_PORT
 from edgedeploy.rpc.tracker import Endpoint, summary
+from edgedeploy.settings import cache_folder
 from edgedeploy.triples import architecture_of, architectures
 from edgedeploy.zoo.store import MIRRORS_VARIABLE, mirror_folders
 
@@ -80,7 +81,7 @@ def load_tvm(board: Board) -> Finding:
 def folders(case: Case) -> Finding:
     """Whether there is room, and the right to write, where edgedeploy keeps things."""
     kept = {
-        "cache": Path(platformdirs.user_cache_dir("edgedeploy")),
+        "cache": cache_folder(),
         "data": Path(platformdirs.user_data_dir("edgedeploy")),
         "configuration": Path(platformdirs.user_config_dir("edgedeploy")),
         "state": Path(platformdirs.user_state_dir("edgedeploy")),

@@ -12,6 +12,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.facts import HERE, VIRTUAL
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.settings import host_of
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
 # No address begins with a dash or holds what a shell or an SSH client would take for something else.
@@ -122,6 +123,10 @@ def addresses(
     if hosts:
         return list(dict.fromkeys(parse_address(host) for host in hosts))
     ssh = board.profile.ssh
+    if ssh and (set_once := host_of(board.label)):
+        host, file = set_once
+        progress.note(f"{board.label} is at {host}, as {file} says")
+        return [parse_address(host)]
     if ssh is None:
         raise InputError(
             f"board {board.label!r} is this machine",

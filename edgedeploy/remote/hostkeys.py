@@ -14,13 +14,13 @@ from pathlib import Path
 
 import paramiko
 
-from edgedeploy.catalog import user_folder
 from edgedeploy.errors import HostKeyError
 from edgedeploy.files import cannot_write
 from edgedeploy.progress import Progress
 from edgedeploy.remote.certificates import authority_of, objection
 from edgedeploy.remote.known_hosts import Entry, Marker, key_blob, name_of, read
 from edgedeploy.remote.openssh import Settings
+from edgedeploy.settings import user_folder
 
 _CERTIFICATE = "-cert-v01@openssh.com"
 # What an RSA key signs with; SHA-1 is not taken.

@@ -11,13 +11,13 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from edgedeploy.catalog import user_folder
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import cannot_write, is_file, replacing
 from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.settings import user_folder
 from edgedeploy.zoo.entry import MODELS, ModelInput, ZooFile, ZooModel
 from edgedeploy.zoo.source import Source
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from edgedeploy import settings
 from edgedeploy.errors import ConfigurationError, DownloadError
 from edgedeploy.files import cannot_write, folder_lock, is_folder, sha256_of
 from edgedeploy.progress import SILENT, Progress
@@ -56,9 +57,7 @@ class Copy:
 
 def cache_folder() -> Path:
     """The folder that downloads go to, whether or not it exists."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("edgedeploy")) / "models"
+    return settings.cache_folder() / "models"
 
 
 def wheels_folder() -> Path:

@@ -1,0 +1,139 @@
+"""What a user has set once, in files and environment variables: the board, where boards are, threads, the cache.
+
+A setting is taken from the first of these that states it: the command line, an environment variable, `edgedeploy.toml`
+in the working folder, `config.toml` in the user's configuration folder. docs/configuration.md is the page for users.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgedeploy.errors import ConfigurationError
+from edgedeploy.files import is_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+# In the working folder, and in the user's configuration folder.
+HERE, USERS = "edgedeploy.toml", "config.toml"
+
+BOARD_VARIABLE = "EDGEDEPLOY_BOARD"
+THREADS_VARIABLE = "EDGEDEPLOY_THREADS"
+CACHE_VARIABLE = "EDGEDEPLOY_CACHE"
+
+
+def user_folder() -> Path:
+    """The user's configuration folder, whether or not it exists."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("edgedeploy"))
+
+
+def cache_folder() -> Path:
+    """The folder for what takes long to make and can be made again, whether or not it exists.
+
+    Raises:
+        ConfigurationError: the user's configuration cannot be read.
+    """
+    import platformdirs
+
+    stated = os.environ.get(CACHE_VARIABLE) or _read(user_folder() / USERS).get("cache")
+    return Path(stated).expanduser().absolute() if stated else Path(platformdirs.user_cache_dir("edgedeploy"))
+
+
+def default_board() -> str | None:
+    """The board for commands that are not told one; None if none is set.
+
+    Raises:
+        ConfigurationError: a file cannot be read.
+    """
+    return os.environ.get(BOARD_VARIABLE) or _first("board")
+
+
+def default_threads() -> int | None:
+    """How many threads networks have where the command line does not say it; None if that is not set.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or the variable is no such number.
+    """
+    if (stated := os.environ.get(THREADS_VARIABLE)) is None:
+        return _first("threads")
+    if not stated.isdecimal() or not int(stated):
+        raise ConfigurationError(f"{THREADS_VARIABLE} is {stated!r}", why="a number of threads begins at 1")
+    return int(stated)
+
+
+def host_of(board: str) -> tuple[str, Path] | None:
+    """Where the board of a profile's name is, and the file that says it.
+
+    Raises:
+        ConfigurationError: a file cannot be read.
+    """
+    for path in _files():
+        if (host := _read(path).get("hosts", {}).get(board)) is not None:
+            return host, path
+    return None
+
+
+def _files() -> list[Path]:
+    return [Path(HERE), user_folder() / USERS]
+
+
+def _first(name: str) -> Any:
+    """A setting of the first file that states it."""
+    return next((value for path in _files() if (value := _read(path).get(name)) is not None), None)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """What a file states; nothing if there is none."""
+    if not is_file(path):
+        return {}
+    status = path.stat()
+    return _parsed(path.absolute(), status.st_mtime_ns, status.st_size, users=path.name == USERS)
+
+
+@cache
+def _parsed(path: Path, _changed: int, _size: int, *, users: bool) -> Mapping[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    from pydantic import ValidationError
+
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _schema(users=users).model_validate(content).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)]
+        where = "; ".join(faults)
+        hint = "the settings are described in docs/configuration.md"
+        raise ConfigurationError(f"{path} does not say what it should", why=where, hints=[hint]) from error
+    except (OSError, ValueError) as error:  # tomllib's error is a ValueError
+        raise ConfigurationError(f"cannot read {path}", why=str(error)) from error
+
+
+@cache
+def _schema(*, users: bool) -> type[BaseModel]:
+    """What a file may state. That of a working folder, which may be anybody's, does not say where files are written."""
+    from typing import Annotated
+
+    from pydantic import Field, create_model
+
+    from edgedeploy.documents import Record
+
+    text = str | None
+    fields: dict[str, Any] = {
+        "board": (text, None),
+        "threads": (Annotated[int, Field(gt=0)] | None, None),
+        "hosts": (dict[str, str], {}),
+    }
+    if users:
+        fields["cache"] = (text, None)
+    schema: type[BaseModel] = create_model("Settings", __base__=Record, **fields)
+    return schema

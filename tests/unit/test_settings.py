@@ -1,0 +1,129 @@
+"""What is set once, in files and environment variables, and what goes before it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Command
+
+from edgedeploy import settings
+from edgedeploy.errors import ConfigurationError
+from edgedeploy.kept import Kept
+from edgedeploy.progress import Progress
+from edgedeploy.remote.address import addresses
+from edgedeploy.resolved import resolve
+
+PAGE = ROOT / "docs" / "configuration.md"
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def users(command: Command) -> Path:
+    """The user's own file; the working folder is empty."""
+    path = settings.user_folder() / settings.USERS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def test_nothing_is_set_at_first(users: Path) -> None:
+    assert (settings.default_board(), settings.default_threads(), settings.host_of("rpi4")) == (None, None, None)
+
+
+def test_the_working_folder_goes_before_the_users_own_and_a_variable_before_both(
+    users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users.write_text('board = "rpi3"\nthreads = 1\n[hosts]\nrpi3 = "a@b"\nrpi4 = "c@d"\n')
+    assert (settings.default_board(), settings.default_threads()) == ("rpi3", 1)
+    Path(settings.HERE).write_text('board = "rpi4"\n[hosts]\nrpi4 = "e@f"\n')
+    assert (settings.default_board(), settings.default_threads()) == ("rpi4", 1)
+    assert [found[0] for name in ("rpi3", "rpi4") if (found := settings.host_of(name))] == ["a@b", "e@f"]
+    monkeypatch.setenv(settings.BOARD_VARIABLE, "rpi5")
+    monkeypatch.setenv(settings.THREADS_VARIABLE, "3")
+    assert (settings.default_board(), settings.default_threads()) == ("rpi5", 3)
+
+
+def test_a_command_takes_the_board_that_is_set_unless_it_is_told_one(users: Path, command: Command) -> None:
+    users.write_text('board = "no-such-board"\n')
+    for arguments in (["run", "digits"], ["push"], ["releases", "list"], ["demo", "digits"], ["predict", "digits"]):
+        assert "unknown board 'no-such-board'" in command(*arguments)[2], arguments
+    assert "unknown board 'another'" in command("run", "digits", "--board", "another")[2]
+    assert command("version")[0] == 0
+
+
+def test_threads_are_those_that_are_set(users: Path, command: Command) -> None:
+    users.write_text("threads = 4096\n")
+    code, _, err = command("bench", "digits", "--against", "onnxruntime")
+    assert code == 7
+    assert "4096 threads were asked for" in err
+
+
+def test_a_board_is_where_the_file_says_and_that_is_said(users: Path) -> None:
+    users.write_text('[hosts]\nrpi4 = "me@somewhere:23"\n')
+    notes = Notes()
+    [address] = addresses(resolve("rpi4"), progress=notes)
+    assert str(address) == "me@somewhere:23"
+    assert notes.lines == [f"rpi4 is at me@somewhere:23, as {users} says"]
+    [address] = addresses(resolve("rpi4"), ["you@elsewhere"])
+    assert str(address) == "you@elsewhere"
+
+
+def test_the_cache_is_where_it_is_set(users: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    users.write_text(f'cache = "{tmp_path / "big"}"\n')
+    assert Kept("packages").folder == tmp_path / "big" / "packages"
+    monkeypatch.setenv(settings.CACHE_VARIABLE, str(tmp_path / "bigger"))
+    assert Kept("packages").folder == tmp_path / "bigger" / "packages"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("board = 1", "board: Input should be a valid string"),
+        ("threads = 0", "threads: Input should be greater than 0"),
+        ('bord = "rpi4"', "bord: Extra inputs are not permitted"),
+        ('cache = "/anywhere"', "cache: Extra inputs are not permitted"),
+        ("board =", "Invalid value"),
+        ('board = "\x00"', "cannot read"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(text: str, why: str, users: Path, command: Command) -> None:
+    Path(settings.HERE).write_text(text)
+    with pytest.raises(ConfigurationError, match=why):
+        settings.default_board()
+    code, _, err = command("run", "digits")
+    assert (code, "edgedeploy.toml" in err) == (3, True)
+    assert command("help", "run")[0] == 0
+
+
+def test_a_number_of_threads_that_is_none_is_named(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(settings.THREADS_VARIABLE, "many")
+    with pytest.raises(ConfigurationError, match="EDGEDEPLOY_THREADS is 'many'"):
+        settings.default_threads()
+
+
+def test_a_changed_file_is_read_again(users: Path) -> None:
+    for board in ("rpi3", "rpi-armhf"):
+        users.write_text(f'board = "{board}"\n')
+        assert settings.default_board() == board
+
+
+def test_the_page_has_every_field_and_every_variable(users: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    example = text.split("```toml\n")[1].split("```")[0]
+    users.write_text(example)
+    assert settings.default_board() == "rpi4"
+    assert settings.host_of("rpi5")
+    rows = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert set(settings._schema(users=True).model_fields) <= rows
+    code = [each for part in ("edgedeploy", "agent") for each in (ROOT / part).rglob("*")]
+    files = [each for each in code if each.suffix in (".py", ".cc", ".sh")]
+    used = set(re.findall(r'"(EDGEDEPLOY_[A-Z_]+)"', "\n".join(path.read_text(encoding="utf-8") for path in files)))
+    assert {name for name in used if name != "EDGEDEPLOY_COMPLETE"} <= set(re.findall(r"`(EDGEDEPLOY_[A-Z_]+)`", text))
