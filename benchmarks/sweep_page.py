@@ -13,9 +13,9 @@ from statistics import geometric_mean, median
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from edgedeploy import __version__
 from edgedeploy.benchmarking.machine import this_machine
 from edgedeploy.text import count, significant
+from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
     from sweep_result import Result

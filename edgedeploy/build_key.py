@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import edgedeploy
 from edgedeploy.board import Board
 from edgedeploy.compile.passes.installed import provider_code, provider_versions
 from edgedeploy.files import digest_of
@@ -19,6 +18,7 @@ from edgedeploy.kept import key_of
 from edgedeploy.package.usage import Usage
 from edgedeploy.plugins import code_of
 from edgedeploy.toolchain import c_compiler
+from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def versions(form: Format) -> dict[str, str]:
 
     A Python package that is missing will be said when it is needed.
     """
-    found = {"edgedeploy": edgedeploy.__version__}
+    found = {"edgedeploy": __version__}
     for name in (*_PACKAGES, *form.packages):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
@@ -108,7 +108,7 @@ def versions(form: Format) -> dict[str, str]:
 
 def folder() -> Path:
     """Where edgedeploy's own code lies."""
-    return Path(edgedeploy.__file__).parent
+    return Path(__file__).parent
 
 
 def building_files(root: Path) -> Iterator[Path]:

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
-import edgedeploy
 from edgedeploy.files import digest_of
 from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
@@ -55,7 +54,7 @@ def _key(task: Task, settings: Settings) -> str:
             "entry": usage and usage.part.entry_name,
             "input": usage and usage.part.entry.input.model_dump(mode="json"),
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-            "code": _code(Path(edgedeploy.__file__).parent),
+            "code": _code(Path(__file__).parent.parent),
         }
     )
 

@@ -1,0 +1,3 @@
+"""Which version of edgedeploy this is."""
+
+__version__ = "0.2.0"
