@@ -90,7 +90,7 @@ def build_key(
 def _code_of_others(form: Format) -> str | None:
     """The code of a format that another package brings; its version may stay while the code changes."""
     module = type(form).__module__.partition(".")[0]
-    return None if module == edgedeploy.__name__ else code_of(module)
+    return None if module == __name__.partition(".")[0] else code_of(module)
 
 
 @cache
