@@ -43,7 +43,7 @@ def new_app(
 
     Example: edgedeploy new app --language cpp --model yolo-fastest
     """
-    from edgedeploy.agent.program import write_program
+    from edgedeploy.release.program import write_program
     from edgedeploy.cli.console import print_json, stdout
 
     folder = output or Path(f"{model}-app")
