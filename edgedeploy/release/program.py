@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Literal
 
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import cannot_write, replacing
-from edgedeploy.package.manifest import MODEL_NAME
+from edgedeploy.release.layout import is_model
 
 Language = Literal["c", "cpp", "python"]
 
@@ -32,7 +31,7 @@ def write_program(language: Language, model: str, folder: Path) -> list[Path]:
         InputError: no release can be called so.
         OutputError: the folder cannot be written, or has one of the files.
     """
-    if not re.fullmatch(MODEL_NAME, model):
+    if not is_model(model):
         raise InputError(
             f"{model!r} is no name of a model",
             hints=["give the name that `edgedeploy push` shows, of letters, digits, dots, dashes and underscores"],
