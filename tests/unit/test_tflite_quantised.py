@@ -112,6 +112,22 @@ def test_convolutions_are_those_of_litert(tmp_path: Path, form: str, activation:
 
 
 @pytest.mark.compiles
+@pytest.mark.parametrize("channels", [0, 5])
+def test_layers_of_int16_activations_are_those_of_litert(tmp_path: Path, channels: int) -> None:
+    """As the converter's "16x8" writes them: weights of int8, biases of int64, no zero points."""
+    from support.tflite_operators import Steps, of_one
+
+    scales: Any = list(np.linspace(0.01, 0.03, 5)) if channels else 0.02
+    bias_scales = [2e-4 * scale for scale in scales] if channels else 2e-4 * 0.02
+    layer = {"given1": Steps("int8", scales, 0, 0), "given2": Steps("int64", bias_scales)}
+    steps = {"given0": Steps("int16", 2e-4, 0), **layer, "made0": Steps("int16", 1e-3, 0)}
+    options = {"Padding": SAME, "StrideH": 2, "StrideW": 1, "FusedActivationFunction": RELU}
+    inputs = [IMAGE, integers(5, 3, 3, 8), RANDOM.integers(-200_000, 200_000, 5, np.int64)]
+    content = of_one("CONV_2D", inputs, [(1, 3, 7, 5)], options, kind="Conv2DOptions", version=3, steps=steps)
+    check(tmp_path, content, share=0.15)
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize(("form", "multiplier"), [("per tensor", 1), ("per channel", 2), ("uint8", 1)])
 def test_depthwise_convolutions_are_those_of_litert(tmp_path: Path, form: str, multiplier: int) -> None:
     from support.tflite_operators import of_one
