@@ -18,7 +18,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-all fresh-machine virtual-boards drawing opencl predictions lint wheel docs clean
+.PHONY: help setup demo test test-fast test-all fresh-machine virtual-boards drawing opencl predictions lint wheel docs docs-site clean
 
 help:  ## Say what there is to make.
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
@@ -62,6 +62,11 @@ wheel: $(READY)  ## Build the wheel into dist/.
 
 docs: $(READY)  ## Write docs/commands.md anew.
 	$(VENV)/bin/python scripts/document_commands.py
+
+docs-site: $(READY)  ## Write the documentation as a site into build/site; its links are checked.
+	$(RUN) pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(RUN) mkdocs build --quiet
+	@echo build/site/index.html
 
 clean:  ## Remove .venv, dist/ and everything else that was made here.
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

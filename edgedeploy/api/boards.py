@@ -176,7 +176,8 @@ class Board(Closing):
         Args:
             network: a package, or what is built if need be: a name of the zoo or a network's file.
             threads: threads to use; what the package says unless given.
-            shapes, options: what a network's file leaves open.
+            shapes: shapes of inputs that a network's file leaves open, by name.
+            options: what else it leaves open.
             demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
 
         Raises:
@@ -226,8 +227,10 @@ class Board(Closing):
         """Switch to a release that lies on the board, after a self-test; gives its name.
 
         Args:
-            model, release: its names.
-            health_check, health_check_timeout: as for `push`.
+            model: its model.
+            release: its name.
+            health_check: as for `push`.
+            health_check_timeout: as for `push`.
 
         Raises:
             EdgedeployError: as `release.switching.activate`; if a check fails, the board goes back.
@@ -240,7 +243,8 @@ class Board(Closing):
 
         Args:
             model: its name.
-            health_check, health_check_timeout: as for `push`.
+            health_check: as for `push`.
+            health_check_timeout: as for `push`.
 
         Raises:
             EdgedeployError: as `activate`.

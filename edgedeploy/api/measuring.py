@@ -49,7 +49,8 @@ def bench(
         rounds: each engine has its turn in each.
         runs: how many inferences of each engine are timed; as many as fit into a tenth of a second each round unless
             given, 600 for boards with a device.
-        shapes, options: what the network's file leaves open; for one network only.
+        shapes: shapes of inputs that the file leaves open, by name; for one network only.
+        options: what else the file leaves open; for one network only.
         progress: is told about each step.
 
     Raises:

@@ -104,7 +104,8 @@ def predict(
         board: the board, by name or by the path of a YAML file; its profile has a `core_model`.
         threads: threads to use, as many as the board has cores at most.
         against: other engines that are predicted too, separated by commas.
-        shapes, options: what the network's file leaves open.
+        shapes: shapes of inputs that the network's file leaves open, by name.
+        options: what else it leaves open.
         progress: is told about each step.
 
     Raises:

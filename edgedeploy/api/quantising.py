@@ -98,7 +98,8 @@ def quantize(
         keep: layers that stay in float: names, or patterns of them.
         max_loss: layers that hurt most are left in float until the loss is at most so much; None leaves what it is.
         all_pairs: whether results are rounded to bytes behind every operator, for the kernels of other engines.
-        shapes, options: what the network's file leaves open.
+        shapes: shapes of inputs that the network's file leaves open, by name.
+        options: what else it leaves open.
         progress: is told about each step.
 
     Raises:

@@ -90,7 +90,8 @@ def tune(
         records: the folder of records; the board's own unless given.
         warm_start: boards or folders whose records the search learns from.
         compare: whether the whole network is measured at the end.
-        shapes, importing: what the network's file leaves open.
+        shapes: shapes of inputs that the network's file leaves open, by name.
+        importing: what else it leaves open.
         listener: is told what is measured.
         progress: is told about each step.
         stopping: asked now and then whether to end; what was measured until then is kept.
