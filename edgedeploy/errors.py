@@ -269,6 +269,12 @@ class NotReadyError(EdgedeployError):
     exit_code = 22
 
 
+class ServiceError(EdgedeployError):
+    """A service cannot be installed on a board, is not there, or does not start."""
+
+    exit_code = 26
+
+
 class MemoryExhaustedError(EdgedeployError):
     """There is not enough memory, or the process may not have more of it."""
 

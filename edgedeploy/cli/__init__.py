@@ -30,6 +30,7 @@ from edgedeploy.cli import (
     releases,
     rpc,
     run,
+    service,
     toolchains,
     tune,
     virtual,
@@ -63,6 +64,7 @@ app.add_typer(boards.app, name="boards")
 app.add_typer(toolchains.app, name="toolchains")
 app.add_typer(package.app, name="package")
 app.add_typer(releases.app, name="releases")
+app.add_typer(service.app, name="service")
 app.add_typer(tune.app, name="tune")
 app.add_typer(records.app, name="records")
 app.add_typer(virtual.app, name="virtual")

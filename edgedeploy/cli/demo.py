@@ -156,6 +156,8 @@ def demo(
 
     Example: edgedeploy demo retinaface --board rpi4 --camera auto --save seen.mp4
 
+    Example: edgedeploy demo yolo-fastest --board rpi4 --camera auto --serve
+
     Example: edgedeploy demo wake-word --microphone --threshold 0.7
 
     Example: edgedeploy demo all | tee demo.log
@@ -290,12 +292,12 @@ def _show_all(
         try:
             with bar as advance:
                 shots = timed(source.shots())
-                for shot, capture_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
+                for shot, waited_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
                     if save:
                         save(shot, result.drawn())
                     if showing:
-                        showing.put(result, capture_ms)
+                        showing.put(result, shot.capture_ms(waited_ms))
                     summary.add(result.outcome)
                     printer.frame(result, source)
                     advance()

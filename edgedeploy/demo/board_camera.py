@@ -60,10 +60,16 @@ class SeenShot(Shot):
     Attributes:
         detections: the results.
         parts: how long each part took on the board.
+        taken_ms: how long the board waited for its camera.
     """
 
     detections: list[Detection]
     parts: Parts
+    taken_ms: float
+
+    def capture_ms(self, waited_ms: float) -> float:
+        """The board's own time: who waits here waits for all that the board does."""
+        return self.taken_ms
 
 
 class AgentDemo(Closing):
@@ -133,7 +139,8 @@ class AgentDemo(Closing):
             times = said["times"]
             names = ("preprocess_ms", "inference_ms", "postprocess_ms")
             parts = Parts(*(float(times[name]) for name in names))
-            return SeenShot(int(said["frame"]), Path(self.camera), image, detections, parts)
+            taken_ms = float(times["capture_ms"])
+            return SeenShot(int(said["frame"]), Path(self.camera), image, detections, parts, taken_ms)
         except (KeyError, TypeError, ValueError, ValidationError, cv2.error) as error:
             raise self._strange(f"it sends results that are none: {error}") from error
 

@@ -42,6 +42,10 @@ class Shot:
     file: Path
     image: np.ndarray
 
+    def capture_ms(self, waited_ms: float) -> float:
+        """How long it took to come, if it was waited for so long: that, unless whoever took it knows better."""
+        return waited_ms
+
 
 @dataclass(frozen=True)
 class Source(Closing):

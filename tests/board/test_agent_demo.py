@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +18,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from conftest import Command
+from conftest import ROOT, Command
 from support.agents import call, command_of, unpack
 from support.board_releases import BASE, Bench
 from support.commands import output_of
@@ -250,6 +255,31 @@ def test_the_boards_camera_is_watched_from_here(
     assert all(each["image"] == "rpicam:0" and each["machine"] for each in frames)
     assert last["summary"]["frames"] == 3
     assert read_film(tmp_path / "seen.avi")[0].shape == (HEIGHT, WIDTH, 3)
+    assert ends(bench)
+
+
+def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, camera: np.ndarray, tmp_path: Path) -> None:
+    options = ("--camera", "auto", "--serve", "--port", "0", "--json")
+    command = [sys.executable, "-m", "edgedeploy", "demo", "digits", *bench.at, *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
+        told = json.loads(process.stdout.readline())
+        assert told["results"][0]["label"] == "3"
+        with urllib.request.urlopen(f"{address}state", timeout=generous(10)) as answer:
+            state = json.load(answer)
+        assert state["results"][0].startswith("3 ")
+        assert list(state["times_ms"]) == ["capture", "preparation", "inference", "decoding"]
+        with urllib.request.urlopen(f"{address}frame.jpg", timeout=generous(10)) as answer:
+            shown = cv2.imdecode(np.frombuffer(answer.read(), np.uint8), cv2.IMREAD_COLOR)
+        assert np.abs(shown.astype(int) - camera)[100:].mean() < 4  # results are listed at the top
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=generous(30))
+        assert process.returncode == 130
     assert ends(bench)
 
 

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
 import threading
-from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import ROOT
 from support.agents import request
 from support.patience import generous
-from support.services import Home, events, until
-
-FIRST, SECOND = "20260102T030405Z-00000001", "20260102T030406Z-00000002"
-
-
-@pytest.fixture
-def home(agent: Path, _packages: tuple[Path, Path], tmp_path: Path) -> Home:
-    """Two releases, of which the first is in use."""
-    made = Home(tmp_path, [str(agent)])
-    for name, package in zip((FIRST, SECOND), _packages, strict=True):
-        made.add(package, name)
-    made.switch(FIRST)
-    return made
+from support.services import FIRST, SECOND, Home, events, until
 
 
 class TestClients:
@@ -48,6 +38,18 @@ class TestClients:
             assert other.ask("quit") == ({"ok": True}, b"")
             assert other.reply() == ({}, b"")
             assert one.ask("status")[0]["ok"]
+
+    def test_the_example_of_its_page_is_one(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        [example] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "service.md").read_text(), re.DOTALL)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(home.folder))
+        home.socket = home.folder / "edgedeploy-digits" / "socket"
+        home.socket.parent.mkdir()
+        with home.running():
+            names: dict[str, Any] = {}
+            exec(example, names)
+            assert len(names["outputs"]) == home.outputs[FIRST].nbytes
+            names["stream"].close()
+            names["service"].close()
 
     def test_one_that_stops_within_a_request_keeps_nobody_waiting(self, home: Home) -> None:
         with home.running(), home.client() as stuck, home.client() as client:

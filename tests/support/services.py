@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgedeploy.closing import Closing
 from support.agents import request, unpack
 from support.patience import generous
 
 BASE = Path(".local", "share", "edgedeploy")
+
+# Two releases of digits that differ in a weight.
+FIRST, SECOND = "20260102T030405Z-00000001", "20260102T030406Z-00000002"
 
 
 class Client(Closing):
@@ -69,9 +73,8 @@ class Home:
     inputs: dict[str, bytes] = field(default_factory=dict)
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
 
-    @property
-    def socket(self) -> Path:
-        return self.folder / "socket"
+    def __post_init__(self) -> None:
+        self.socket = self.folder / "socket"
 
     @property
     def releases(self) -> Path:
@@ -118,6 +121,16 @@ class Home:
         assert said["ok"], said
         assert said["release"] == release
         np.testing.assert_allclose(np.frombuffer(content, np.float32), self.outputs[release], atol=1e-4)
+
+
+@pytest.fixture
+def home(agent: Path, _packages: tuple[Path, Path], tmp_path: Path) -> Home:
+    """Two releases, of which the first is in use."""
+    made = Home(tmp_path, [str(agent)])
+    for name, package in zip((FIRST, SECOND), _packages, strict=True):
+        made.add(package, name)
+    made.switch(FIRST)
+    return made
 
 
 def is_listening(path: Path) -> bool:

@@ -1,0 +1,223 @@
+"""Services on a board: installed, asked for, stopped and removed, each by one script of POSIX shell there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgedeploy.errors import ServiceError
+from edgedeploy.remote.connection import Completed
+from edgedeploy.remote.facts import BASE
+from edgedeploy.service.unit import Limits, Place, socket_path, unit_name, unit_text
+
+# Runs a script on the board, as `Connection.run`.
+Run = Callable[..., Completed]
+
+# How long a service may take to begin or to end, in seconds.
+_START_S = 180
+
+# $1: `user` or `system`. A session without PAM lacks the folder by which the user's systemd is found. Who is not root
+# becomes it by sudo without a password, or not at all.
+_SYSTEMCTL = """
+if [ "$1" = user ]; then
+    export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
+    units=$HOME/.config/systemd/user
+    as_root() { "$@"; }
+    control() { systemctl --user "$@"; }
+else
+    units=/etc/systemd/system
+    as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+    control() { as_root systemctl "$@"; }
+fi
+"""
+
+_NO_RELEASE, _OLD_AGENT, _NO_SYSTEMD, _NO_MANAGER, _NO_ROOT = range(61, 66)
+
+# Lines: home, user, `systemd 252 (...)`.
+_ASK = f"""{_SYSTEMCTL}
+command -v systemctl >/dev/null || exit {_NO_SYSTEMD}
+as_root true || exit {_NO_ROOT}
+control show --property Version >/dev/null || exit {_NO_MANAGER}
+cd "$HOME/$2/releases/$3/current/" 2>/dev/null && [ -x agent ] || exit {_NO_RELEASE}
+./agent --help | grep -q 'agent service' || exit {_OLD_AGENT}
+printf '%s\\n' "$HOME" "$(id -un)" && systemctl --version | head -n 1
+"""
+
+# Standard input is the unit. A user's services run without a session of theirs only where they linger.
+_INSTALL = f"""{_SYSTEMCTL}
+umask 022
+mkdir -p "$HOME/$2/logs" && chmod 700 "$HOME/$2/logs" && as_root mkdir -p "$units" || exit
+as_root tee "$units/.$3.new" >/dev/null && as_root mv -f "$units/.$3.new" "$units/$3.service" || exit
+control daemon-reload && control --quiet enable "$3.service" || exit
+if [ "$1" = user ] && ! loginctl enable-linger >/dev/null 2>&1; then echo no-linger; fi
+control restart "$3.service"
+"""
+
+_CONTROL = f"""{_SYSTEMCTL}
+[ -e "$units/$3.service" ] || exit {_NO_RELEASE}
+control "$2" "$3.service"
+"""
+
+_STATUS = f"""{_SYSTEMCTL}
+[ -e "$units/$2.service" ] || exit {_NO_RELEASE}
+control show "$2.service" --property ActiveState,SubState,Result,NRestarts,MainPID,MemoryCurrent,UnitFileState
+basename "$(readlink "$HOME/$3/releases/$4/current")"
+"""
+
+_UNINSTALL = f"""{_SYSTEMCTL}
+[ -e "$units/$2.service" ] || exit {_NO_RELEASE}
+control --quiet disable --now "$2.service"
+as_root rm -f "$units/$2.service" && control daemon-reload || exit
+rm -f "$HOME/$3/logs/$4.jsonl" "$HOME/$3/logs/$4.jsonl.1"
+"""
+
+# The older part is there once the log was long enough. What follows ends with standard input.
+LOGS = """
+cd "$HOME/$1/logs" 2>/dev/null || exit 0
+{ cat "$2.jsonl.1" 2>/dev/null; cat "$2.jsonl" 2>/dev/null; } | tail -n "$3"
+[ -n "$4" ] || exit 0
+tail -n 0 -F "$2.jsonl" 2>/dev/null &
+cat >/dev/null
+kill $!
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A service that was installed and runs.
+
+    Attributes:
+        unit: the unit's name.
+        socket: where clients find it, as shells of the board write it.
+        lingers: whether it starts with the board, and not only when its user logs in.
+        backs_off: whether the waits between starts grow while it fails.
+    """
+
+    unit: str
+    socket: str
+    lingers: bool
+    backs_off: bool
+
+
+def install(
+    run: Run, model: str, limits: Limits, *, as_system: bool = False, has_device: bool = False, where: str
+) -> Installed:
+    """Write the unit of a model, have it start with the board, and start it, or start it anew.
+
+    Args:
+        run: runs scripts on the board.
+        model: a model of which a release is in use there.
+        limits: what it may take.
+        as_system: a unit of the system, through sudo, instead of the user's.
+        has_device: whether networks run on a device, whose files lie in /dev.
+        where: the board in messages.
+
+    Raises:
+        ServiceError: there is no release, no systemd, no right to it, or the service does not start.
+        BoardConnectionError: the connection broke.
+    """
+    kind = "system" if as_system else "user"
+    asked = run(_ASK, kind, BASE, model)
+    if asked.code != 0:
+        raise _refused(asked, model, where)
+    home, user, version = asked.text.splitlines()
+    found = re.match(r"systemd (\d+)", version)
+    place = Place(home, user if as_system else None, int(found[1]) if found else 0, has_device)
+    name = unit_name(model)
+    content = [unit_text(model, limits, place).encode()]
+    done = run(_INSTALL, kind, BASE, name, content=content, timeout_s=_START_S)
+    if done.code != 0:
+        raise ServiceError(
+            f"the service {name} does not start on {where}",
+            why=done.messages or f"its shell ended with code {done.code}",
+            hints=[
+                f"edgedeploy service logs {model}",
+                f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}",
+            ],
+        )
+    lingers = "no-linger" not in done.text.split()
+    return Installed(f"{name}.service", socket_path(model, place), lingers, place.backs_off)
+
+
+def control(run: Run, verb: str, model: str, *, as_system: bool = False, where: str) -> None:
+    """Start or stop a service (`verb`).
+
+    Raises:
+        ServiceError: it is not installed, or systemd refuses.
+        BoardConnectionError: the connection broke.
+    """
+    _done(run(_CONTROL, _kind(as_system), verb, unit_name(model), timeout_s=_START_S), verb, model, where)
+
+
+def uninstall(run: Run, model: str, *, as_system: bool = False, where: str) -> None:
+    """Stop a service, and remove its unit and its log; releases stay.
+
+    Raises:
+        ServiceError, BoardConnectionError: as `control`.
+    """
+    done = run(_UNINSTALL, _kind(as_system), unit_name(model), BASE, model, timeout_s=_START_S)
+    _done(done, "remove", model, where)
+
+
+def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict[str, Any]:
+    """What systemd says of a service: `state`, `result`, `restarts`, `pid`, `memory_bytes`, `enabled`; and `release`,
+    the one in use, which the service follows.
+
+    Raises:
+        ServiceError, BoardConnectionError: as `control`.
+    """
+    done = run(_STATUS, _kind(as_system), unit_name(model), BASE, model)
+    _done(done, "tell about", model, where)
+    *lines, release = done.text.splitlines()
+    said: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
+    pid, memory = said.get("MainPID", ""), said.get("MemoryCurrent", "")
+    return {
+        "unit": f"{unit_name(model)}.service",
+        "state": f"{said.get('ActiveState', 'unknown')} ({said.get('SubState', 'unknown')})",
+        "active": said.get("ActiveState") == "active",
+        "result": said.get("Result"),
+        "restarts": _number(said.get("NRestarts", "")),
+        "pid": _number(pid) or None,
+        "memory_bytes": _number(memory),
+        "enabled": said.get("UnitFileState") == "enabled",
+        "release": release or None,
+    }
+
+
+def _kind(as_system: bool) -> str:
+    return "system" if as_system else "user"
+
+
+def _number(text: str) -> int | None:
+    """A number that systemd states; one that it does not know is as large as can be, or a word."""
+    return int(text) if text.isdigit() and int(text) < 2**63 else None
+
+
+def _done(done: Completed, what: str, model: str, where: str) -> None:
+    if done.code == _NO_RELEASE:
+        raise ServiceError(
+            f"{where} has no service {unit_name(model)}",
+            hints=[f"edgedeploy service install {model}", "one of the system needs --system"],
+        )
+    if done.code != 0:
+        raise ServiceError(f"{where} could not {what} the service {unit_name(model)}", why=done.messages or None)
+
+
+def _refused(asked: Completed, model: str, where: str) -> ServiceError:
+    what = f"{where} cannot have a service of {model}"
+    push = f"edgedeploy push {model}"
+    if asked.code == _NO_RELEASE:
+        return ServiceError(what, why="no release of it is in use there", hints=[push])
+    if asked.code == _OLD_AGENT:
+        return ServiceError(what, why="the agent of the release in use is older than services", hints=[push])
+    if asked.code == _NO_SYSTEMD:
+        return ServiceError(what, why="it has no systemd", hints=["start `agent service` there by other means"])
+    if asked.code == _NO_MANAGER:
+        hints = ["log in there once by `ssh`, or take --system"]
+        return ServiceError(what, why=f"the user has no systemd: {asked.messages}", hints=hints)
+    if asked.code == _NO_ROOT:
+        hints = ["let the user call sudo without a password there", "leave out --system"]
+        return ServiceError(what, why=asked.messages or None, hints=hints)
+    return ServiceError(what, why=asked.messages or f"its shell ended with code {asked.code}")

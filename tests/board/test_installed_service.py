@@ -1,0 +1,169 @@
+"""`edgedeploy service` with the systemd of a user: installed, killed, hung, switched, stopped, and removed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from support.board_releases import Bench
+from support.services import BASE, FIRST, SECOND, Client, Home, events, until
+from support.user_systemd import UserSystemd, user_systemd
+
+from edgedeploy.errors import InputError, ServiceError
+from edgedeploy.service.board import LOGS, control, install, status, uninstall
+from edgedeploy.service.unit import Limits, Place, unit_text
+
+
+@pytest.fixture
+def systemd(home: Home) -> Iterator[UserSystemd]:
+    with user_systemd(home.folder) as made:
+        yield made
+
+
+def log_of(home: Home) -> list[dict[str, Any]]:
+    return events((home.folder / BASE / "logs" / "digits.jsonl").read_text().splitlines())
+
+
+def count(home: Home, event: str) -> int:
+    return sum(each["event"] == event for each in log_of(home))
+
+
+def client(systemd: UserSystemd) -> Client:
+    return Client(systemd.runtime / "edgedeploy-digits" / "socket")
+
+
+class TestWithSystemd:
+    def test_it_answers_follows_releases_and_survives_what_kills_or_hangs_it(
+        self, home: Home, systemd: UserSystemd
+    ) -> None:
+        made = install(systemd.run, "digits", Limits("200M", "150%", watchdog_s=2), where="here")
+        assert (made.unit, made.socket) == (
+            "edgedeploy-digits.service",
+            "$XDG_RUNTIME_DIR/edgedeploy-digits/socket",
+        )
+        with client(systemd) as one:
+            home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
+            home.switch(SECOND)
+            until(lambda: count(home, "switched"))
+            home.assert_right(SECOND, *one.ask("run", home.inputs[SECOND]))
+
+        said = status(systemd.run, "digits", where="here")
+        assert (said["active"], said["state"], said["restarts"]) == (True, "active (running)", 0)
+        assert (said["enabled"], said["release"]) == (True, SECOND)
+
+        systemd.kill(said["pid"], signal.SIGKILL)
+        until(lambda: count(home, "ready") == 2)
+        with client(systemd) as one:
+            home.assert_right(SECOND, *one.ask("run", home.inputs[SECOND]))
+
+        systemd.kill(status(systemd.run, "digits", where="here")["pid"], signal.SIGSTOP)
+        until(lambda: count(home, "ready") == 3)
+        said = status(systemd.run, "digits", where="here")
+        assert said["restarts"] == 2
+
+        control(systemd.run, "stop", "digits", where="here")
+        said = status(systemd.run, "digits", where="here")
+        assert (said["active"], said["pid"]) == (False, None)
+        assert log_of(home)[-1]["event"] == "ended"
+        control(systemd.run, "start", "digits", where="here")
+        assert count(home, "ready") == 4
+        logs = systemd.run(LOGS, str(BASE), "digits", "2", "").text.splitlines()
+        assert [json.loads(line) for line in logs] == log_of(home)[-2:]
+
+        uninstall(systemd.run, "digits", where="here")
+        assert not (systemd.runtime / "edgedeploy-digits").exists()
+        assert not list((home.folder / BASE / "logs").iterdir())
+        with pytest.raises(ServiceError, match="here has no service edgedeploy-digits"):
+            status(systemd.run, "digits", where="here")
+        assert (home.releases / "current").is_symlink()
+
+    def test_it_starts_with_the_users_systemd(self, home: Home, systemd: UserSystemd) -> None:
+        install(systemd.run, "digits", Limits(), where="here")
+        with user_systemd(home.folder) as next_time:
+            until(lambda: count(home, "ready") == 2)
+            with client(next_time) as one:
+                home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
+
+    def test_one_that_does_not_start_says_so_and_is_tried_again(self, home: Home, systemd: UserSystemd) -> None:
+        library = home.releases / FIRST / "model.so"
+        content = library.read_bytes()
+        library.write_bytes(b"nonsense")
+        with pytest.raises(ServiceError, match="edgedeploy-digits does not start on here") as raised:
+            install(systemd.run, "digits", Limits(), where="here")
+        assert raised.value.hints[0] == "edgedeploy service logs digits"
+        library.write_bytes(content)
+        until(lambda: (home.folder / BASE / "logs" / "digits.jsonl").read_text(), 60)
+        assert count(home, "ready") == 1
+
+    def test_without_a_release_or_with_an_old_agent_nothing_is_written(self, home: Home, systemd: UserSystemd) -> None:
+        with pytest.raises(ServiceError, match="no release of it is in use there") as raised:
+            install(systemd.run, "retinaface", Limits(), where="here")
+        assert raised.value.hints == ("edgedeploy push retinaface",)
+        old = home.releases / FIRST / "agent"
+        old.unlink()
+        old.write_text("#!/bin/sh\necho usage: agent run\n")
+        old.chmod(0o755)
+        with pytest.raises(ServiceError, match="the agent of the release in use is older than services"):
+            install(systemd.run, "digits", Limits(), where="here")
+        assert not (home.folder / ".config" / "systemd" / "user").exists()
+
+
+class TestUnit:
+    @pytest.mark.parametrize("user", [None, "pi"])
+    @pytest.mark.parametrize("systemd", [252, 257])
+    @pytest.mark.parametrize("limits", [Limits(), Limits("256M", "150%", 2)])
+    def test_systemd_knows_every_line_of_it(
+        self, tmp_path: Path, user: str | None, systemd: int, limits: Limits
+    ) -> None:
+        if shutil.which("systemd-analyze") is None:
+            pytest.skip("needs systemd-analyze: apt install systemd")
+        agent = tmp_path / BASE / "releases" / "digits" / "current" / "agent"
+        agent.parent.mkdir(parents=True)
+        agent.write_text("#!/bin/sh\n")
+        agent.chmod(0o755)
+        unit = tmp_path / "edgedeploy-digits.service"
+        unit.write_text(unit_text("digits", limits, Place(str(tmp_path), user, systemd)))
+        command = ["systemd-analyze", "verify", "--man=no", *([] if user else ["--user"]), str(unit)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(tmp_path)})
+        said = [line for line in done.stderr.splitlines() if "edgedeploy-digits" in line]
+        version = int(
+            re.search(r"systemd (\d+)", subprocess.check_output(["systemd-analyze", "--version"], text=True))[1]
+        )  # type: ignore[index]
+        if systemd >= 254 > version:
+            said = [line for line in said if "RestartSteps" not in line and "RestartMaxDelaySec" not in line]
+        assert said == []
+
+    def test_it_states_the_limits_and_hardens_units_of_the_system(self) -> None:
+        text = unit_text("digits", Limits("256M", "150%", 2, 10), Place("/home/pi", "pi", 254))
+        for line in ("MemoryMax=256M", "CPUQuota=150%", "WatchdogSec=10", "User=pi", "RestartSteps=5"):
+            assert f"\n{line}\n" in text
+        assert " --threads 2\n" in text
+        assert "\nProtectSystem=strict\n" in text
+        own = unit_text("digits", Limits(), Place("/home/pi", None, 252))
+        for word in ("MemoryMax", "CPUQuota", "User=", "RestartSteps", "ProtectSystem", "--threads"):
+            assert word not in own
+
+    @pytest.mark.parametrize("options", [{"memory_max": "much"}, {"cpu_quota": "1.5"}, {"memory_max": "1\nUser=root"}])
+    def test_limits_that_systemd_would_not_understand_are_refused(self, options: dict[str, str]) -> None:
+        with pytest.raises(InputError):
+            Limits(**options)  # type: ignore[arg-type]
+
+    def test_a_home_that_a_unit_cannot_hold_is_refused(self) -> None:
+        with pytest.raises(InputError, match="cannot be written into a unit"):
+            unit_text("digits", Limits(), Place("/home/a b%n", None, 252))
+
+
+def test_a_board_without_systemd_says_so(bench: Bench, board_command: Command) -> None:
+    bench.push(bench.first)
+    code, _, err = board_command("service", "install", "digits", *bench.at)
+    assert (code, "it has no systemd" in err) == (26, True)
+    code, _, err = board_command("service", "status", "digits", *bench.at)
+    assert (code, "has no service edgedeploy-digits" in err) == (26, True)
