@@ -1,7 +1,11 @@
 #include "usage.h"
 
+#include <algorithm>
+
 namespace agent {
 namespace {
+
+constexpr int64_t kMost = int64_t{1} << 62;  // nothing is as many
 
 std::vector<std::string> Texts(const Json* json) {
   std::vector<std::string> texts;
@@ -31,6 +35,13 @@ ImageInput ReadInput(const Json& json) {
   return input;
 }
 
+// A whole number above zero, of any size in Python.
+int64_t Count(const Json& json) {
+  const double count = json.number();
+  if (!(count >= 1)) throw JsonError("a number that is not above zero");
+  return static_cast<int64_t>(std::min(count, static_cast<double>(kMost)));
+}
+
 double Side(const Json& json) {
   const double side = json.number();
   if (!(side > 0)) throw JsonError("a side that is not above zero");
@@ -48,8 +59,7 @@ Usage ReadUsage(const Json& json) {
   Usage usage;
   usage.demo = json.at("demo").text();
   const Json* stage = json.find("stage");
-  usage.stage = stage ? stage->integer() : 1;
-  if (usage.stage < 1) throw JsonError("an impossible stage");
+  usage.stage = stage ? Count(*stage) : 1;
   usage.input = ReadInput(json.at("input"));
   const Json& fit = json.at("fit");
   usage.fit = fit.is_object() ? fit.at("kind").text() : fit.text();
@@ -68,8 +78,7 @@ Head ReadHead(const Json& json) {
   for (const Json& each : json.at("anchors").array()) head.anchors.push_back(Sides(each));
   if (head.anchors.empty()) throw JsonError("a head has no anchors");
   if (const Json* classes = json.find("classes"); classes && !classes->is_null()) {
-    head.classes = classes->integer();
-    if (*head.classes < 1) throw JsonError("a head has no classes");
+    head.classes = Count(*classes);
   }
   if (const Json* scale = json.find("scale_x_y")) head.scale_x_y = Side(*scale);
   return head;

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, Command
 from support.agents import unpack, unpacked
-from support.library_programs import compiled, network_class, said
+from support.commands import output_of
+from support.library_programs import assert_as_python_says, compiled, digit_image, network_class, said
 from support.networks import Graph, tiny
 
 from edgedeploy.agent.library import write_library
@@ -243,3 +247,51 @@ def test_classes_are_those_of_the_demo(network: Making, tmp_path: Path) -> None:
         found = opened.detect(image)
     assert [(each.label, each.box, each.points) for each in found[:2]] == [("3", None, ()), ("9", None, ())]
     assert [each.score for each in found] == pytest.approx([each.score for each in Detector(package).detect(image)])
+
+
+# Programs to start from
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder in which the digits are a release in use; their archive lies in it."""
+    folder = tmp_path_factory.mktemp("home")
+    package = folder / "digits.tar.gz"
+    build(find_source("digits"), resolve("local"), package, use=find_use("digits"))
+    releases = folder / ".local" / "share" / "edgedeploy" / "releases" / "digits"
+    unpack(package, releases / "first")
+    (releases / "current").symlink_to("first")
+    return folder
+
+
+@pytest.mark.parametrize("language", ["c", "cpp", "python"])
+def test_a_new_program_runs_the_release_in_use(
+    command: Command, written: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    found = json.loads(output_of(command, "new", "app", "--language", language, "--model", "digits", "--json"))
+    folder, image = Path(found["folder"]), digit_image(tmp_path)
+    assert {path.name for path in folder.iterdir()} == set(found["files"])
+    if language == "python":
+        shutil.copyfile(library.__file__, folder / "edgedeploy_runtime.py")  # as the wheel has it, and the library too
+        shutil.copyfile(written / "lib" / library.LIBRARY_NAME, folder / library.LIBRARY_NAME)
+        program = [sys.executable, folder / "detect.py"]
+    else:
+        source = folder / ("detect.c" if language == "c" else "detect.cc")
+        program = [compiled([source], tmp_path / "detect", written, board="local")]
+    monkeypatch.setenv("HOME", str(home))
+    assert_as_python_says(said([*program, image]), home / "digits.tar.gz", image)
+
+
+def test_a_new_program_takes_nothings_place(command: Command) -> None:
+    output_of(command, "new", "app", "--language", "c", "--model", "digits", "--output", "mine")
+    Path("mine/detect.c").write_text("mine")
+    code, _, err = command("new", "app", "--language", "c", "--model", "retinaface", "--output", "mine")
+    assert (code, "mine/detect.c is left as it is" in err) == (10, True)
+    assert Path("mine/detect.c").read_text() == "mine"
+
+
+@pytest.mark.parametrize("model", ["../x", "", '"; system("ls"); "', "x" * 101])
+def test_a_new_program_is_for_what_a_release_can_be_called(command: Command, model: str) -> None:
+    code, _, err = command("new", "app", "--language", "c", "--model", model, "--output", "mine")
+    assert (code, "is no name of a model" in err) == (7, True)
+    assert not Path("mine").exists()
