@@ -196,9 +196,8 @@ std::string TengineLog::OfImage(const Outcome& outcome) const {
     text += Text("img_h, img_w : %d, %d\n", outcome.frame.image.height, outcome.frame.image.width);
   }
   text += TimeLine(outcome);
-  // tm_landmark prints no rule.
-  if (!of_points) text += kRule + "\n";
-  text += Results(outcome.detections);
+  // tm_landmark only draws its points.
+  if (!of_points) text += kRule + "\n" + Results(outcome.detections);
   if (log_ == "classification") text += kRule + "\n";
   return text + Tail();
 }

@@ -312,14 +312,14 @@ def test_ffmpeg_itself_gives_images_that_are_understood(probe: Path, tmp_path: P
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
     from threading import Thread
 
-    write_film(tmp_path / "film.mp4", FRAMES * 4)
+    write_film(tmp_path / "film.avi", FRAMES * 4)
     server = ThreadingHTTPServer(
         ("127.0.0.1", 0), lambda *each: SimpleHTTPRequestHandler(*each, directory=str(tmp_path))
     )
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
-        address = f"http://127.0.0.1:{server.server_port}/film.mp4"
+        address = f"http://127.0.0.1:{server.server_port}/film.avi"
         lines = shown(probe, address, 1, environment=dict(os.environ))
     finally:
         server.shutdown()
