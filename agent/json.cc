@@ -203,6 +203,7 @@ Json Json::NewObject() {
 }
 
 const std::string& Json::text() const { return Wanted<std::string>(value_, "a string"); }
+bool Json::truth() const { return Wanted<bool>(value_, "a truth value"); }
 int64_t Json::integer() const { return Wanted<int64_t>(value_, "an integer"); }
 const Json::Array& Json::array() const { return Wanted<Array>(value_, "an array"); }
 const Json::Object& Json::object() const { return Wanted<Object>(value_, "an object"); }

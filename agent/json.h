@@ -38,6 +38,7 @@ class Json {
 
   // The value as one of its kinds; JsonError says which was wanted.
   const std::string& text() const;
+  bool truth() const;
   int64_t integer() const;
   double number() const;
   const Array& array() const;

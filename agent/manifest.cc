@@ -1,6 +1,7 @@
 #include "manifest.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -31,8 +32,21 @@ bool IsPlain(std::string_view name, bool (*is_letter)(char)) {
                      [&](char c) { return is_letter(c) || c == '.' || c == '_' || c == '-'; });
 }
 
+Steps ReadSteps(const Json& json, const ElementType& type) {
+  if (type.kind == 'f' || type.kind == 'b' || type.bytes > 2 || (type.kind == 'u' && type.bytes > 1)) {
+    throw JsonError(std::string("a quantised tensor is of int8, uint8 or int16, not of ") + type.name);
+  }
+  const float scale = static_cast<float>(json.at("scale").number());
+  if (!(scale > 0) || !std::isfinite(scale)) throw JsonError("a scale is above zero");
+  const int64_t zero_point = json.at("zero_point").integer();
+  const int64_t values = int64_t{1} << (8 * type.bytes);
+  const int64_t least = type.kind == 'u' ? 0 : -values / 2;
+  if (zero_point < least || zero_point >= least + values) throw JsonError(std::string("a zero point is no ") + type.name);
+  return {scale, static_cast<int>(zero_point)};
+}
+
 TensorSpec Tensor(const Json& json) {
-  TensorSpec spec{json.at("name").text(), {}, {}, 0};
+  TensorSpec spec{json.at("name").text(), {}, {}, 0, {}};
   const std::string& dtype = json.at("dtype").text();
   const auto* type = std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
                                   [&](const ElementType& each) { return each.name == dtype; });
@@ -47,6 +61,7 @@ TensorSpec Tensor(const Json& json) {
     }
   }
   spec.bytes = static_cast<size_t>(bytes);
+  if (const Json* steps = json.find("steps"); steps && !steps->is_null()) spec.steps = ReadSteps(*steps, spec.type);
   return spec;
 }
 
@@ -100,7 +115,8 @@ Entry EntryPoint(const Json& json, const std::string& function) {
   Entry entry{function,
               Each(json.at("inputs"), Tensor),
               Each(json.at("outputs"), Tensor),
-              {Each(selftest.at("cases"), TestCase), selftest.at("reference").text()}};
+              {Each(selftest.at("cases"), TestCase), selftest.at("reference").text()},
+              json.find("tail") && !json.find("tail")->is_null()};
   if (entry.selftest.cases.empty()) throw JsonError("the self-test has no case");
   return entry;
 }
@@ -140,6 +156,11 @@ Manifest Read(const Json& json) {
     }
   }
   if (const Json* transformed = json.find("transformed")) manifest.transformed = Each(*transformed, Tensor);
+  if (const Json* usage = json.find("usage"); usage && !usage->is_null()) manifest.usage = ReadUsage(*usage);
+  if (const Json* heads = json.find("heads")) manifest.heads = Each(*heads, ReadHead);
+  if (const Json* metadata = json.find("metadata")) {
+    for (const Json::Member& member : metadata->object()) manifest.metadata.emplace_back(member.name, member.value.text());
+  }
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
   CheckNames(manifest);
   manifest.File(kLibraryName);

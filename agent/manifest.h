@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "json.h"
+#include "usage.h"
 
 namespace agent {
 
@@ -19,11 +21,18 @@ struct ElementType {
   int bytes;
 };
 
+// What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`.
+struct Steps {
+  float scale;
+  int zero_point;
+};
+
 struct TensorSpec {
   std::string name;
   std::vector<int64_t> shape;
   ElementType type;
   size_t bytes;
+  std::optional<Steps> steps;
 
   // {"name": ..., "dtype": ..., "shape": [...], "bytes": ...}
   Json Describe() const;
@@ -55,6 +64,7 @@ struct Entry {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   SelfTest selftest;
+  bool has_tail;  // whether what the network gives is made of the outputs by what is not compiled
 };
 
 struct Manifest {
@@ -66,6 +76,9 @@ struct Manifest {
   std::optional<std::string> opencl_device;  // a part of the name of the device that it runs on; none for the CPU
   std::vector<Entry> entries;                // one at least
   std::vector<TensorSpec> transformed;       // weights that the library transforms, named after the files with them
+  std::optional<Usage> usage;                // how images become its input, and its outputs results, if it says that
+  std::vector<Head> heads;                   // what the network's file says of its detection heads
+  std::vector<std::pair<std::string, std::string>> metadata;  // and of other things
   std::vector<Member> files;
 
   const Member& File(const std::string& name) const;

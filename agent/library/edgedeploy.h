@@ -65,8 +65,8 @@ ED_API const char* ed_error(void);
  * network: where the network goes; null if it cannot be opened. Its inputs are zeros. */
 ED_API ed_status ed_open(const char* release, int32_t threads, ed_network** network);
 
-/* Told of a new release; called by ed_run before the inference, in its thread. It may make any calls of the network but
- * ed_run; it may not leave by an exception or longjmp.
+/* Told of a new release; called by ed_run and ed_detect before the inference, in their thread. It may make any calls of
+ * the network but these two; it may not leave by an exception or longjmp.
  *
  * release: the folder of the new release.
  * error: null if the network is that of the new release from now on; else why it stays that of the one before. */
@@ -122,6 +122,45 @@ ED_API ed_status ed_set_threads(ed_network* network, int32_t threads);
  * another one is set. Each keeps inputs of its own. */
 ED_API size_t ed_entry_count(ed_network* network);
 ED_API ed_status ed_set_entry(ed_network* network, size_t entry);
+
+/* How the pixels of an image lie in memory: rows of blue, green and red bytes, of red, green and blue, of grey ones; the
+ * three forms of Y, U and V by ITU-R BT.601 that cameras give: planes of Y, U and V; a plane of Y and one of U and V by
+ * turns; Y, U, Y and V of two pixels. Planes lie one below the other, and both sides of such images are even. */
+typedef int32_t ed_format;
+enum { ED_BGR = 0, ED_RGB = 1, ED_GRAY = 2, ED_I420 = 3, ED_NV12 = 4, ED_YUYV = 5 };
+
+typedef struct ed_image {
+  const void* pixels;
+  int32_t width;
+  int32_t height;
+  size_t stride; /* bytes from one row to the next; of the planes of U and V in ED_I420 half as many; 0: no gaps */
+  ed_format format;
+} ed_image;
+
+/* One thing that a network sees in an image: a class of the whole, an object in a box, points of a face or a person.
+ * Places are in pixels of the image, (0, 0) at its top left. */
+typedef struct ed_detection {
+  const char* label; /* the class's name, or its number where the package has no names */
+  int32_t class_id;
+  float score;               /* NaN where the network gives none */
+  const float* box;          /* x1, y1, x2, y2; null where there is no place */
+  const float* corners;      /* x and y of four corners of a box that may be turned, or null; `box` is around them */
+  const float* points;       /* x and y of each of `point_count` points, or null */
+  const float* point_scores; /* how sure the network is of each of them, or null */
+  size_t point_count;
+  /* Which pixels belong to it, or null: lengths of `mask_count` runs, column after column from the top, of pixels that
+   * do not belong to it, that do, and so on by turns. */
+  const int64_t* mask;
+  size_t mask_count;
+} ed_detection;
+
+/* One inference on an image: what the network sees in it, the best first. The image becomes the network's input, and
+ * outputs become results, as the package says that its network is used: as in its demo. ED_INPUT if it does not say that,
+ * or in words that this version of the library does not know.
+ *
+ * found: `count` results; null if there are none. They are there until the next ed_detect or ed_run, or ed_close.
+ *   ed_get_output gives the outputs that they are made of. */
+ED_API ed_status ed_detect(ed_network* network, const ed_image* image, const ed_detection** found, size_t* count);
 
 #ifdef __cplusplus
 }

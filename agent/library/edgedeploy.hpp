@@ -40,6 +40,45 @@ struct Tensor {
   std::size_t bytes;
 };
 
+// An image that lies where it is: see ed_image.
+struct Image : ed_image {
+  Image(const void* pixels, int width, int height, ed_format format = ED_BGR, std::size_t stride = 0)
+      : ed_image{pixels, width, height, stride, format} {}
+  // A cv::Mat of bytes: B G R, or grey if it has one channel.
+  template <typename Mat, typename = decltype(std::declval<const Mat&>().elemSize1())>
+  Image(const Mat& mat)
+      : Image(mat.data, mat.cols, mat.rows, mat.channels() == 1 ? ED_GRAY : ED_BGR, mat.step[0]) {
+    if (mat.dims != 2 || mat.elemSize1() != 1 || (mat.channels() != 1 && mat.channels() != 3)) {
+      throw Error(ED_INPUT, "an image has one or three channels of bytes");
+    }
+  }
+};
+
+struct Point {
+  float x;
+  float y;
+};
+
+struct Box {
+  float x1;
+  float y1;
+  float x2;
+  float y2;
+};
+
+// One thing that a network sees in an image: see ed_detection.
+struct Detection {
+  std::string label;
+  int class_id;
+  float score;  // NaN where the network gives none
+  bool has_box;
+  Box box;                          // zeros if it has none
+  std::vector<Point> corners;       // four, of a box that may be turned
+  std::vector<Point> points;        // landmarks
+  std::vector<float> point_scores;  // of each of them, or none
+  std::vector<std::int64_t> mask;   // lengths of runs
+};
+
 // Values that belong to a network.
 template <typename T>
 class Values {
@@ -73,7 +112,8 @@ class Network {
   // Told of a new release: its folder, and why it cannot be used; that is empty if it is in use now.
   using Switched = std::function<void(const std::string& release, const std::string& error)>;
 
-  // Opens the release in use of a model and follows it as ed_follow does. What `switched` throws comes out of `run`.
+  // Opens the release in use of a model and follows it as ed_follow does. What `switched` throws comes out of `run` and
+  // `detect`.
   static Network follow(const std::string& model, Switched switched = nullptr, int threads = 0) {
     Network network;
     network.watcher_.reset(new Watcher{std::move(switched), nullptr});
@@ -126,8 +166,27 @@ class Network {
   // One inference.
   void run() {
     const ed_status status = ed_run(handle_);
-    if (watcher_ && watcher_->thrown) std::rethrow_exception(std::exchange(watcher_->thrown, nullptr));
+    rethrow();
     check(status);
+  }
+
+  // One inference on an image: what the network sees in it, the best first, as ed_detect gives it.
+  std::vector<Detection> detect(const Image& image) {
+    const ed_detection* found = nullptr;
+    std::size_t count = 0;
+    const ed_status status = ed_detect(handle_, &image, &found, &count);
+    rethrow();
+    check(status);
+    std::vector<Detection> all;
+    for (std::size_t i = 0; i < count; ++i) {
+      const ed_detection& each = found[i];
+      const float* box = each.box;
+      all.push_back({each.label, each.class_id, each.score, box != nullptr,
+                     box ? Box{box[0], box[1], box[2], box[3]} : Box{}, points(each.corners, each.corners ? 4 : 0),
+                     points(each.points, each.point_count), copied(each.point_scores, each.point_count),
+                     copied(each.mask, each.mask_count)});
+    }
+    return all;
   }
 
   // The values of an output, which are there until the next inference.
@@ -156,6 +215,21 @@ class Network {
   using Describe = ed_status (*)(ed_network*, std::size_t, ed_tensor*);
 
   Network() = default;
+
+  // What was thrown while a new release was told.
+  void rethrow() {
+    if (watcher_ && watcher_->thrown) std::rethrow_exception(std::exchange(watcher_->thrown, nullptr));
+  }
+
+  template <typename T>
+  static std::vector<T> copied(const T* values, std::size_t count) {
+    return values ? std::vector<T>(values, values + count) : std::vector<T>();
+  }
+  static std::vector<Point> points(const float* values, std::size_t count) {
+    std::vector<Point> all;
+    for (std::size_t i = 0; values && i < count; ++i) all.push_back({values[2 * i], values[2 * i + 1]});
+    return all;
+  }
 
   std::vector<Tensor> described(std::size_t count, Describe describe) const {
     std::vector<Tensor> all;

@@ -8,12 +8,16 @@
 #include "library/edgedeploy.h"
 #include "library/network.h"
 #include "version.h"
+#include "vision/formats.h"
 
 namespace agent {
 namespace {
 
 static_assert(ED_FAILED == static_cast<int>(Code::kOther) && ED_MISUSED == static_cast<int>(Code::kUsage));
 static_assert(ED_INPUT == static_cast<int>(Code::kInput) && ED_PACKAGE == static_cast<int>(Code::kPackage));
+static_assert(ED_BGR == static_cast<int>(PixelFormat::kBgr) && ED_RGB == static_cast<int>(PixelFormat::kRgb));
+static_assert(ED_GRAY == static_cast<int>(PixelFormat::kGrey) && ED_I420 == static_cast<int>(PixelFormat::kI420));
+static_assert(ED_NV12 == static_cast<int>(PixelFormat::kNv12) && ED_YUYV == static_cast<int>(PixelFormat::kYuyv));
 static_assert(ED_DEVICE == static_cast<int>(Code::kDevice) && ED_INTERNAL == static_cast<int>(Code::kInternal));
 
 // Of a fixed size, so that it can be told that there is no memory.
@@ -118,6 +122,14 @@ void RequireThreads(int32_t threads) {
   if (threads < 0) throw Failure(Code::kUsage, std::to_string(threads) + " threads were asked for");
 }
 
+Image ImageOf(const ed_image& image) {
+  if (image.format < ED_BGR || image.format > ED_YUYV) {
+    throw Failure(Code::kUsage, "there is no format " + std::to_string(image.format) + " of images");
+  }
+  return FromFrame(static_cast<const uint8_t*>(image.pixels), image.height, image.width, image.stride,
+                   static_cast<PixelFormat>(image.format));
+}
+
 }  // namespace
 }  // namespace agent
 
@@ -218,4 +230,17 @@ size_t ed_entry_count(ed_network* network) {
 
 ed_status ed_set_entry(ed_network* network, size_t entry) {
   return With(network, [&](Network& each) { each.SetEntry(entry); });
+}
+
+ed_status ed_detect(ed_network* network, const ed_image* image, const ed_detection** found, size_t* count) {
+  return With(network, [&](Network& each) {
+    agent::Require(found, "found");
+    agent::Require(count, "count");
+    *found = nullptr;
+    *count = 0;
+    agent::Require(image, "image");
+    const std::vector<ed_detection>& shown = each.Detect(agent::ImageOf(*image));
+    *count = shown.size();
+    *found = shown.empty() ? nullptr : shown.data();
+  });
 }

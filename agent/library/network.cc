@@ -5,12 +5,12 @@
 
 #include <chrono>
 #include <climits>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
-#include "library/edgedeploy.h"
 #include "machine.h"
 #include "subnormals.h"
 
@@ -76,12 +76,32 @@ void RequireBytes(const TensorSpec& spec, size_t bytes) {
                 std::to_string(bytes) + " were given");
 }
 
+// What points to a result's own memory.
+ed_detection Shown(const Detection& found) {
+  static_assert(sizeof(Point) == 2 * sizeof(float) && sizeof(Box) == 4 * sizeof(float));
+  ed_detection shown{};
+  shown.label = found.label.c_str();
+  shown.class_id = static_cast<int32_t>(found.class_id);
+  shown.score = found.score ? *found.score : std::nanf("");
+  if (found.box) shown.box = &found.box->x1;
+  if (found.corners) shown.corners = &found.corners->front().x;
+  if (!found.points.empty()) shown.points = &found.points.front().x;
+  if (!found.point_scores.empty()) shown.point_scores = found.point_scores.data();
+  shown.point_count = found.points.size();
+  if (found.mask) {
+    shown.mask = found.mask->counts.data();
+    shown.mask_count = found.mask->counts.size();
+  }
+  return shown;
+}
+
 }  // namespace
 
 Release::Release(const std::string& folder, int threads) : folder_(RealPath(folder)), package_(folder_) {
   const SubnormalsFlushed flushed;
   const Manifest& manifest = package_.manifest();
   models_.resize(manifest.entries.size());
+  detectors_.resize(manifest.entries.size());
   models_.front() = std::make_unique<Model>(package_, ChooseThreads(threads, manifest.threads));
 }
 
@@ -90,6 +110,12 @@ Model& Release::Enter(size_t entry) {
     models_[entry] = std::make_unique<Model>(*models_.front(), package_.manifest().entries[entry]);
   }
   return *models_[entry];
+}
+
+const Detector& Release::DetectorOf(size_t entry) {
+  const Manifest& manifest = package_.manifest();
+  if (!detectors_[entry]) detectors_[entry] = std::make_unique<Detector>(manifest, manifest.entries[entry]);
+  return *detectors_[entry];
 }
 
 Network::Network(const std::string& release, int threads)
@@ -141,15 +167,36 @@ void Network::SetThreads(int threads) {
   threads_ = threads;
 }
 
-void Network::Run() {
+template <typename Work>
+void Network::Turn(const Work& work) {
   if (running_) throw Failure(Code::kUsage, "an inference cannot be started while the network is being switched");
   running_ = true;
   const std::shared_ptr<void> finally(nullptr, [this](void*) { running_ = false; });
   if (!link_.empty()) Follow();
   has_outputs_ = false;
+  shown_.clear();
+  found_.clear();
   const SubnormalsFlushed flushed;
-  model_->Run();
-  has_outputs_ = true;
+  work();
+}
+
+void Network::Run() {
+  Turn([&] {
+    model_->Run();
+    has_outputs_ = true;
+  });
+}
+
+const std::vector<ed_detection>& Network::Detect(const Image& image) {
+  Turn([&] {
+    const Detector& detector = release_->DetectorOf(entry_);
+    const Frame frame = detector.Prepare(image, *model_);
+    model_->Run();
+    has_outputs_ = true;
+    found_ = detector.Decode(*model_, frame);
+    for (const Detection& each : found_) shown_.push_back(Shown(each));
+  });
+  return shown_;
 }
 
 const void* Network::Output(size_t index) const {

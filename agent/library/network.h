@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "library/edgedeploy.h"
 #include "model.h"
+#include "vision/detector.h"
 
 namespace agent {
 
@@ -21,11 +23,14 @@ class Release {
   const std::string& folder() const { return folder_; }
   size_t entries() const { return models_.size(); }
   Model& Enter(size_t entry);
+  // Failure(kInput) as Detector throws it.
+  const Detector& DetectorOf(size_t entry);
 
  private:
   std::string folder_;
   Package package_;
   std::vector<std::unique_ptr<Model>> models_;
+  std::vector<std::unique_ptr<Detector>> detectors_;  // those that were used
 };
 
 // Calls may come from any thread; whoever makes several that belong together holds `Lock()`.
@@ -54,8 +59,13 @@ class Network {
   void Run();
   // Failure(kUsage) before the first inference.
   const void* Output(size_t index) const;
+  // An inference on an image, and its results, which stay until the next inference. Failures as of Detector.
+  const std::vector<ed_detection>& Detect(const Image& image);
 
  private:
+  // Work with one inference in it, by the release that is in use then.
+  template <typename Work>
+  void Turn(const Work& work);
   void Follow();
   void Switch(std::unique_ptr<Release> next);
 
@@ -66,6 +76,8 @@ class Network {
   Model* model_;  // of the entry
   bool running_ = false;
   bool has_outputs_ = false;
+  std::vector<Detection> found_;
+  std::vector<ed_detection> shown_;  // the same for callers, who are pointed to it
 
   // Of networks that follow: the link, where it led to what was last used or refused, and what is being loaded.
   std::string link_;

@@ -14,6 +14,8 @@
 #include "rpc_session.h"
 #include "sha256.h"
 #include "statistics.h"
+#include "vision/detector.h"
+#include "vision/formats.h"
 
 namespace {
 
@@ -49,10 +51,84 @@ void EachNumber(Convert convert) {
   }
 }
 
+// The next line as JSON.
+agent::Json Line() {
+  std::string line;
+  std::getline(std::cin, line);
+  return agent::ParseJson(line);
+}
+
+int Whole(const agent::Json& json) { return static_cast<int>(json.integer()); }
+
+// What a manifest, the next line, says of a network's use.
+struct Use {
+  agent::Manifest manifest;
+  agent::Detector detector;
+
+  static Use Read() {
+    agent::Manifest manifest = agent::ParseManifest(Line().Dump());
+    agent::Detector detector(manifest, manifest.entries.front());
+    return {std::move(manifest), std::move(detector)};
+  }
+  std::vector<char> Input() const { return std::vector<char>(manifest.entries.front().inputs.front().bytes); }
+};
+
+// A frame, as a line says, whose bytes follow.
+agent::Image Frame(const agent::Json& line, std::string* bytes) {
+  const int height = Whole(line.at("height"));
+  const int width = Whole(line.at("width"));
+  const auto stride = static_cast<size_t>(line.at("stride").integer());
+  const auto format = static_cast<agent::PixelFormat>(line.at("format").integer());
+  const size_t needed = agent::FrameBytes(height, width, stride, format);
+  *bytes = Input();
+  if (bytes->size() != needed) throw std::runtime_error("the frame has " + std::to_string(needed) + " bytes");
+  return agent::FromFrame(reinterpret_cast<const uint8_t*>(bytes->data()), height, width, stride, format);
+}
+
+// The pixels that a frame stands for.
+void ShowFrame() {
+  std::string bytes;
+  const agent::Image image = Frame(Line(), &bytes);
+  for (int y = 0; y < image.height(); ++y) {
+    std::fwrite(image.Row(y), 3, static_cast<size_t>(image.width()), stdout);
+  }
+}
+
+// The input that a frame becomes.
+void ShowInput() {
+  const Use use = Use::Read();
+  std::string bytes;
+  const agent::Image image = Frame(Line(), &bytes);
+  std::vector<char> input = use.Input();
+  use.detector.Prepare(image, input.data());
+  std::fwrite(input.data(), 1, input.size(), stdout);
+}
+
+// The results in an image of a size, of outputs whose bytes follow.
+void ShowResults() {
+  const Use use = Use::Read();
+  const agent::Json line = Line();
+  std::vector<char> input = use.Input();
+  const agent::Image image(Whole(line.at("height")), Whole(line.at("width")));
+  const agent::Frame frame = use.detector.Prepare(image, input.data());
+  const std::string bytes = Input();
+  std::vector<std::vector<double>> memory;  // aligned for all types
+  std::vector<const void*> outputs;
+  size_t at = 0;
+  for (const agent::TensorSpec& spec : use.manifest.entries.front().outputs) {
+    memory.emplace_back(spec.bytes / sizeof(double) + 1);
+    bytes.copy(reinterpret_cast<char*>(memory.back().data()), spec.bytes, at);
+    outputs.push_back(memory.back().data());
+    at += spec.bytes;
+  }
+  agent::Json results{agent::Json::Array{}};
+  for (const agent::Detection& each : use.detector.Decode(outputs, frame)) results.Add(each.Describe());
+  std::cout << results.Dump() << '\n';
+}
+
 }  // namespace
 
-int main(int count, char** values) {
-  const std::string part = count > 1 ? values[1] : "";
+int Show(const std::string& part, char** values) {
   if (part == "json") {
     EachLine([](const std::string& text) { return agent::ParseJson(text).Dump(); });
   } else if (part == "manifest") {
@@ -83,8 +159,23 @@ int main(int count, char** values) {
     std::cout << agent::VersionIsAtLeast(values[2], values[3]);
   } else if (part == "work-path") {
     EachLine([](const std::string& name) { return agent::WorkPath("/work", name); });
+  } else if (part == "frame") {
+    ShowFrame();
+  } else if (part == "input") {
+    ShowInput();
+  } else if (part == "results") {
+    ShowResults();
   } else {
     return 2;
   }
   return 0;
+}
+
+int main(int count, char** values) {
+  try {
+    return Show(count > 1 ? values[1] : "", values);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
 }

@@ -80,7 +80,12 @@ def load_recipe() -> Recipe:
 
 def own_sources() -> list[Path]:
     """The agent's own sources, sorted."""
-    return sorted(agent_folder().glob("*.cc"))
+    return sorted([*agent_folder().glob("*.cc"), *vision_sources()])
+
+
+def vision_sources() -> list[Path]:
+    """The sources that agent and library make results of images with, sorted."""
+    return sorted(agent_folder().glob("vision/*.cc"))
 
 
 def device_sources(device: Device | type[Device]) -> list[Path]:
@@ -100,7 +105,8 @@ def library_folder() -> Path:
 
 def library_sources(recipe: Recipe) -> list[Path]:
     """The sources of the library for programs of users' own, sorted."""
-    return sorted([*library_folder().glob("*.cc"), *(agent_folder() / name for name in recipe.library.sources)])
+    agents = (agent_folder() / name for name in recipe.library.sources)
+    return sorted([*library_folder().glob("*.cc"), *agents, *vision_sources()])
 
 
 def own_headers() -> list[Path]:

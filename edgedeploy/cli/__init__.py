@@ -22,6 +22,7 @@ from edgedeploy.cli import (
     doctor,
     library,
     models,
+    new,
     package,
     predict,
     push,
@@ -57,6 +58,7 @@ app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.command("predict")(predict.predict)
 app.command("library")(library.library)
+app.add_typer(new.app, name="new")
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")

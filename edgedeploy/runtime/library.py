@@ -51,6 +51,88 @@ class Tensor:
     layout: str
 
 
+@dataclass(frozen=True)
+class Detection:
+    """One thing that a network sees in an image; places are in pixels of the image.
+
+    Attributes:
+        label: the class's name, or its number where the package has no names.
+        class_id: the class's number, from 0.
+        score: how sure the network is; None where it gives none.
+        box: x1, y1, x2, y2; None where there is no place.
+        corners: x and y of four corners of a box that may be turned; `box` is around them.
+        points: x and y of each landmark.
+        point_scores: how sure the network is of each of them, where it says so.
+        mask: which pixels of the image belong to it, bool, height x width.
+    """
+
+    label: str
+    class_id: int
+    score: float | None
+    box: tuple[float, ...] | None
+    corners: tuple[tuple[float, ...], ...] | None = None
+    points: tuple[tuple[float, ...], ...] = ()
+    point_scores: tuple[float, ...] = ()
+    mask: np.ndarray | None = None
+
+
+# How the pixels of an image lie in memory, in the order of edgedeploy.h.
+_FORMATS = ("BGR", "RGB", "GRAY", "I420", "NV12", "YUYV")
+
+
+class _Image(ctypes.Structure):
+    """`ed_image` of edgedeploy.h."""
+
+    _fields_ = [
+        ("pixels", ctypes.c_void_p),
+        ("width", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("stride", ctypes.c_size_t),
+        ("format", ctypes.c_int32),
+    ]
+
+
+class _Detection(ctypes.Structure):
+    """`ed_detection` of edgedeploy.h."""
+
+    _fields_ = [
+        ("label", ctypes.c_char_p),
+        ("class_id", ctypes.c_int32),
+        ("score", ctypes.c_float),
+        ("box", ctypes.POINTER(ctypes.c_float)),
+        ("corners", ctypes.POINTER(ctypes.c_float)),
+        ("points", ctypes.POINTER(ctypes.c_float)),
+        ("point_scores", ctypes.POINTER(ctypes.c_float)),
+        ("point_count", ctypes.c_size_t),
+        ("mask", ctypes.POINTER(ctypes.c_int64)),
+        ("mask_count", ctypes.c_size_t),
+    ]
+
+    def read(self, size: tuple[int, int]) -> Detection:
+        """The same in Python, of an image of a height and width."""
+        count = self.point_count
+        return Detection(
+            self.label.decode(),
+            self.class_id,
+            None if np.isnan(self.score) else self.score,
+            tuple(self.box[:4]) if self.box else None,
+            _pairs(self.corners, 4) if self.corners else None,
+            _pairs(self.points, count) if self.points else (),
+            tuple(self.point_scores[:count]) if self.point_scores else (),
+            _pixels(self.mask[: self.mask_count], size) if self.mask else None,
+        )
+
+
+def _pairs(values: Any, count: int) -> tuple[tuple[float, ...], ...]:
+    """x and y of each point."""
+    return tuple((values[2 * place], values[2 * place + 1]) for place in range(count))
+
+
+def _pixels(runs: list[int], size: tuple[int, int]) -> np.ndarray:
+    """The pixels of runs, column after column, that belong to something and that do not by turns."""
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T
+
+
 class _Tensor(ctypes.Structure):
     """`ed_tensor` of edgedeploy.h."""
 
@@ -90,6 +172,10 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "set_threads": (ctypes.c_int32, [_Handle, ctypes.c_int32]),
     "entry_count": (_Size, [_Handle]),
     "set_entry": (ctypes.c_int32, [_Handle, _Size]),
+    "detect": (
+        ctypes.c_int32,
+        [_Handle, ctypes.POINTER(_Image), ctypes.POINTER(ctypes.POINTER(_Detection)), ctypes.POINTER(_Size)],
+    ),
 }
 
 
@@ -214,12 +300,44 @@ class Network:
                 place, spec = places[name]
                 array = self._fitted(np.asarray(value), spec)
                 self._check(self._library.ed_set_input(self._handle, place, array.ctypes.data, array.nbytes))
-            status = self._library.ed_run(self._handle)
-            failed, self._failed_in_callback = self._failed_in_callback, None
-            if failed is not None:
-                raise failed
-            self._check(status)
+            self._check_turn(self._library.ed_run(self._handle))
             return {spec.name: self._output(place, spec) for place, spec in enumerate(self.outputs)}
+
+    def detect(self, image: Any, pixel_format: str | None = None) -> list[Detection]:
+        """One inference on an image: what the network sees in it, the best first, as the package's demo decodes it.
+
+        Args:
+            image: uint8, height x width x 3 in the order B, G, R, as OpenCV has it, or height x width of grey levels;
+                or as `pixel_format` says.
+            pixel_format: `BGR`, `RGB` or `GRAY`; or what cameras give, as OpenCV has it: `I420` and `NV12`, 3/2 height
+                x width, and `YUYV`, height x width x 2.
+
+        Raises:
+            NetworkError: the array is no such image, the package does not say how its network is used, or in words that
+                this version of the library does not know, or the inference fails.
+        """
+        array = np.asarray(image)
+        kind = pixel_format or ("GRAY" if array.ndim == 2 else "BGR")
+        channels = {"BGR": 3, "RGB": 3, "YUYV": 2}.get(kind)
+        shape = array.shape[:2] if channels is None else (*array.shape[:2], channels)
+        if kind not in _FORMATS or array.dtype != np.uint8 or array.ndim < 2 or array.shape != shape:
+            raise self._error(
+                7, f"an array {array.shape} of {array.dtype} is no image in {kind}: {', '.join(_FORMATS)}"
+            )
+        height, width = shape[:2]
+        planes = kind in ("I420", "NV12")
+        if planes and height % 3:
+            raise self._error(7, f"{height} rows are no planes of {kind}")
+        row = width * (channels or 1)
+        if array.size and (array.strides[0] < row or not array[0].flags.c_contiguous):
+            array = np.ascontiguousarray(array)  # rows may lie apart, pixels may not
+        size = (height * 2 // 3 if planes else height), width
+        described = _Image(array.ctypes.data, width, size[0], array.strides[0], _FORMATS.index(kind))
+        found, count = ctypes.POINTER(_Detection)(), _Size()
+        with self._lock:  # the results are the library's until the next inference
+            places = ctypes.byref(described), ctypes.byref(found), ctypes.byref(count)
+            self._check_turn(self._library.ed_detect(self._handle, *places))
+            return [found[place].read(size) for place in range(count.value)]
 
     def close(self) -> None:
         """End the network and give back its memory; nothing else can be done with it afterwards."""
@@ -275,6 +393,13 @@ class Network:
                 self._switched(release.decode(), None if error is None else error.decode(errors="replace"))
         except BaseException as failure:
             self._failed_in_callback = failure
+
+    def _check_turn(self, status: int) -> None:
+        """Raise what an inference failed with, or what was raised when it told of a new release."""
+        failed, self._failed_in_callback = self._failed_in_callback, None
+        if failed is not None:
+            raise failed
+        self._check(status)
 
     def _check(self, status: int) -> None:
         if status != 0:

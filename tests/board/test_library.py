@@ -22,10 +22,9 @@ from conftest import ROOT, Command
 from support.agents import EMULATED, unpack, unpacked
 from support.commands import need, output_of
 from support.library_programs import (
-    DIGIT_SCALE,
     EXAMPLES,
     LAYOUT,
-    assert_five_likeliest,
+    assert_as_python_says,
     compiled,
     declarations,
     digit_image,
@@ -39,6 +38,7 @@ from edgedeploy.agent.library import write_library
 from edgedeploy.agent.wheel import platform_tag
 from edgedeploy.board import load_board
 from edgedeploy.build import build
+from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
@@ -99,7 +99,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unpacked_digits(board: str, folder: Path) -> Path:
-    built = build(find_source("digits"), resolve(board), folder / "digits.tar.gz")
+    built = build(find_source("digits"), resolve(board), folder / "digits.tar.gz", use=find_use("digits"))
     return unpack(built.path, folder / "digits")
 
 
@@ -575,11 +575,16 @@ def test_every_example_has_less_than_60_lines() -> None:
 
 @pytest.mark.parametrize(("toolchain", "how"), [("native", "shared"), ("zig", "shared"), ("zig", "static")])
 def test_the_example_in_c_classifies(written: Path, digits: Path, tmp_path: Path, toolchain: str, how: str) -> None:
-    source = EXAMPLES / "c" / "classify.c"
-    program = compiled([source], tmp_path / "classify", written, board="local", toolchain=toolchain, how=how)
-    assert_five_likeliest(said([program, digits, digit_image(tmp_path), DIGIT_SCALE]))
-    done = subprocess.run([program, "/no/such", "x", "1"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr[:40]) == (1, "classify: there is no release /no/such: ")[:2]
+    source = EXAMPLES / "c" / "detect.c"
+    program = compiled([source], tmp_path / "detect", written, board="local", toolchain=toolchain, how=how)
+    image = digit_image(tmp_path)
+    lines = said([program, image, digits])
+    assert_as_python_says(lines, digits.with_suffix(".tar.gz"), image)
+    assert lines[0] == "3 0.998865"
+    done = subprocess.run([program, image, "/no/such"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr[:38]) == (1, "detect: there is no release /no/such: ")
+    done = subprocess.run([program, "/no/such", digits], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "detect: that is no image\n")
 
 
 def test_pkg_config_knows_the_library(written: Path, digits: Path, tmp_path: Path) -> None:
@@ -587,15 +592,15 @@ def test_pkg_config_knows_the_library(written: Path, digits: Path, tmp_path: Pat
     need("cc", "gcc")
     environment = {**os.environ, "PKG_CONFIG_PATH": str(written / "lib" / "pkgconfig")}
     flags = subprocess.check_output(["pkg-config", "--cflags", "--libs", "edgedeploy"], env=environment, text=True)
-    program = tmp_path / "classify"
-    subprocess.run(["cc", EXAMPLES / "c" / "classify.c", *flags.split(), "-o", program], check=True)
+    program, image = tmp_path / "detect", digit_image(tmp_path)
+    subprocess.run(["cc", EXAMPLES / "c" / "detect.c", *flags.split(), "-o", program], check=True)
     environment["LD_LIBRARY_PATH"] = str(written / "lib")
-    done = subprocess.check_output([program, digits, digit_image(tmp_path), str(DIGIT_SCALE)], env=environment)
-    assert_five_likeliest(done.decode().splitlines())
+    done = subprocess.check_output([program, image, digits], env=environment)
+    assert_as_python_says(done.decode().splitlines(), digits.with_suffix(".tar.gz"), image)
 
 
 @pytest.mark.parametrize("toolchain", ["native", "zig"])
-def test_the_example_in_cxx_follows_releases(
+def test_the_examples_in_cxx_classify_and_follow_releases(
     command: Command, written: Path, digits: Path, tmp_path: Path, toolchain: str
 ) -> None:
     """Built by CMake: with this machine's compiler over the shared library, with zig over the static one."""
@@ -608,6 +613,8 @@ def test_the_example_in_cxx_follows_releases(
     for words in (["-S", EXAMPLES / "cpp", "-B", tmp_path / "build", *options], ["--build", tmp_path / "build"]):
         done = subprocess.run(["cmake", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+    image = digit_image(tmp_path)
+    assert_as_python_says(said([tmp_path / "build" / "detect", image, digits]), digits.with_suffix(".tar.gz"), image)
     second = unpacked_digits("local", tmp_path)
     link = tmp_path / "current"
     link.symlink_to(digits)
@@ -729,8 +736,8 @@ def test_the_wheel_needs_numpy_alone(written: Path, digits: Path, tmp_path: Path
         (site / path.name).symlink_to(path)
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--quiet", wheel]
     subprocess.run(install, check=True)
-    example = EXAMPLES / "python" / "classify.py"
-    assert_five_likeliest(said([python, example, digits, digit_image(tmp_path), DIGIT_SCALE]))
+    example, image = EXAMPLES / "python" / "detect.py", digit_image(tmp_path)
+    assert_as_python_says(said([python, example, image, digits]), digits.with_suffix(".tar.gz"), image)
 
 
 def test_the_wheel_is_the_same_each_time(written: Path, tmp_path: Path) -> None:
@@ -802,7 +809,7 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(command: Command, t
 
 @pytest.mark.slow  # zig builds its C++ library for each first
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
-def test_programs_of_a_board_classify_under_emulation(board: str, tmp_path: Path) -> None:
+def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, tmp_path: Path) -> None:
     profile = load_board(board)
     qemu, root = emulator(EMULATED[board]), Path("/usr", multiarch(profile.triple))
     if qemu is None or not (root / "lib").is_dir():
@@ -819,6 +826,6 @@ def test_programs_of_a_board_classify_under_emulation(board: str, tmp_path: Path
         command = [qemu, "-L", root]
         layout = compiled([tmp_path / "layout.c"], tmp_path / "layout", tmp_path / "library", board=board)
         assert set(said([*command, layout])) <= set(lines)
-        classify = EXAMPLES / "c" / "classify.c"
-        program = compiled([classify], tmp_path / "classify", tmp_path / "library", board=board, how=how)
-        assert_five_likeliest(said([*command, program, folder, image, DIGIT_SCALE]))
+        for source, suffix in ((EXAMPLES / "c" / "detect.c", "c"), (EXAMPLES / "cpp" / "detect.cc", "cc")):
+            program = compiled([source], tmp_path / suffix, tmp_path / "library", board=board, how=how)
+            assert_as_python_says(said([*command, program, image, folder]), digits.with_suffix(".tar.gz"), image)

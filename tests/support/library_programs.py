@@ -14,12 +14,12 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 
 from edgedeploy.board import load_board
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.demo.packaged import Detector
 from edgedeploy.runtime import library
 from edgedeploy.toolchain import c_compiler, cxx_compiler
+from edgedeploy.vision.image import read_image
 
 EXAMPLES = ROOT / "examples"
-DIGIT_SCALE = 0.004
 
 
 def network_class(folder: Path) -> type[library.Network]:
@@ -60,15 +60,23 @@ def declarations(header: Path) -> list[str]:
     return [part.strip() for part in parts]
 
 
-# What the header's types are laid out like, in words: a pointer's size.
+# What the header's types are laid out like, in words: a pointer's size; of those that have others too, what each takes.
 LAYOUT = """
 #include <edgedeploy.h>
 #include <stdio.h>
-#define FIELD(name) printf("ed_tensor." #name " %zu\\n", offsetof(ed_tensor, name) / sizeof(void*))
+#define FIELD(type, name) printf(#type "." #name " %zu\\n", offsetof(type, name) / sizeof(void*))
+#define BYTES(type, name) printf(#type "." #name " takes %zu bytes\\n", sizeof(((type*)0)->name))
+#define WORDS(type, name) printf(#type "." #name " takes %zu words\\n", sizeof(((type*)0)->name) / sizeof(void*))
 int main(void) {
-  FIELD(name); FIELD(dtype); FIELD(layout); FIELD(shape); FIELD(rank); FIELD(bytes);
+  FIELD(ed_tensor, name); FIELD(ed_tensor, dtype); FIELD(ed_tensor, layout); FIELD(ed_tensor, shape);
+  FIELD(ed_tensor, rank); FIELD(ed_tensor, bytes);
   printf("ed_tensor %zu\\n", sizeof(ed_tensor) / sizeof(void*));
   printf("ed_status %zu bytes\\n", sizeof(ed_status));
+  WORDS(ed_image, pixels); BYTES(ed_image, width); BYTES(ed_image, height); WORDS(ed_image, stride);
+  BYTES(ed_image, format);
+  WORDS(ed_detection, label); BYTES(ed_detection, class_id); BYTES(ed_detection, score); WORDS(ed_detection, box);
+  WORDS(ed_detection, corners); WORDS(ed_detection, points); WORDS(ed_detection, point_scores);
+  WORDS(ed_detection, point_count); WORDS(ed_detection, mask); WORDS(ed_detection, mask_count);
   return 0;
 }
 """
@@ -111,19 +119,15 @@ def digit_image(folder: Path) -> Path:
     return image
 
 
-def digit_scores() -> np.ndarray:
-    """What onnxruntime makes of that image, prepared as the examples do it: each pixel that of its place."""
-    image = cv2.imread(str(ROOT / "models" / "digit.png"), cv2.IMREAD_GRAYSCALE)
-    places = [np.arange(16) * size // 16 for size in image.shape]
-    values = image[np.ix_(*places)].astype(np.float32) * np.float32(DIGIT_SCALE)
-    session = cpu_session(ROOT / "models" / "digits.onnx")
-    [scores] = session.run(None, {session.get_inputs()[0].name: values[None, None]})
-    return np.asarray(scores).ravel()
-
-
-def assert_five_likeliest(lines: Sequence[str]) -> None:
-    """Hold what an example says of the digit against onnxruntime."""
-    wanted = digit_scores()
-    best = np.argsort(-wanted)[:5]
-    assert [int(line.split(", ")[1]) for line in lines] == best.tolist()
-    np.testing.assert_allclose([float(line.split(", ")[0]) for line in lines], wanted[best], atol=1e-5)
+def assert_as_python_says(lines: Sequence[str], package: Path, image: Path) -> None:
+    """Hold what an example prints of an image against what the package's demo says of it."""
+    wanted = Detector(package).detect(read_image(image))
+    assert wanted
+    assert len(lines) == len(wanted)
+    for line, found in zip(lines, wanted, strict=True):
+        score = [] if found.score is None else [found.score]
+        places = [*(found.box or ()), *np.ravel(found.points)]
+        label, *numbers = re.sub(r"[][()]", "", line).rsplit(" ", len(score) + len(places))
+        assert label == found.label
+        np.testing.assert_allclose([float(number) for number in numbers[: len(score)]], score, atol=1e-5)
+        np.testing.assert_allclose([float(number) for number in numbers[len(score) :]], places, atol=0.02)

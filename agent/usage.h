@@ -1,0 +1,48 @@
+// What a package says of how its network is used, and what the network's file says of itself:
+// edgedeploy/package/usage.py and edgedeploy/heads.py describe it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "json.h"
+
+namespace agent {
+
+// How an image becomes the network's input: `(level - mean) * scale`, for each channel in the order of `colour`.
+struct ImageInput {
+  std::string layout;  // NCHW or NHWC
+  std::string colour;  // RGB, BGR or GRAY
+  std::vector<double> mean;
+  std::vector<double> scale;
+};
+
+struct Usage {
+  std::string demo;
+  int64_t stage;
+  ImageInput input;
+  // How an image is brought to the input's size: a name, or an object with parameters and a kind.
+  std::string fit;
+  Json decoder;  // an object with its kind and parameters
+  std::string log;
+  std::vector<std::string> outputs;  // what the decoder calls them; none: what the network does
+  std::vector<std::string> labels;
+};
+
+// One raw head of YOLO.
+struct Head {
+  std::string output;
+  bool region;                                     // as in YOLO v2, else as in v3
+  std::vector<std::pair<double, double>> anchors;  // width and height in pixels of the network's input
+  std::optional<int64_t> classes;
+  double scale_x_y;
+};
+
+// Kinds of decoders and fits that are not known here are no errors. JsonError for what no package says.
+Usage ReadUsage(const Json& json);
+Head ReadHead(const Json& json);
+
+}  // namespace agent

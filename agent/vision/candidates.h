@@ -1,0 +1,48 @@
+// What a network says of places, and which of those that show the same thing are kept: edgedeploy/vision/detector.py
+// and nms.py in C++.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "vision/results.h"
+
+namespace agent {
+
+struct Candidates {
+  std::vector<float> scores;
+  std::vector<Box> boxes;  // in pixels of the network's input
+  std::vector<int64_t> classes;
+  size_t points_each = 0;
+  std::vector<Point> points;  // `points_each` of each, in pixels of the network's input
+  size_t extras_each = 0;
+  std::vector<float> extras;  // further values, whose meaning the decoder knows
+
+  size_t size() const { return scores.size(); }
+  void Add(float score, const Box& box, int64_t class_id = 0);
+  const Point* PointsOf(size_t place) const { return points.data() + place * points_each; }
+  const float* ExtrasOf(size_t place) const { return extras.data() + place * extras_each; }
+  Candidates Chosen(const std::vector<size_t>& places) const;
+};
+
+// A box from its centre and size.
+Box Around(float x, float y, float width, float height);
+
+// Places by score, the best first; of equal scores the earlier one.
+std::vector<size_t> ByScore(const std::vector<float>& scores);
+
+struct Suppression {
+  double iou_threshold;
+  float tie = 0;             // if above zero, scores count in steps of it, and of equal ones the larger box comes first
+  bool class_aware = false;  // whether a box drops those of its own class only
+  size_t most = SIZE_MAX;    // how many are kept at most
+};
+
+// Greedy non-maximum suppression: the places that are kept, best score first.
+std::vector<size_t> Suppressed(const Candidates& found, const Suppression& how);
+
+// The same of boxes that are x, y, width, height, turned by their first extra value in radians, by the overlap of the
+// normal distributions that they stand for. One that was dropped drops others too.
+std::vector<size_t> SuppressedTurned(const Candidates& found, const Suppression& how);
+
+}  // namespace agent

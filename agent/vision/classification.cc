@@ -1,0 +1,57 @@
+// Classes of a whole image (edgedeploy/vision/classification.py).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "vision/decoder.h"
+
+namespace agent {
+namespace {
+
+class Classification : public Decoder {
+ public:
+  explicit Classification(size_t top) : top_(top) {}
+
+  std::vector<Detection> Decode(const Outputs& outputs, const Frame&, const Labels& labels) const override {
+    if (outputs.all().empty()) throw NotOfThisKind("it has no output");
+    const Outputs::Output& output = outputs.all().front();
+    const auto longest = std::max_element(output.shape.begin(), output.shape.end());
+    if (output.values.size() != static_cast<uint64_t>(longest == output.shape.end() ? 1 : *longest)) {
+      throw NotOfThisKind("its output '" + output.name + "' is " + Shown(output.shape) + ", not one score per class");
+    }
+    std::vector<size_t> order(output.values.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto key = [&](size_t place) {  // what is no number comes last
+      const float value = output.values[place];
+      return std::isnan(value) ? std::make_pair(1, 0.0f) : std::make_pair(0, -value);
+    };
+    const size_t count = std::min(top_, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                      [&](size_t a, size_t b) {
+                        const auto first = key(a);
+                        const auto second = key(b);
+                        return first != second ? first < second : a < b;
+                      });
+    std::vector<Detection> results(count);
+    for (size_t i = 0; i < count; ++i) {
+      results[i].class_id = static_cast<int64_t>(order[i]);
+      results[i].label = LabelOf(labels, results[i].class_id);
+      results[i].score = output.values[order[i]];
+    }
+    return results;
+  }
+
+ private:
+  size_t top_;
+};
+
+}  // namespace
+
+Fitted MakeClassification(Parameters& parameters, const Described&) {
+  const int64_t top = parameters.Count("top", 5);
+  parameters.Finish();
+  return {std::make_unique<Classification>(static_cast<size_t>(top)), {}, {}};
+}
+
+}  // namespace agent

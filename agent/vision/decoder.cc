@@ -1,0 +1,143 @@
+#include "vision/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace agent {
+namespace {
+
+struct Kind {
+  const char* name;
+  Fitted (*make)(Parameters& parameters, const Described& network);
+};
+
+constexpr Kind kKinds[] = {
+    {"classification", MakeClassification},
+    {"efficientdet", MakeEfficientDet},
+    {"landmark", MakeLandmark},
+    {"nanodet", MakeNanoDet},
+    {"retinaface", MakeRetinaFace},
+    {"ssd", MakeSsd},
+    {"ultralytics", MakeUltralytics},
+    {"yolo", MakeYolo},
+    {"yolox", MakeYolox},
+    {"yunet", MakeYuNet},
+};
+
+// exp(32) times any anchor is far outside of every image, and far from the largest float32, exp(88).
+constexpr float kLargestExponent = 32;
+
+bool IsFinite(const Box& box) {
+  return std::isfinite(box.x1) && std::isfinite(box.y1) && std::isfinite(box.x2) && std::isfinite(box.y2);
+}
+
+float Clipped(float value, float most) { return std::min(std::max(value, 0.0f), most); }
+
+}  // namespace
+
+std::string LabelOf(const Labels& labels, int64_t class_id) {
+  const auto place = static_cast<size_t>(class_id);
+  return place < labels.size() ? labels[place] : std::to_string(class_id);
+}
+
+Fitted MakeDecoder(const Json& stated, const Described& network) {
+  const std::string& name = stated.at("kind").text();
+  for (const Kind& kind : kKinds) {
+    if (name != kind.name) continue;
+    try {
+      Parameters parameters(stated);
+      return kind.make(parameters, network);
+    } catch (const JsonError& error) {
+      throw Failure(Code::kInput, "the package's decoder '" + name + "' has parameters that are not known here",
+                    error.what());
+    }
+  }
+  throw Failure(Code::kInput, "the package's decoder '" + name + "' is not known here",
+                "its outputs can be read as they are");
+}
+
+BoxDecoder::BoxDecoder(Parameters& parameters, const Defaults& defaults)
+    : threshold_(static_cast<float>(parameters.Fraction("threshold", defaults.threshold))),
+      // As in the reference implementations of RetinaFace, EfficientDet and YuNet.
+      candidates_(static_cast<size_t>(parameters.Count("candidates", 5000))),
+      clip_(parameters.Truth("clip", defaults.clip)) {
+  suppression_.iou_threshold = parameters.Fraction("iou_threshold", defaults.iou_threshold);
+  suppression_.tie = static_cast<float>(parameters.Fraction("tie", 0));
+}
+
+void BoxDecoder::ReadSuppression(Parameters& parameters) {
+  suppression_.class_aware = parameters.Choice("suppression", {"agnostic", "class_aware"}, 0) == 1;
+}
+
+std::vector<Detection> BoxDecoder::Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const {
+  const Candidates found = Sound(Find(outputs, frame));
+  return Results(found.Chosen(Kept(found)), outputs, frame, labels);
+}
+
+// Those that have a place, as many as are compared. NaN compares as false with everything, and would suppress every box.
+Candidates BoxDecoder::Sound(const Candidates& found) const {
+  std::vector<size_t> sound;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Point* points = found.PointsOf(i);
+    const bool placed = std::all_of(points, points + found.points_each,
+                                    [](const Point& each) { return std::isfinite(each.x) && std::isfinite(each.y); });
+    if (Reaches(found.scores[i]) && IsFinite(found.boxes[i]) && placed) sound.push_back(i);
+  }
+  Candidates best = found.Chosen(sound);
+  if (best.size() <= candidates_) return best;
+  std::vector<size_t> order = ByScore(best.scores);
+  order.resize(candidates_);
+  std::sort(order.begin(), order.end());
+  return best.Chosen(order);
+}
+
+std::vector<Detection> BoxDecoder::Results(const Candidates& found, const Outputs&, const Frame& frame,
+                                           const Labels& labels) const {
+  std::vector<Detection> results;
+  const auto right = static_cast<float>(frame.image.width - 1);
+  const auto bottom = static_cast<float>(frame.image.height - 1);
+  for (size_t i = 0; i < found.size(); ++i) {
+    Box box = frame.ToImage(found.boxes[i]);
+    if (clip_) {
+      box = {Clipped(box.x1, right), Clipped(box.y1, bottom), Clipped(box.x2, right), Clipped(box.y2, bottom)};
+      if (!(box.x1 < box.x2 && box.y1 < box.y2)) continue;
+    }
+    Detection result;
+    result.class_id = found.classes[i];
+    result.label = LabelOf(labels.empty() ? names_ : labels, result.class_id);
+    result.score = found.scores[i];
+    result.box = box;
+    for (size_t j = 0; j < found.points_each; ++j) result.points.push_back(frame.ToImage(found.PointsOf(i)[j]));
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+Best BestOf(const float* values, int64_t count, int64_t step) {
+  Best best{values[0], 0};
+  for (int64_t i = 0; i < count && !std::isnan(best.value); ++i) {
+    const float value = values[i * step];
+    if (value > best.value || std::isnan(value)) best = {value, i};
+  }
+  return best;
+}
+
+float Sigmoid(float x) { return (std::tanh(x / 2) + 1) / 2; }
+
+float Exponential(float x) { return std::exp(std::min(x, kLargestExponent)); }
+
+Size GridSize(Size network, int64_t stride) {
+  const auto cells = [&](int64_t pixels) { return static_cast<int>((pixels + stride - 1) / stride); };
+  return {cells(network.height), cells(network.width)};
+}
+
+int64_t CellCount(Size network, const std::vector<int64_t>& strides) {
+  int64_t count = 0;
+  for (const int64_t stride : strides) {
+    const Size grid = GridSize(network, stride);
+    count += int64_t{grid.height} * grid.width;
+  }
+  return count;
+}
+
+}  // namespace agent

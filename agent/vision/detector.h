@@ -1,0 +1,40 @@
+// A package's network as a detector: images in, results out, by what its manifest says of its use.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "manifest.h"
+#include "model.h"
+#include "vision/frame.h"
+#include "vision/image.h"
+#include "vision/results.h"
+
+namespace agent {
+
+class Detector {
+ public:
+  // Of one of the manifest's entries. Failure(kInput) if the package does not say how it is used, or in words that are
+  // not known here, or the network does not take and give what that needs. The package itself can be run nevertheless.
+  Detector(const Manifest& manifest, const Entry& entry);
+  ~Detector();
+  Detector(Detector&&) noexcept;
+  Detector& operator=(Detector&&) noexcept;
+
+  // What the network, which is that of the entry, sees in an image: the best first, as the package's demo decodes it.
+  std::vector<Detection> Detect(const Image& image, Model& model) const;
+
+  // The same in parts, with `model.Run()` between them: the image as the network's input, and outputs as results.
+  Frame Prepare(const Image& image, Model& model) const;
+  std::vector<Detection> Decode(const Model& model, const Frame& frame) const;
+
+  // And with memory of the caller's in the place of the network's, as large as the entry says.
+  Frame Prepare(const Image& image, void* input) const;
+  std::vector<Detection> Decode(const std::vector<const void*>& outputs, const Frame& frame) const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace agent

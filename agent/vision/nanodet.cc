@@ -1,0 +1,98 @@
+// NanoDet: objects whose sides are distributions (edgedeploy/vision/nanodet.py).
+#include <cmath>
+
+#include "vision/decoder.h"
+
+namespace agent {
+namespace {
+
+constexpr int64_t kMaximumBins = 1 << 16;
+
+class NanoDet : public BoxDecoder {
+ public:
+  explicit NanoDet(Parameters& parameters) : BoxDecoder(parameters, {0.4, 0.5}) {
+    ReadSuppression(parameters);
+    strides_ = parameters.Counts("strides", {8, 16, 32}, kMaximumStride);
+    output_ = parameters.Text("output", "");
+    scores_ = parameters.Texts("scores");
+    distances_ = parameters.Texts("distances");
+    bins_ = parameters.Count("bins", 8, kMaximumBins);
+    offset_ = static_cast<float>(parameters.Fraction("offset", 0.5));
+    parameters.Finish();
+    const size_t levels = output_.empty() ? strides_.size() : 0;
+    if (bins_ < 2 || scores_.size() != levels || distances_.size() != levels) {
+      throw JsonError("neither `output`, nor `scores` and `distances` with one output for each stride");
+    }
+  }
+
+ protected:
+  Candidates Find(const Outputs& outputs, const Frame& frame) const override {
+    const int64_t sides = 4 * bins_;
+    std::vector<Table> scores;
+    std::vector<Table> distances;
+    std::vector<int64_t> firsts;  // the first cell of each level in its table
+    int64_t classes = 0;
+    if (!output_.empty()) {
+      const Table table = outputs.TableOf(output_, CellCount(frame.network, strides_));
+      classes = table.columns - sides;
+      scores.assign(strides_.size(), table);
+      distances.assign(strides_.size(), {table.values + classes, table.rows, table.columns});
+      firsts.assign(strides_.size(), 0);
+    } else {
+      int64_t first = 0;
+      for (size_t level = 0; level < strides_.size(); ++level) {
+        const int64_t count = CellCount(frame.network, {strides_[level]});
+        scores.push_back(outputs.TableOf(scores_[level], count));
+        distances.push_back(outputs.TableOf(distances_[level], count, sides));
+        firsts.push_back(first);
+        first += count;
+        classes = scores.front().columns == scores.back().columns ? scores.front().columns : 0;
+        if (classes == 0) break;
+      }
+    }
+    if (classes < 1) throw NotOfThisKind("its scores have no class, or different numbers of them");
+    Candidates found;
+    EachCell(frame.network, strides_, [&](int64_t place, float x, float y, size_t level) {
+      const int64_t row = place - firsts[level];
+      const Best best = BestOf(scores[level].Row(row), classes);
+      if (!Reaches(best.value)) return;
+      const auto step = static_cast<float>(strides_[level]);
+      const float* values = distances[level].Row(row);
+      const float left = (x + offset_) * step;
+      const float top = (y + offset_) * step;
+      found.Add(best.value,
+                {left - Mean(values) * step, top - Mean(values + bins_) * step, left + Mean(values + 2 * bins_) * step,
+                 top + Mean(values + 3 * bins_) * step},
+                best.index);
+    });
+    return found;
+  }
+
+ private:
+  // Of 0, 1, ... in the distribution that softmax makes of the values.
+  float Mean(const float* values) const {
+    const float most = BestOf(values, bins_).value;
+    std::vector<float> powers;
+    float sum = 0;
+    for (int64_t i = 0; i < bins_; ++i) {
+      powers.push_back(std::exp(values[i] - most));
+      sum += powers.back();
+    }
+    float mean = 0;
+    for (int64_t i = 0; i < bins_; ++i) mean += powers[static_cast<size_t>(i)] / sum * static_cast<float>(i);
+    return mean;
+  }
+
+  std::vector<int64_t> strides_;
+  std::string output_;
+  std::vector<std::string> scores_;
+  std::vector<std::string> distances_;
+  int64_t bins_;
+  float offset_;
+};
+
+}  // namespace
+
+Fitted MakeNanoDet(Parameters& parameters, const Described&) { return {std::make_unique<NanoDet>(parameters), {}, {}}; }
+
+}  // namespace agent

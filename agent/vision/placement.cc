@@ -1,0 +1,139 @@
+#include "vision/placement.h"
+
+#include <builtin_fp16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "failure.h"
+#include "vision/outputs.h"
+#include "vision/resize.h"
+
+namespace agent {
+namespace {
+
+constexpr int kLevels = 256;
+constexpr size_t kPixel = 3;
+constexpr uint8_t kLetterboxGrey = 114;  // of Ultralytics' LetterBox
+
+Image Borrowed(const Image& image) { return {image.Row(0), image.height(), image.width(), image.stride()}; }
+
+Image Resized(const Image& image, Size size, Fit fit) {
+  if (size == Size{image.height(), image.width()}) return Borrowed(image);
+  switch (fit) {
+    case Fit::kStretch:
+      return Stretched(image, size);
+    case Fit::kPad:
+      return Averaged(image, size);
+    default:
+      return Interpolated(image, size);
+  }
+}
+
+// The values of all levels of each channel, in the input's type.
+template <typename Element, typename Convert>
+std::vector<Element> LevelTable(const ImageInput& input, const Convert& convert) {
+  std::vector<Element> table;
+  for (size_t channel = 0; channel < input.mean.size(); ++channel) {
+    const float mean = static_cast<float>(input.mean[channel]);
+    const float scale = static_cast<float>(input.scale[channel]);
+    for (int level = 0; level < kLevels; ++level) {
+      table.push_back(convert((static_cast<float>(level) - mean) * scale));
+    }
+  }
+  return table;
+}
+
+// OpenCV's weights of blue, green and red.
+uint8_t Grey(const uint8_t* pixel) {
+  return static_cast<uint8_t>((pixel[0] * 3735 + pixel[1] * 19235 + pixel[2] * 9798 + (1 << 14)) >> 15);
+}
+
+template <typename Element>
+void Write(const Image& pixels, const ImageInput& input, const std::vector<Element>& table, void* memory) {
+  const size_t channels = input.mean.size();
+  const size_t area = static_cast<size_t>(pixels.height()) * pixels.width();
+  const bool planes = input.layout == "NCHW";
+  for (size_t channel = 0; channel < channels; ++channel) {
+    const Element* values = table.data() + channel * kLevels;
+    const size_t source = input.colour == "RGB" ? kPixel - 1 - channel : channel;
+    Element* out = static_cast<Element*>(memory) + (planes ? channel * area : channel);
+    const size_t step = planes ? 1 : channels;
+    for (int y = 0; y < pixels.height(); ++y) {
+      const uint8_t* row = pixels.Row(y);
+      for (int x = 0; x < pixels.width(); ++x, row += kPixel, out += step) {
+        *out = values[channels == 1 ? Grey(row) : row[source]];
+      }
+    }
+  }
+}
+
+template <typename Element>
+void WriteIntegers(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory) {
+  const auto convert = [&](float value) {
+    if (tensor.steps) value = value / tensor.steps->scale;
+    value = std::nearbyint(value);
+    if (tensor.steps) value += static_cast<float>(tensor.steps->zero_point);
+    if (std::isnan(value)) value = 0;
+    const double least = std::numeric_limits<Element>::min();
+    const double most = std::numeric_limits<Element>::max();
+    return static_cast<Element>(std::min(std::max(double{value}, least), most));
+  };
+  Write(pixels, input, LevelTable<Element>(input, convert), memory);
+}
+
+}  // namespace
+
+Placed Place(const Image& image, Size size, Fit fit) {
+  const Frame frame = Framed({image.height(), image.width()}, size, fit);
+  const Size inner = frame.Inner();
+  if (fit == Fit::kCover) {
+    return {Filtered(image, inner, -static_cast<int>(frame.offset_x), -static_cast<int>(frame.offset_y), size), frame};
+  }
+  Image resized = Resized(image, fit == Fit::kStretch ? size : inner, fit);
+  if (Size{resized.height(), resized.width()} == size) return {std::move(resized), frame};
+  Image canvas(size.height, size.width);
+  const int left = static_cast<int>(frame.offset_x);
+  const int top = static_cast<int>(frame.offset_y);
+  if (fit == Fit::kLetterbox) std::memset(canvas.MutableRow(0), kLetterboxGrey, canvas.stride() * size.height);
+  const size_t width = kPixel * static_cast<size_t>(std::min(resized.width(), size.width - left));
+  for (int y = 0; y < std::min(resized.height(), size.height - top); ++y) {
+    std::memcpy(canvas.MutableRow(y + top) + left * kPixel, resized.Row(y), width);
+  }
+  return {std::move(canvas), frame};
+}
+
+Size InputSize(const ImageInput& input, const TensorSpec& tensor) {
+  const bool planes = input.layout == "NCHW";
+  const auto& shape = tensor.shape;
+  const auto channels = static_cast<int64_t>(input.mean.size());
+  const bool known = (planes || input.layout == "NHWC") && (channels == 1) == (input.colour == "GRAY") &&
+                     (channels == 1 || input.colour == "RGB" || input.colour == "BGR");
+  if (!known || shape.size() != 4 || shape[0] != 1 || shape[planes ? 1 : 3] != channels || tensor.bytes == 0) {
+    throw Failure(Code::kInput, "the network's input '" + tensor.name + "' is no image as the package describes it",
+                  "its shape is " + Shown(shape) + ", and needed is a batch of one, " + input.layout + ", " +
+                      input.colour);
+  }
+  const size_t first = planes ? 2 : 1;
+  return {static_cast<int>(shape[first]), static_cast<int>(shape[first + 1])};
+}
+
+void WriteTensor(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory) {
+  const std::string type = tensor.type.name;
+  if (type == "float32") return Write(pixels, input, LevelTable<float>(input, [](float x) { return x; }), memory);
+  if (type == "float64") return Write(pixels, input, LevelTable<double>(input, [](float x) { return x; }), memory);
+  if (type == "float16") {
+    const auto halved = [](float x) { return __truncXfYf2__<float, uint32_t, 23, uint16_t, uint16_t, 10>(x); };
+    return Write(pixels, input, LevelTable<uint16_t>(input, halved), memory);
+  }
+  if (type == "int8") return WriteIntegers<int8_t>(pixels, input, tensor, memory);
+  if (type == "uint8") return WriteIntegers<uint8_t>(pixels, input, tensor, memory);
+  if (type == "int16") return WriteIntegers<int16_t>(pixels, input, tensor, memory);
+  if (type == "uint16") return WriteIntegers<uint16_t>(pixels, input, tensor, memory);
+  if (type == "int32") return WriteIntegers<int32_t>(pixels, input, tensor, memory);
+  throw Failure(Code::kInput, "no image becomes an input of " + type);
+}
+
+}  // namespace agent

@@ -1,0 +1,34 @@
+#include "vision/results.h"
+
+namespace agent {
+namespace {
+
+Json Described(const Point& point) { return Json(Json::Array{point.x, point.y}); }
+
+template <typename Points>
+Json DescribedAll(const Points& points) {
+  Json all{Json::Array{}};
+  for (const Point& each : points) all.Add(Described(each));
+  return all;
+}
+
+}  // namespace
+
+Json Detection::Describe() const {
+  Json json = Json::NewObject();
+  json.Set("label", label).Set("class_id", class_id);
+  json.Set("score", score ? Json(*score) : Json());
+  json.Set("box", box ? Json(Json::Array{box->x1, box->y1, box->x2, box->y2}) : Json());
+  if (corners) json.Set("corners", DescribedAll(*corners));
+  json.Set("points", DescribedAll(points));
+  if (!point_scores.empty()) json.Set("point_scores", Json(Json::Array(point_scores.begin(), point_scores.end())));
+  if (mask) {
+    Json described = Json::NewObject();
+    described.Set("size", Json(Json::Array{mask->height, mask->width}));
+    described.Set("counts", Json(Json::Array(mask->counts.begin(), mask->counts.end())));
+    json.Set("mask", std::move(described));
+  }
+  return json;
+}
+
+}  // namespace agent

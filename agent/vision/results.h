@@ -1,0 +1,51 @@
+// What a network found in an image, as edgedeploy/vision/results.py has it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "json.h"
+
+namespace agent {
+
+// In pixels of the image.
+struct Point {
+  float x;
+  float y;
+};
+
+struct Box {
+  float x1;
+  float y1;
+  float x2;
+  float y2;
+};
+
+// The pixels of an image that belong to something: lengths of runs, column after column from the top, of pixels that do
+// not belong to it, that do, and so on by turns. The first may be 0.
+struct Mask {
+  int height;
+  int width;
+  std::vector<int64_t> counts;
+};
+
+// One thing found: a class of the whole image, an object in a box, a set of points. What is absent the network does not
+// give.
+struct Detection {
+  std::string label;  // the class's name; its number where there are no names
+  int64_t class_id = 0;
+  std::optional<float> score;
+  std::optional<Box> box;
+  std::optional<std::array<Point, 4>> corners;  // around it, of a box that may be turned; `box` is around them
+  std::vector<Point> points;                    // landmarks
+  std::vector<float> point_scores;              // of each landmark
+  std::optional<Mask> mask;
+
+  // The object that `edgedeploy demo --json` prints for it.
+  Json Describe() const;
+};
+
+}  // namespace agent

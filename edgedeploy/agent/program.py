@@ -1,0 +1,53 @@
+"""Programs to start from, with which users run a network in their own: the examples, for another network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.errors import InputError, OutputError
+from edgedeploy.files import cannot_write, replacing
+from edgedeploy.package.manifest import MODEL_NAME
+
+Language = Literal["c", "cpp", "python"]
+
+# The network whose release the examples open.
+_EXAMPLE = "retinaface"
+
+
+def write_program(language: Language, model: str, folder: Path) -> list[Path]:
+    """Write a program that opens a model's release in use, and prints what it sees in an image.
+
+    Args:
+        language: what it is written in.
+        model: the model's name.
+        folder: where its files go; made if need be. Files that are there are left as they are.
+
+    Returns:
+        The files, relative to the folder.
+
+    Raises:
+        InputError: no release can be called so.
+        OutputError: the folder cannot be written, or has one of the files.
+    """
+    if not re.fullmatch(MODEL_NAME, model):
+        raise InputError(
+            f"{model!r} is no name of a model",
+            hints=["give the name that `edgedeploy push` shows, of letters, digits, dots, dashes and underscores"],
+        )
+    sources = sorted((builtin_folder() / "examples" / language).iterdir())
+    texts = {Path(source.name): source.read_text(encoding="utf-8") for source in sources if source.is_file()}
+    try:
+        for name in texts:
+            if (folder / name).exists():
+                hints = ["name a new folder, or remove that file"]
+                raise OutputError(f"{folder / name} is left as it is", why="it exists", hints=hints)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with replacing(folder / name) as temporary:
+                temporary.write_text(text.replace(f'"{_EXAMPLE}"', f'"{model}"'), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    return list(texts)

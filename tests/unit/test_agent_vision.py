@@ -1,0 +1,478 @@
+"""Images and results in the agent's C++, held against Python's: the same levels, the same boxes in the same order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from support import ultralytics_heads as heads_of
+from support.agent_vision import (
+    FORMATS,
+    assert_same,
+    described,
+    input_in_cpp,
+    input_in_python,
+    line,
+    manifest,
+    results_in_cpp,
+    results_in_python,
+    said,
+    spec,
+    written,
+)
+from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
+
+from edgedeploy.metadata import kept
+from edgedeploy.package.manifest import Manifest
+
+pytestmark = pytest.mark.compiles
+
+NETWORK = (96, 160)
+IMAGE = (300, 400)
+SCORES = [spec("scores", np.zeros((1, 10), np.float32))]
+
+
+@pytest.fixture(scope="module", params=TOOLCHAINS)
+def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
+        yield build_probe(request.param).path
+
+
+def random(*shape: int, seed: int = 0, mean: float = 0.0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(mean, 1, shape).astype(np.float32)
+
+
+def probabilities(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(shape, np.float32)
+
+
+def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
+
+
+# Images
+
+
+def shows(size: tuple[int, int], fit: str, dtype: str = "float32", **fields: Any) -> Manifest:
+    """A classifying network of images of a size."""
+    layout, colour = fields.get("layout", "NCHW"), fields.get("colour", "RGB")
+    channels = 1 if colour == "GRAY" else 3
+    shape = [1, channels, *size] if layout == "NCHW" else [1, *size, channels]
+    steps = fields.pop("steps", None)
+    image = {"name": "image", "shape": shape, "dtype": dtype, **({"steps": steps} if steps else {})}
+    fields = {"mean": [104.5, 3, 7][:channels], "scale": [0.017, 1, 2][:channels], **fields}
+    return manifest(image, SCORES, {"kind": "classification"}, fit=fit, **fields)
+
+
+SIZES = [((33, 57), (24, 40)), ((40, 26), (40, 26)), ((11, 9), (24, 40)), ((48, 80), (24, 40)), ((96, 120), (24, 40))]
+SIZES += [((1, 1), (8, 8)), ((1, 97), (16, 16)), ((97, 1), (16, 16)), ((301, 200), (7, 90))]
+
+
+@pytest.mark.parametrize("fit", ["stretch", "fill", "pad", "letterbox"])
+@pytest.mark.parametrize(("image", "size"), SIZES)
+def test_an_image_becomes_the_same_values(probe: Path, fit: str, image: tuple[int, int], size: tuple[int, int]) -> None:
+    for layout, colour in (("NCHW", "RGB"), ("NHWC", "BGR"), ("NCHW", "GRAY")):
+        described = shows(size, fit, layout=layout, colour=colour)
+        pixels = picture(*image)
+        np.testing.assert_array_equal(input_in_cpp(probe, described, pixels), input_in_python(described, pixels))
+
+
+@pytest.mark.parametrize(("image", "size"), SIZES)
+def test_an_image_that_is_cut_differs_by_a_rounded_level_here_and_there(
+    probe: Path, image: tuple[int, int], size: tuple[int, int]
+) -> None:
+    """Python's sums are those of a BLAS, whose order nobody knows."""
+    described = shows(size, "cover", mean=[0, 0, 0], scale=[1, 1, 1])
+    pixels = picture(*image)
+    apart = np.abs(input_in_cpp(probe, described, pixels) - input_in_python(described, pixels))
+    assert apart.max() <= 1
+    assert np.count_nonzero(apart) <= 0.02 * apart.size
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("stated", [True, False])
+def test_quantised_inputs_get_the_same_integers(probe: Path, dtype: str, *, stated: bool) -> None:
+    steps = {"scale": 0.37, "zero_point": 3} if stated else None
+    described = shows((24, 40), "stretch", dtype, steps=steps)
+    pixels = picture(50, 60)
+    np.testing.assert_array_equal(input_in_cpp(probe, described, pixels), input_in_python(described, pixels))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_inputs_of_other_floats_get_the_same_values(probe: Path, dtype: str) -> None:
+    described, pixels = shows((24, 40), "fill", dtype), picture(50, 60)
+    np.testing.assert_array_equal(input_in_cpp(probe, described, pixels), input_in_python(described, pixels))
+
+
+def test_rows_may_lie_apart(probe: Path) -> None:
+    described_use, wide = shows((24, 40), "stretch"), picture(50, 80)
+    content = line({"height": 50, "width": 60, "stride": 3 * 80, "format": 0}) + wide.tobytes()
+    found = np.frombuffer(said(probe, "input", written(described_use) + content), np.float32)
+    wanted = input_in_python(described_use, np.ascontiguousarray(wide[:, :60]))
+    np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
+
+
+def converted(probe: Path, image: np.ndarray, kind: str) -> np.ndarray:
+    content = np.frombuffer(said(probe, "frame", described(image, kind)), np.uint8)
+    return content.reshape(-1, image.shape[1], 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "code"),
+    [
+        ("RGB", (14, 18, 3), cv2.COLOR_RGB2BGR),
+        ("GRAY", (14, 18), cv2.COLOR_GRAY2BGR),
+        ("I420", (600, 700), cv2.COLOR_YUV2BGR_I420),
+        ("NV12", (600, 700), cv2.COLOR_YUV2BGR_NV12),
+        ("YUYV", (400, 700, 2), cv2.COLOR_YUV2BGR_YUY2),
+    ],
+)
+def test_frames_of_cameras_become_the_images_of_opencv(
+    probe: Path, kind: str, shape: tuple[int, ...], code: int
+) -> None:
+    frame = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
+    np.testing.assert_array_equal(converted(probe, frame, kind), cv2.cvtColor(frame, code))
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "stride", "kind", "why"),
+    [
+        (0, 4, 0, "BGR", "above zero"),
+        (4, -1, 0, "RGB", "above zero"),
+        (1 << 20, 1 << 20, 0, "BGR", "at most 134217728"),
+        (4, 4, 11, "BGR", "need 12 bytes"),
+        (4, 3, 0, "YUYV", "sides are even"),
+        (3, 4, 0, "I420", "sides are even"),
+        (4, 4, 5, "I420", "need 4 bytes"),
+        (1 << 13, 4, (1 << 63) - 1, "BGR", "the frame has"),
+    ],
+)
+def test_frames_that_cannot_be_are_refused(
+    probe: Path, height: int, width: int, stride: int, kind: str, why: str
+) -> None:
+    asked = {"height": height, "width": width, "stride": stride, "format": FORMATS.index(kind)}
+    done = call(probe, "frame", stdin=line(asked) + b"\0" * 64)
+    assert done.returncode == 1
+    assert why in done.stderr.decode()
+
+
+# Results
+
+
+@dataclass(frozen=True)
+class Given:
+    """Outputs, and what a package says of them."""
+
+    decoder: dict[str, Any]
+    outputs: dict[str, np.ndarray]
+    fit: str = "pad"
+    labels: list[str] = field(default_factory=list)
+    heads: list[dict[str, Any]] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    least: int = 5  # results
+
+    @property
+    def manifest(self) -> Manifest:
+        image = {"name": "image", "shape": [1, 3, *NETWORK], "dtype": "float32"}
+        outputs = [spec(name, each) for name, each in self.outputs.items()]
+        return manifest(
+            image,
+            outputs,
+            self.decoder,
+            fit=self.fit,
+            labels=self.labels,
+            heads=self.heads,
+            metadata=self.metadata,
+            names=self.names,
+            log="landmark" if self.decoder["kind"] == "landmark" else "objects",
+        )
+
+
+ANCHORS = [(10.0, 13.0), (33.0, 23.0), (30.0, 61.0)]
+CELLS = 12 * 20 + 6 * 10 + 3 * 5
+
+
+def yolo(kind: str, **fields: Any) -> Given:
+    outputs = {"large": random(1, 24, 3, 5), "small": random(1, 24, 6, 10, seed=1)}
+    stated = [{"output": name, "kind": kind, "anchors": ANCHORS, "scale_x_y": 1.1} for name in outputs]
+    decoder = {"kind": "yolo", "threshold": 0.3, **fields}
+    return Given(decoder, outputs, "stretch", labels=["cat", "dog"], heads=stated)
+
+
+def ssd(**fields: Any) -> Given:
+    count = 6 * 10 + 2 * (2 * 3)
+    levels = [{"stride": 16, "sizes": [(30, 30)]}, {"stride": 64, "sizes": [(60, 60), (84, 42)]}]
+    outputs = {
+        "boxes": random(1, count, 4),
+        "scores": probabilities(1, count, 4),
+        "points": random(1, count, 10, seed=2),
+    }
+    stated = {"kind": "ssd", "scores": "scores", "boxes": "boxes", "points": "points", "levels": levels}
+    return Given({**stated, **fields}, outputs)
+
+
+def retinaface() -> Given:
+    outputs = {}
+    for stride in (32, 16, 8):
+        rows, columns = NETWORK[0] // stride, NETWORK[1] // stride
+        outputs[f"face_rpn_cls_prob_reshape_stride{stride}"] = probabilities(1, 4, rows, columns, seed=stride)
+        outputs[f"face_rpn_bbox_pred_stride{stride}"] = random(1, 8, rows, columns, seed=stride + 1)
+        outputs[f"face_rpn_landmark_pred_stride{stride}"] = random(1, 20, rows, columns, seed=stride + 2)
+    return Given({"kind": "retinaface", "tie": 0.01}, outputs)
+
+
+def yunet() -> Given:
+    parts = (("cls", 1, 0.7), ("obj", 1, 0.7), ("bbox", 4, 0.0), ("kps", 10, 0.0))
+    outputs = {
+        f"{what}_{stride}": random(1, NETWORK[0] // stride * (NETWORK[1] // stride), values, seed=seed, mean=mean)
+        for stride in (8, 16, 32)
+        for seed, (what, values, mean) in enumerate(parts)
+    }
+    return Given({"kind": "yunet"}, outputs)
+
+
+def nanodet(*, joint: bool) -> Given:
+    scores, distances = probabilities(1, CELLS, 6), random(1, CELLS, 32) * 3
+    decoder = {"kind": "nanodet", "threshold": 0.8}
+    if joint:
+        outputs = {"joint": np.concatenate([scores, distances], axis=2)}
+        return Given({**decoder, "output": "joint", "suppression": "class_aware"}, outputs)
+    outputs = {}
+    for stride, begin, end in ((8, 0, 240), (16, 240, 300), (32, 300, 315)):
+        outputs[f"c{stride}"], outputs[f"d{stride}"] = scores[:, begin:end], distances[:, begin:end]
+    names = {"scores": ["c8", "c16", "c32"], "distances": ["d8", "d16", "d32"]}
+    return Given({**decoder, **names, "offset": 0}, outputs)
+
+
+def efficientdet(layout: str | None) -> Given:
+    sizes = [(12, 20), (6, 10), (3, 5), (2, 3), (1, 2)]
+    count = 9 * sum(rows * columns for rows, columns in sizes)
+    decoder = {"kind": "efficientdet", "threshold": 0.2}
+    if layout is None:
+        outputs = {"s": random(1, count, 5, mean=-3), "b": random(1, count, 4, seed=1) * 0.5}
+        return Given({**decoder, "scores": ["s"], "boxes": ["b"]}, outputs)
+    outputs = {}
+    for level, size in enumerate(sizes):
+        for what, values in (("s", 5), ("b", 4)):
+            shape = (*size, 9 * values) if layout == "NHWC" else (9 * values, *size)
+            mean = -3.0 if what == "s" else 0.0
+            outputs[f"{what}{level}"] = random(1, *shape, seed=level, mean=mean) * (1 if what == "s" else 0.5)
+    named = {what: [f"{what[0]}{level}" for level in range(5)] for what in ("scores", "boxes")}
+    return Given({**decoder, **named, "layout": layout}, outputs)
+
+
+def ultralytics(task: str | None, form: str, **fields: Any) -> Given:
+    names = {number: f"thing {number}" for number in range(4)}
+    boxes, scores, generator = heads_of.places(NETWORK, 4, 3, crafted=True)
+    count = len(boxes)
+    extras = {
+        "pose": np.concatenate(
+            [generator.uniform(0, 160, (count, 5, 2)), generator.random((count, 5, 1))], axis=2
+        ).reshape(count, 15),
+        "obb": generator.uniform(-1, 2, (count, 1)),
+        "segment": generator.normal(0, 1, (count, 8)),
+    }.get(task or "", np.zeros((count, 0)))
+    if form == "chosen":
+        table = heads_of.chosen(boxes, scores, extras, most=40)
+    elif form == "objectness":
+        sure = np.sqrt(scores.max(axis=1, keepdims=True))
+        table = np.concatenate([boxes, sure, scores, extras], axis=1)[None]
+    else:
+        table = heads_of.channels(boxes, scores, extras)
+    outputs = {"output0": np.ascontiguousarray(table, np.float32)}
+    if task == "segment":
+        outputs["output1"] = random(1, 8, NETWORK[0] // 4, NETWORK[1] // 4, seed=5)
+    said_of = {"names": names, "kpt_shape": [5, 3], **({"task": task} if task else {})}
+    metadata = kept((key, str(value)) for key, value in said_of.items())
+    return Given({"kind": "ultralytics", **fields}, outputs, "letterbox", metadata=dict(metadata))
+
+
+CASES: dict[str, Callable[[], Given]] = {
+    "classification": lambda: Given({"kind": "classification"}, {"o": probabilities(1, 300, 1, 1)}, labels=["a"] * 200),
+    "landmark": lambda: Given({"kind": "landmark", "points": 106}, {"p": probabilities(1, 212)}, "stretch", least=1),
+    "yolo": lambda: yolo("yolo"),
+    "yolo, as tengine": lambda: yolo("yolo", confidence="tengine", threshold=0.6),
+    "yolo, regions": lambda: yolo("region", suppression="class_aware"),
+    "yolo, few candidates": lambda: yolo("yolo", candidates=20, clip=True),
+    "ssd": ssd,
+    "ssd, spread": lambda: ssd(spacing="even", variances=(0.2, 0.3), suppression="class_aware"),
+    "ssd, corners": lambda: ssd(levels=None, iou_threshold=1, threshold=0.2, points=None, clip=False),
+    "retinaface": retinaface,
+    "yunet": yunet,
+    "yolox": lambda: Given(
+        {"kind": "yolox", "iou_threshold": 0.3},
+        {"mine": np.concatenate([random(1, CELLS, 4), probabilities(1, CELLS, 7)], axis=2)},
+        names=["output"],
+    ),
+    "nanodet": lambda: nanodet(joint=True),
+    "nanodet, by level": lambda: nanodet(joint=False),
+    "efficientdet": lambda: efficientdet(None),
+    "efficientdet, NHWC": lambda: efficientdet("NHWC"),
+    "efficientdet, NCHW": lambda: efficientdet("NCHW"),
+    "ultralytics": lambda: ultralytics("detect", "channels"),
+    "ultralytics, any class": lambda: ultralytics("detect", "channels", suppression="agnostic", most=7),
+    "ultralytics, v5": lambda: ultralytics(None, "objectness"),
+    "ultralytics, chosen": lambda: ultralytics("detect", "chosen"),
+    "ultralytics, points": lambda: ultralytics("pose", "channels"),
+    "ultralytics, chosen points": lambda: ultralytics("pose", "chosen"),
+    "ultralytics, turned": lambda: ultralytics("obb", "channels"),
+    "ultralytics, chosen turned": lambda: ultralytics("obb", "chosen"),
+    "ultralytics, masks": lambda: ultralytics("segment", "channels"),
+    "ultralytics, chosen masks": lambda: ultralytics("segment", "chosen"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_become_the_same_results(probe: Path, name: str) -> None:
+    given = CASES[name]()
+    for image in (IMAGE, (53, 311)):
+        wanted = results_in_python(given.manifest, list(given.outputs.values()), image)
+        assert len(wanted) >= given.least
+        assert_same(results_in_cpp(probe, given.manifest, list(given.outputs.values()), image), wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_that_are_no_numbers_harm_nothing_else(probe: Path, name: str) -> None:
+    given, generator = CASES[name](), np.random.default_rng(4)
+    outputs = []
+    for each in given.outputs.values():
+        damaged = each.copy()
+        where = generator.random(each.shape) < 0.01
+        damaged[where] = generator.choice(np.array([np.nan, np.inf, -np.inf, 1e38, -1e38], np.float32), where.sum())
+        outputs.append(damaged)
+    with np.errstate(all="ignore"):
+        wanted = results_in_python(given.manifest, outputs, IMAGE)
+    if name in ("classification", "landmark"):  # which report them
+        results_in_cpp(probe, given.manifest, outputs, IMAGE)
+        return
+    # A mask is a sum, and not the same one of values that overflow.
+    assert_same(results_in_cpp(probe, given.manifest, outputs, IMAGE), wanted, masks=False)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_integers_stand_for_what_their_steps_say(probe: Path, dtype: str) -> None:
+    given = yolo("yolo")
+    integers = [np.random.default_rng(2).integers(0, 100, each.shape).astype(dtype) for each in given.outputs.values()]
+    specs = [
+        spec(name, each, {"scale": 0.05, "zero_point": 50}) for name, each in zip(given.outputs, integers, strict=True)
+    ]
+    image = {"name": "image", "shape": [1, 3, *NETWORK], "dtype": "float32"}
+    described = manifest(image, specs, given.decoder, heads=given.heads)
+    wanted = results_in_python(described, integers, IMAGE)
+    assert len(wanted) > 5
+    assert_same(results_in_cpp(probe, described, integers, IMAGE), wanted)
+
+
+def refused(probe: Path, given: Manifest | bytes) -> str:
+    text = given if isinstance(given, bytes) else written(given)
+    done = call(probe, "results", stdin=text + line({"height": 4, "width": 4}) + b"\0" * (1 << 20))
+    assert done.returncode == 1
+    return done.stderr.decode()
+
+
+def changed_usage(**fields: Any) -> bytes:
+    content = yolo("yolo").manifest.written()
+    return line({**content, "usage": {**content["usage"], **fields}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"decoder": {"kind": "of tomorrow", "threshold": 1}}, "decoder 'of tomorrow' is not known here"),
+        ({"decoder": {"kind": "yolo", "threshold": 0.3, "new": 1}}, "the field 'new' is not known"),
+        ({"decoder": {"kind": "yolo"}}, "threshold is not from 0 to 1"),
+        ({"decoder": {"kind": "yolo", "threshold": 2}}, "threshold is not from 0 to 1"),
+        ({"decoder": {"kind": "yolo", "threshold": "x"}}, "it is not a number"),
+        ({"decoder": {"kind": "yolo", "threshold": 0.3, "suppression": "none"}}, "suppression cannot be 'none'"),
+        ({"decoder": {"kind": "yolo", "threshold": 0.3, "candidates": 0}}, "0 is not from 1 to"),
+        ({"decoder": {"kind": "yolox", "strides": [0]}}, "0 is not from 1 to 4096"),
+        ({"decoder": {"kind": "yolox"}}, "it has no output 'output', only large, small"),
+        ({"decoder": {"kind": "yolox", "output": "large"}}, "its output 'large' is 1x24x3x5, not 1x315xM"),
+        ({"decoder": {"kind": "efficientdet", "scores": ["large"], "boxes": []}}, "scores, boxes or ratios are empty"),
+        ({"fit": {"kind": "line"}}, "the fit 'line' of the package is not known here"),
+        ({"fit": "contain"}, "the fit 'contain' of the package is not known here"),
+    ],
+)
+def test_what_is_not_known_here_is_told(probe: Path, fields: dict[str, Any], why: str) -> None:
+    """The package can be run nevertheless: its manifest is sound."""
+    text = changed_usage(**fields)
+    assert call(probe, "manifest", stdin=text.strip().hex().encode() + b"\n").stdout == b"net\n"
+    assert why in refused(probe, text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"demo": None}, "it is not a string"),
+        ({"stage": 0}, "an impossible stage"),
+        ({"decoder": {}}, "there is no field 'kind'"),
+        ({"decoder": "yolo"}, "it is not an object"),
+        ({"fit": {}}, "there is no field 'kind'"),
+        ({"fit": None}, "it is not a string"),
+        ({"labels": [1]}, "it is not a string"),
+        ({"input": {"mean": [1]}}, "mean and scale need 3 values each"),
+        ({"input": {"scale": ["1", "1", "1"]}}, "it is not a number"),
+    ],
+)
+def test_a_use_that_no_package_has_is_refused_with_the_manifest(probe: Path, fields: dict[str, Any], why: str) -> None:
+    assert why in refused(probe, changed_usage(**fields))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        ({"task": "detect", "names": "{0: 'a'"}, "the entry 'names' of the network's metadata cannot be read"),
+        ({"task": "detect", "names": "{0: 'a', 99999999999: 'b'}"}, "the entry 'names'"),
+        ({"task": "detect", "names": "{-1: 'a'}"}, "the entry 'names'"),
+        ({"task": "detect", "names": r"{0: '\ud800'}"}, "the entry 'names'"),
+        ({"task": "detect", "names": "[" * 50000}, "the entry 'names'"),
+        ({"task": "pose", "kpt_shape": "[0, 3]"}, "the entry 'kpt_shape'"),
+        ({"task": "pose", "kpt_shape": "[17, 4]"}, "the entry 'kpt_shape'"),
+        ({"task": "Detect"}, "the entry 'task'"),
+        ({"task": "depth"}, "results of the task 'depth' are not known here"),
+    ],
+)
+def test_metadata_that_cannot_be_read_is_told(probe: Path, metadata: dict[str, str], why: str) -> None:
+    content = ultralytics("detect", "channels").manifest.written()
+    assert why in refused(probe, line({**content, "metadata": metadata}))
+
+
+def test_names_of_classes_are_read_as_python_writes_them(probe: Path) -> None:
+    names = {0: "it's", 1: 'a "b"', 2: "Bäckerei\n", 3: "\\x", 5: "\x07犬"}
+    given = ultralytics("detect", "channels")
+    boxes, _, _ = heads_of.places(NETWORK, 6, 3, crafted=True)
+    scores = np.zeros((len(boxes), 6), np.float32)
+    scores[np.arange(6) * 30, np.arange(6)] = 0.9
+    table = heads_of.channels(boxes, scores)
+    metadata = {"task": "detect", "names": str(names)}
+    described = Given(given.decoder, {"output0": table}, "letterbox", metadata=metadata).manifest
+    found = results_in_cpp(probe, described, [table], IMAGE)
+    assert {each["class_id"]: each["label"] for each in found} == {**names, 4: "4"}
+
+
+def test_damaged_uses_are_refused_or_read_but_never_crash(probe: Path) -> None:
+    generator = np.random.default_rng(6)
+    strange: list[Any] = [None, True, 0, -1, 1 << 40, 1e300, "", "x", [], {}, [[]], [-1, 2], {"kind": "ssd"}]
+    for name in CASES:
+        given = CASES[name]()
+        content = given.manifest.written()
+        outputs = b"".join(each.tobytes() for each in given.outputs.values())
+        for _ in range(4):
+            damaged = json.loads(json.dumps({key: content[key] for key in ("usage", "heads", "metadata")}))
+            node: Any = damaged
+            while True:
+                keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+                key = keys[generator.integers(len(keys))]
+                if not isinstance(node[key], dict | list) or not node[key] or generator.random() < 0.1:
+                    break
+                node = node[key]
+            node[key] = strange[generator.integers(len(strange))]
+            stdin = line({**content, **damaged}) + line({"height": 9, "width": 7}) + outputs
+            assert call(probe, "results", stdin=stdin).returncode in (0, 1)
