@@ -23,8 +23,21 @@ std::string TextOr(const Json& json, const char* name, const char* otherwise) {
   return found ? found->text() : otherwise;
 }
 
+// No camera gives frames of a longer side, and no network of images takes one.
+constexpr int64_t kLongestSide = 1 << 14;
+
+int64_t SideOf(const Json& json) {
+  const int64_t side = json.integer();
+  if (side < 1 || side > kLongestSide) throw JsonError("an impossible side of an image");
+  return side;
+}
+
+CameraFormat ReadCamera(const Json& json) {
+  return {SideOf(json.at("width")), SideOf(json.at("height")), json.at("pixels").text()};
+}
+
 ImageInput ReadInput(const Json& json) {
-  ImageInput input{TextOr(json, "layout", "NCHW"), TextOr(json, "colour", "RGB"), {}, {}};
+  ImageInput input{{}, TextOr(json, "layout", "NCHW"), TextOr(json, "colour", "RGB"), {}, {}};
   const size_t channels = input.colour == "GRAY" ? 1 : 3;
   input.mean = Numbers(json.find("mean"), channels, 0);
   input.scale = Numbers(json.find("scale"), channels, 1);
@@ -58,6 +71,10 @@ Usage ReadUsage(const Json& json) {
   usage.log = json.at("log").text();
   usage.outputs = Texts(json.find("outputs"));
   usage.labels = Texts(json.find("labels"));
+  if (const Json* camera = json.find("camera"); camera && !camera->is_null()) {
+    usage.camera = ReadCamera(*camera);
+    for (const Json& size : json.at("input").at("shape").array()) usage.input.shape.push_back(SideOf(size));
+  }
   return usage;
 }
 
