@@ -41,7 +41,8 @@ Steps ReadSteps(const Json& json, const ElementType& type) {
   const int64_t zero_point = json.at("zero_point").integer();
   const int64_t values = int64_t{1} << (8 * type.bytes);
   const int64_t least = type.kind == 'u' ? 0 : -values / 2;
-  if (zero_point < least || zero_point >= least + values) throw JsonError(std::string("a zero point is no ") + type.name);
+  if (zero_point < least || zero_point >= least + values)
+    throw JsonError(std::string("a zero point is no ") + type.name);
   return {scale, static_cast<int>(zero_point)};
 }
 
@@ -159,7 +160,8 @@ Manifest Read(const Json& json) {
   if (const Json* usage = json.find("usage"); usage && !usage->is_null()) manifest.usage = ReadUsage(*usage);
   if (const Json* heads = json.find("heads")) manifest.heads = Each(*heads, ReadHead);
   if (const Json* metadata = json.find("metadata")) {
-    for (const Json::Member& member : metadata->object()) manifest.metadata.emplace_back(member.name, member.value.text());
+    for (const Json::Member& member : metadata->object())
+      manifest.metadata.emplace_back(member.name, member.value.text());
   }
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
   CheckNames(manifest);

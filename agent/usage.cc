@@ -1,7 +1,11 @@
 #include "usage.h"
 
+#include <algorithm>
+
 namespace agent {
 namespace {
+
+constexpr int64_t kMost = int64_t{1} << 62;  // nothing is as many
 
 std::vector<std::string> Texts(const Json* json) {
   std::vector<std::string> texts;
@@ -23,25 +27,25 @@ std::string TextOr(const Json& json, const char* name, const char* otherwise) {
   return found ? found->text() : otherwise;
 }
 
-// No camera gives frames of a longer side, and no network of images takes one.
-constexpr int64_t kLongestSide = 1 << 14;
-
-int64_t SideOf(const Json& json) {
-  const int64_t side = json.integer();
-  if (side < 1 || side > kLongestSide) throw JsonError("an impossible side of an image");
-  return side;
-}
-
-CameraFormat ReadCamera(const Json& json) {
-  return {SideOf(json.at("width")), SideOf(json.at("height")), json.at("pixels").text()};
-}
-
 ImageInput ReadInput(const Json& json) {
   ImageInput input{{}, TextOr(json, "layout", "NCHW"), TextOr(json, "colour", "RGB"), {}, {}};
   const size_t channels = input.colour == "GRAY" ? 1 : 3;
   input.mean = Numbers(json.find("mean"), channels, 0);
   input.scale = Numbers(json.find("scale"), channels, 1);
   return input;
+}
+
+// A whole number above zero, of any size in Python.
+int64_t Count(const Json& json) {
+  const double count = json.number();
+  if (!(count >= 1)) throw JsonError("a number that is not above zero");
+  return static_cast<int64_t>(std::min(count, static_cast<double>(kMost)));
+}
+
+CameraFormat ReadCamera(const Json& json) {
+  const CameraFormat camera{Count(json.at("width")), Count(json.at("height")), json.at("pixels").text()};
+  if (std::max(camera.width, camera.height) > kLongestSide) throw JsonError("an impossible side of a frame");
+  return camera;
 }
 
 double Side(const Json& json) {
@@ -61,8 +65,7 @@ Usage ReadUsage(const Json& json) {
   Usage usage;
   usage.demo = json.at("demo").text();
   const Json* stage = json.find("stage");
-  usage.stage = stage ? stage->integer() : 1;
-  if (usage.stage < 1) throw JsonError("an impossible stage");
+  usage.stage = stage ? Count(*stage) : 1;
   usage.input = ReadInput(json.at("input"));
   const Json& fit = json.at("fit");
   usage.fit = fit.is_object() ? fit.at("kind").text() : fit.text();
@@ -73,7 +76,7 @@ Usage ReadUsage(const Json& json) {
   usage.labels = Texts(json.find("labels"));
   if (const Json* camera = json.find("camera"); camera && !camera->is_null()) {
     usage.camera = ReadCamera(*camera);
-    for (const Json& size : json.at("input").at("shape").array()) usage.input.shape.push_back(SideOf(size));
+    for (const Json& size : json.at("input").at("shape").array()) usage.input.shape.push_back(Count(size));
   }
   return usage;
 }
@@ -85,8 +88,7 @@ Head ReadHead(const Json& json) {
   for (const Json& each : json.at("anchors").array()) head.anchors.push_back(Sides(each));
   if (head.anchors.empty()) throw JsonError("a head has no anchors");
   if (const Json* classes = json.find("classes"); classes && !classes->is_null()) {
-    head.classes = classes->integer();
-    if (*head.classes < 1) throw JsonError("a head has no classes");
+    head.classes = Count(*classes);
   }
   if (const Json* scale = json.find("scale_x_y")) head.scale_x_y = Side(*scale);
   return head;

@@ -123,9 +123,9 @@ ED_API ed_status ed_set_threads(ed_network* network, int32_t threads);
 ED_API size_t ed_entry_count(ed_network* network);
 ED_API ed_status ed_set_entry(ed_network* network, size_t entry);
 
-/* How the pixels of an image lie in memory: rows of blue, green and red bytes, of red, green and blue, of grey ones; the
- * three forms of Y, U and V by ITU-R BT.601 that cameras give: planes of Y, U and V; a plane of Y and one of U and V by
- * turns; Y, U, Y and V of two pixels. Planes lie one below the other, and both sides of such images are even. */
+/* How the pixels of an image lie in memory: rows of blue, green and red bytes, of red, green and blue, of grey ones;
+ * the three forms of Y, U and V by ITU-R BT.601 that cameras give: planes of Y, U and V; a plane of Y and one of U and
+ * V by turns; Y, U, Y and V of two pixels. Planes lie one below the other, and both sides of such images are even. */
 typedef int32_t ed_format;
 enum { ED_BGR = 0, ED_RGB = 1, ED_GRAY = 2, ED_I420 = 3, ED_NV12 = 4, ED_YUYV = 5 };
 
@@ -155,9 +155,9 @@ typedef struct ed_detection {
 } ed_detection;
 
 /* One inference on an image: what the network sees in it, the best first. The image becomes the network's input, and
- * outputs become results, as the package says that its network is used: as in its demo. ED_INPUT if it does not say that,
- * or in words that this version of the library does not know. A package that was built for a camera takes frames of its
- * size and format as they are, and ED_INPUT comes of all others.
+ * outputs become results, as the package says that its network is used: as in its demo. ED_INPUT if it does not say
+ * that, or in words that this version of the library does not know. A package that was built for a camera takes frames
+ * of its size and format as they are, and ED_INPUT comes of all others.
  *
  * found: `count` results; null if there are none. They are there until the next ed_detect or ed_run, or ed_close.
  *   ed_get_output gives the outputs that they are made of. */

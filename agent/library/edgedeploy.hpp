@@ -46,8 +46,7 @@ struct Image : ed_image {
       : ed_image{pixels, width, height, stride, format} {}
   // A cv::Mat of bytes: B G R, or grey if it has one channel.
   template <typename Mat, typename = decltype(std::declval<const Mat&>().elemSize1())>
-  Image(const Mat& mat)
-      : Image(mat.data, mat.cols, mat.rows, mat.channels() == 1 ? ED_GRAY : ED_BGR, mat.step[0]) {
+  Image(const Mat& mat) : Image(mat.data, mat.cols, mat.rows, mat.channels() == 1 ? ED_GRAY : ED_BGR, mat.step[0]) {
     if (mat.dims != 2 || mat.elemSize1() != 1 || (mat.channels() != 1 && mat.channels() != 3)) {
       throw Error(ED_INPUT, "an image has one or three channels of bytes");
     }

@@ -23,8 +23,8 @@ Distribution DistributionOf(const Box& box, double angle) {
   const double height = box.y2 * static_cast<double>(box.y2) / 12;
   const double cosine = std::cos(angle);
   const double sine = std::sin(angle);
-  return {box.x1, box.y1, width * cosine * cosine + height * sine * sine, width * sine * sine + height * cosine * cosine,
-          (width - height) * cosine * sine};
+  return {box.x1, box.y1, width * cosine * cosine + height * sine * sine,
+          width * sine * sine + height * cosine * cosine, (width - height) * cosine * sine};
 }
 
 // One minus the Hellinger distance of two distributions, as Ultralytics computes it.

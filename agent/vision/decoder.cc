@@ -74,7 +74,8 @@ std::vector<Detection> BoxDecoder::Decode(const Outputs& outputs, const Frame& f
   return Results(found.Chosen(Kept(found)), outputs, frame, labels);
 }
 
-// Those that have a place, as many as are compared. NaN compares as false with everything, and would suppress every box.
+// Those that have a place, as many as are compared. NaN compares as false with everything, and would suppress every
+// box.
 Candidates BoxDecoder::Sound(const Candidates& found) const {
   std::vector<size_t> sound;
   for (size_t i = 0; i < found.size(); ++i) {

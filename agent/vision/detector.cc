@@ -69,6 +69,9 @@ Detector::Detector(const Manifest& manifest, const Entry& entry) : parts_(std::m
     }
     parts_->camera = camera;
     seen.shape = usage.input.shape;
+    for (const int64_t size : seen.shape) {
+      if (size > kLongestSide) throw Failure(Code::kInput, "the package's frames become an impossible image");
+    }
   }
   parts_->input = entry.inputs.front();
   parts_->outputs = entry.outputs;

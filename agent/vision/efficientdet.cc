@@ -33,6 +33,7 @@ class EfficientDet : public BoxDecoder {
       for (const auto& [width, height] : ratios) shapes_.emplace_back(growth * width, growth * height);
     }
     if (scores_.empty() || boxes_.empty() || shapes_.empty()) throw JsonError("scores, boxes or ratios are empty");
+    if (ratios.size() > kMaximumLevels) throw JsonError("there are more ratios than networks have");
   }
 
  protected:
@@ -45,8 +46,8 @@ class EfficientDet : public BoxDecoder {
     const int64_t anchors = CellCount(frame.network, strides_) * each;
     if (scores.rows != anchors || boxes.rows != anchors || boxes.columns != 4 || scores.columns < 1) {
       throw NotOfThisKind("its class scores are " + std::to_string(scores.rows) + " rows, and its boxes " +
-                          std::to_string(boxes.rows) + " rows of " + std::to_string(boxes.columns) +
-                          " values, for " + std::to_string(anchors) + " anchors");
+                          std::to_string(boxes.rows) + " rows of " + std::to_string(boxes.columns) + " values, for " +
+                          std::to_string(anchors) + " anchors");
     }
     Candidates found;
     EachCell(frame.network, strides_, [&](int64_t cell, float column, float row, size_t level) {

@@ -29,8 +29,8 @@ struct CameraFrame {
   PixelFormat format;
 };
 
-// Bytes of a frame. `stride` bytes lie between the beginnings of two rows, of I420's planes of colour half as many; 0 if
-// rows lie densely. Failure(kInput) for a size that the format does not have.
+// Bytes of a frame. `stride` bytes lie between the beginnings of two rows, of I420's planes of colour half as many; 0
+// if rows lie densely. Failure(kInput) for a size that the format does not have.
 size_t FrameBytes(int height, int width, size_t stride, PixelFormat format);
 
 // A frame as an image, which borrows the pixels of one that is B G R.

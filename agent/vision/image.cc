@@ -29,8 +29,9 @@ Image::Image(const uint8_t* pixels, int height, int width, size_t stride)
   RequireSize(height, width);
   if (!pixels) throw Failure(Code::kUsage, "the pixels of an image are null");
   if (stride < kPixel * static_cast<size_t>(width)) {
-    throw Failure(Code::kInput, "rows of " + std::to_string(width) + " pixels need " +
-                                    std::to_string(kPixel * static_cast<size_t>(width)) + " bytes",
+    throw Failure(Code::kInput,
+                  "rows of " + std::to_string(width) + " pixels need " +
+                      std::to_string(kPixel * static_cast<size_t>(width)) + " bytes",
                   "the image has " + std::to_string(stride) + " for each");
   }
 }

@@ -66,7 +66,9 @@ std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& fr
 }
 
 std::optional<Mask> MaskIn(const Box& box, const std::vector<float>& values, Size image) {
-  const auto clipped = [](float side, int most) { return std::min(std::max(static_cast<int>(std::ceil(side)), 0), most); };
+  const auto clipped = [](float side, int most) {
+    return std::min(std::max(static_cast<int>(std::ceil(side)), 0), most);
+  };
   const int left = clipped(box.x1, image.width);
   const int top = clipped(box.y1, image.height);
   const int right = clipped(box.x2, image.width);

@@ -66,7 +66,9 @@ std::vector<int64_t> Parameters::Counts(const char* name, std::vector<int64_t> o
   if (!found) return otherwise;
   std::vector<int64_t> counts;
   for (const Json& each : found->array()) counts.push_back(CountOf(each, most));
-  if (counts.empty()) throw JsonError(std::string(name) + " is empty");
+  if (counts.empty() || counts.size() > kMaximumLevels) {
+    throw JsonError(std::string(name) + " is empty, or has more than " + std::to_string(kMaximumLevels) + " numbers");
+  }
   return counts;
 }
 

@@ -33,7 +33,7 @@ class Parameters {
   // One of some words; which.
   size_t Choice(const char* name, std::initializer_list<const char*> words, size_t otherwise);
   std::vector<std::string> Texts(const char* name);
-  // Whole numbers from 1 to `most`, one at least.
+  // Whole numbers from 1 to `most`, one at least; as many as a network's levels can be.
   std::vector<int64_t> Counts(const char* name, std::vector<int64_t> otherwise, int64_t most);
 
   // Refuses fields that nothing asked for.
@@ -45,6 +45,8 @@ class Parameters {
 };
 
 inline constexpr int64_t kMaximumStride = 4096;
+// Levels of a network, or shapes of its anchors: what is counted with them does not overflow.
+inline constexpr size_t kMaximumLevels = 256;
 
 double SideOf(const Json& json);
 int64_t CountOf(const Json& json, int64_t most);

@@ -112,7 +112,7 @@ Image BlockMeans(const Image& image, Size size) {
   for (int y = 0; y < size.height; ++y) {
     uint8_t* out = result.MutableRow(y);
     for (int x = 0; x < size.width * kChannels; ++x) {
-      int sum = 0;
+      int64_t sum = 0;
       for (int row = 0; row < rows; ++row) {
         const uint8_t* in = image.Row(y * rows + row) + x / kChannels * columns * kChannels + x % kChannels;
         for (int column = 0; column < columns; ++column) sum += in[column * kChannels];

@@ -47,7 +47,8 @@ class Ssd : public BoxDecoder {
       if (!Reaches(best.value)) return;
       const float* values = boxes.Row(row);
       if (!prior) {
-        found.Add(best.value, {values[0] * width, values[1] * height, values[2] * width, values[3] * height}, best.index);
+        found.Add(best.value, {values[0] * width, values[1] * height, values[2] * width, values[3] * height},
+                  best.index);
       } else {
         found.Add(best.value,
                   Around(prior->x1 + along * values[0] * prior->x2, prior->y1 + along * values[1] * prior->y2,
@@ -56,9 +57,9 @@ class Ssd : public BoxDecoder {
       }
       for (int64_t i = 0; i < points.columns; i += 2) {
         const float* point = points.Row(row) + i;
-        found.points.push_back(prior ? Point{prior->x1 + along * point[0] * prior->x2,
-                                             prior->y1 + along * point[1] * prior->y2}
-                                     : Point{point[0] * width, point[1] * height});
+        found.points.push_back(
+            prior ? Point{prior->x1 + along * point[0] * prior->x2, prior->y1 + along * point[1] * prior->y2}
+                  : Point{point[0] * width, point[1] * height});
       }
     };
     if (levels_.empty()) {

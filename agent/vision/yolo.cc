@@ -62,7 +62,8 @@ class Yolo : public BoxDecoder {
       for (int64_t cell = 0; cell < area; ++cell) {
         const float* values = output.values + anchor * channels * area + cell;
         const Best best = BestOf(values + kBeforeClasses * area, classes, area);
-        const float score = Confidence(head, values[4 * area], best.value, values + kBeforeClasses * area, classes, area);
+        const float score =
+            Confidence(head, values[4 * area], best.value, values + kBeforeClasses * area, classes, area);
         if (!Reaches(score)) continue;
         const auto column = static_cast<float>(cell % output.columns);
         const auto row = static_cast<float>(cell / output.columns);

@@ -126,7 +126,7 @@ def build_product(
 
     def jobs(tree: Path) -> Iterator[_Job]:
         yield from _unit_jobs(recipe, tree, product.units)
-        yield from _own_jobs(product.sources, [*recipe.flags, *_definitions(board)], built.key)
+        yield from _own_jobs(product.sources, [*recipe.flags, *recipe.own_flags, *_definitions(board)], built.key)
 
     def make(folder: Path) -> None:
         target = folder / product.name

@@ -55,6 +55,7 @@ class Recipe(Record):
 
     Attributes:
         flags: of the compiler.
+        own_flags: of the compiler, for the agent's own sources.
         link_flags: of an executable.
         library: the library for programs of users' own.
         opencl_link_flags: of the library that is TVM's runtime for OpenCL in Python.
@@ -62,6 +63,7 @@ class Recipe(Record):
     """
 
     flags: list[str]
+    own_flags: list[str]
     link_flags: list[str]
     library: LibraryRecipe
     opencl_link_flags: list[str]

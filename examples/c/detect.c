@@ -34,7 +34,8 @@ static void print(const ed_detection* found) {
   printf("%s", found->label);
   if (!isnan(found->score)) printf(" %.6f", found->score);
   if (found->box) printf(" [%.2f %.2f %.2f %.2f]", found->box[0], found->box[1], found->box[2], found->box[3]);
-  for (size_t i = 0; i < found->point_count; i++) printf(" (%.2f %.2f)", found->points[2 * i], found->points[2 * i + 1]);
+  for (size_t i = 0; i < found->point_count; i++)
+    printf(" (%.2f %.2f)", found->points[2 * i], found->points[2 * i + 1]);
   printf("\n");
 }
 

@@ -1,37 +1,101 @@
-"""Packages of demos' networks detect, by what they say of themselves, what the demos detect."""
+"""Packages of demos' networks detect, by what they say of themselves, what the demos detect: in Python and in C++."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.agents import EMULATED, unpack
+from support.library_programs import EXAMPLES, assert_as_python_says, compiled, said
 
+from edgedeploy.agent.library import write_library
+from edgedeploy.board import load_board
 from edgedeploy.build import prepare
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.demo.usage import find_use
-from edgedeploy.errors import DownloadError
+from edgedeploy.errors import DownloadError, InputError
 from edgedeploy.resolved import resolve
+from edgedeploy.runtime import Network
 from edgedeploy.runtime.opening import Place
-from edgedeploy.vision.image import read_image
+from edgedeploy.triples import multiarch
+from edgedeploy.virtual.emulation import emulator
+from edgedeploy.vision.image import read_image, write_image
 from edgedeploy.vision.source import Shot
 
 # Of networks of several sizes a package has one.
 ONE_SIZE = [name for name in all_demos() if isinstance(DEMOS.load(name).fit, str)]
+# Decoders that the library does not have.
+PYTHONS_OWN = {"blaze", "depth", "segmentation"}
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A demo's first network and image."""
+
+    model: str
+    image: Path
+    package: Path
+
+
+@pytest.fixture
+def packaged(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Packaged]:
+    """The package of a demo's network for a board; skips the test where its files are not here."""
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+
+    def make(name: str, board: str = "local") -> Packaged:
+        program = Program.of(name)
+        model = program.parts[0].model
+        try:
+            package = prepare(model, resolve(board), use=find_use(model)).package_path
+            return Packaged(model, program.image(), package)
+        except DownloadError as error:
+            pytest.skip(str(error))
+
+    return make
 
 
 @pytest.mark.parametrize("name", ONE_SIZE)
-def test_a_package_alone_detects_what_its_demo_does(name: str, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
-    program, board = Program.of(name), resolve("local")
-    model = program.parts[0].model
-    try:
-        image = read_image(program.image())
-        package = prepare(model, board, use=find_use(model)).package_path
-        with program.opened(Place(board)) as session:
-            wanted = session.infer(Shot(0, program.image(), image), repeat=0).outcome.detections
-    except DownloadError as error:
-        pytest.skip(str(error))
-    assert Detector(package).detect(image) == wanted
+def test_a_package_alone_detects_what_its_demo_does(name: str, packaged: Callable[..., Packaged]) -> None:
+    found = packaged(name)
+    image = read_image(found.image)
+    with Program.of(name).opened(Place(resolve("local"))) as session:
+        wanted = session.infer(Shot(0, found.image, image), repeat=0).outcome.detections
+    assert Detector(found.package).detect(image) == wanted
     assert wanted
+    if DEMOS.load(name).decoder.kind in PYTHONS_OWN:
+        with Network(found.package) as network, pytest.raises(InputError, match="is not known here"):
+            network.detect(image)
+        return
+    with Network(found.package) as network:
+        seen = network.detect(image)
+    assert [(each.label, each.class_id) for each in seen] == [(each.label, each.class_id) for each in wanted]
+    for one, other in zip(seen, wanted, strict=True):
+        assert (one.score is None) == (other.score is None)
+        assert one.score is None or one.score == pytest.approx(other.score, abs=1e-6)
+        assert (one.box is None) == (other.box is None)
+        assert one.box is None or one.box == pytest.approx(other.box, abs=1e-4)
+        np.testing.assert_allclose(one.points, np.reshape(other.points, np.shape(one.points)), atol=1e-4)
+
+
+@pytest.mark.slow  # zig builds its C++ library for each first
+@pytest.mark.parametrize(("board", "name"), [("rpi4", "retinaface"), ("rpi-armhf", "yolo-fastest")])
+def test_a_program_on_a_board_detects_what_the_demo_does(
+    board: str, name: str, packaged: Callable[..., Packaged], tmp_path: Path
+) -> None:
+    """The example in C++, under emulation."""
+    profile = load_board(board)
+    qemu, root = emulator(EMULATED[board]), Path("/usr", multiarch(profile.triple))
+    if qemu is None or not (root / "lib").is_dir():
+        pytest.skip(f"needs qemu-{EMULATED[board]} and {root}: scripts/system_packages.sh virtual-boards")
+    here, there = packaged(name), packaged(name, board)
+    write_library(profile, tmp_path / "library")
+    program = compiled([EXAMPLES / "cpp" / "detect.cc"], tmp_path / "detect", tmp_path / "library", board=board)
+    image = tmp_path / "image.ppm"
+    write_image(image, read_image(here.image))
+    folder = unpack(there.package, tmp_path / "package")
+    assert_as_python_says(said([qemu, "-L", root, program, image, folder]), here.package, image)

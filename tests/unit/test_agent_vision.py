@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random as random_numbers
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,8 @@ from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
 
 from edgedeploy.camera.format import PIXEL_FORMATS, Camera
 from edgedeploy.metadata import kept
-from edgedeploy.package.manifest import Manifest
+from edgedeploy.package.archive import manifest_bytes
+from edgedeploy.package.manifest import Manifest, parse_manifest
 
 pytestmark = pytest.mark.compiles
 
@@ -214,10 +217,10 @@ def test_other_frames_than_the_cameras_are_refused(probe: Path, kind: str, shape
         ({"camera": {"width": 64, "height": 32, "pixels": "yuv420"}}, "no frame of the camera that the package names"),
         ({"camera": {"width": 48, "height": 33, "pixels": "yuv420"}}, "sides are even"),
         ({"camera": {"width": 48, "height": 32, "pixels": "jpeg"}}, "frames of 'jpeg' are not known here"),
-        ({"camera": {"width": 0, "height": 32, "pixels": "rgb"}}, "an impossible side of an image"),
-        ({"camera": {"width": 1 << 40, "height": 32, "pixels": "rgb"}}, "an impossible side of an image"),
+        ({"camera": {"width": 0, "height": 32, "pixels": "rgb"}}, "a number that is not above zero"),
+        ({"camera": {"width": 1 << 40, "height": 32, "pixels": "rgb"}}, "an impossible side of a frame"),
         ({"camera": {"width": 48, "height": 32}}, "there is no field 'pixels'"),
-        ({"input": {"name": "image", "shape": [1, 3, 1 << 40, 8]}}, "an impossible side of an image"),
+        ({"input": {"name": "image", "shape": [1, 3, 1 << 40, 8]}}, "become an impossible image"),
         ({"input": {"name": "image", "shape": [1, 1, 8, 8]}}, "its shape is 1x1x8x8"),
         ({"input": {"name": "image"}}, "there is no field 'shape'"),
     ],
@@ -476,7 +479,7 @@ def test_what_is_not_known_here_is_told(probe: Path, fields: dict[str, Any], why
     ("fields", "why"),
     [
         ({"demo": None}, "it is not a string"),
-        ({"stage": 0}, "an impossible stage"),
+        ({"stage": 0}, "a number that is not above zero"),
         ({"decoder": {}}, "there is no field 'kind'"),
         ({"decoder": "yolo"}, "it is not an object"),
         ({"fit": {}}, "there is no field 'kind'"),
@@ -522,22 +525,41 @@ def test_names_of_classes_are_read_as_python_writes_them(probe: Path) -> None:
     assert {each["class_id"]: each["label"] for each in found} == {**names, 4: "4"}
 
 
+STRANGE: list[Any] = [None, True, 0, 1, -1, 2**31, 2**63, 1e-3, -0.5, 1e300, "", "x", "GRAY", [], {}, [4], [1, 2, 3]]
+
+
+def put_at_random(content: Any, generator: random_numbers.Random, strange: list[Any]) -> None:
+    """Put a strange value in the place of another one, somewhere in an object."""
+    node = content
+    while True:
+        key = generator.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        if not isinstance(node[key], dict | list) or not node[key] or generator.random() < 0.15:
+            break
+        node = node[key]
+    node[key] = generator.choice(strange)
+
+
+def test_a_use_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Path) -> None:
+    generator, taken = random_numbers.Random(3), []
+    contents = [CASES[name]().manifest.written() for name in ("yolo", "ssd", "ultralytics, points", "landmark")]
+    for _ in range(1500):
+        content = json.loads(json.dumps(generator.choice(contents)))
+        put_at_random({key: content[key] for key in ("usage", "heads", "metadata")}, generator, STRANGE)
+        with suppress(ValueError):
+            taken.append(manifest_bytes(parse_manifest(json.dumps(content).encode())))
+    assert len(taken) > 100
+    done = call(probe, "manifest", stdin=b"".join(each.hex().encode() + b"\n" for each in taken))
+    assert done.stdout.decode().splitlines() == ["net"] * len(taken)
+
+
 def test_damaged_uses_are_refused_or_read_but_never_crash(probe: Path) -> None:
-    generator = np.random.default_rng(6)
-    strange: list[Any] = [None, True, 0, -1, 1 << 40, 1e300, "", "x", [], {}, [[]], [-1, 2], {"kind": "ssd"}]
+    generator = random_numbers.Random(6)
     for name in CASES:
         given = CASES[name]()
         content = given.manifest.written()
         outputs = b"".join(each.tobytes() for each in given.outputs.values())
         for _ in range(4):
             damaged = json.loads(json.dumps({key: content[key] for key in ("usage", "heads", "metadata")}))
-            node: Any = damaged
-            while True:
-                keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-                key = keys[generator.integers(len(keys))]
-                if not isinstance(node[key], dict | list) or not node[key] or generator.random() < 0.1:
-                    break
-                node = node[key]
-            node[key] = strange[generator.integers(len(strange))]
+            put_at_random(damaged, generator, [*STRANGE, 1 << 40, [[]], [-1, 2], {"kind": "ssd"}])
             stdin = line({**content, **damaged}) + line({"height": 9, "width": 7}) + outputs
             assert call(probe, "results", stdin=stdin).returncode in (0, 1)
