@@ -28,7 +28,7 @@ std::string TextOr(const Json& json, const char* name, const char* otherwise) {
 }
 
 ImageInput ReadInput(const Json& json) {
-  ImageInput input{TextOr(json, "layout", "NCHW"), TextOr(json, "colour", "RGB"), {}, {}};
+  ImageInput input{{}, TextOr(json, "layout", "NCHW"), TextOr(json, "colour", "RGB"), {}, {}};
   const size_t channels = input.colour == "GRAY" ? 1 : 3;
   input.mean = Numbers(json.find("mean"), channels, 0);
   input.scale = Numbers(json.find("scale"), channels, 1);
@@ -40,6 +40,12 @@ int64_t Count(const Json& json) {
   const double count = json.number();
   if (!(count >= 1)) throw JsonError("a number that is not above zero");
   return static_cast<int64_t>(std::min(count, static_cast<double>(kMost)));
+}
+
+CameraFormat ReadCamera(const Json& json) {
+  const CameraFormat camera{Count(json.at("width")), Count(json.at("height")), json.at("pixels").text()};
+  if (std::max(camera.width, camera.height) > kLongestSide) throw JsonError("an impossible side of a frame");
+  return camera;
 }
 
 double Side(const Json& json) {
@@ -68,6 +74,10 @@ Usage ReadUsage(const Json& json) {
   usage.log = json.at("log").text();
   usage.outputs = Texts(json.find("outputs"));
   usage.labels = Texts(json.find("labels"));
+  if (const Json* camera = json.find("camera"); camera && !camera->is_null()) {
+    usage.camera = ReadCamera(*camera);
+    for (const Json& size : json.at("input").at("shape").array()) usage.input.shape.push_back(Count(size));
+  }
   return usage;
 }
 

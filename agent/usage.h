@@ -14,10 +14,21 @@ namespace agent {
 
 // How an image becomes the network's input: `(level - mean) * scale`, for each channel in the order of `colour`.
 struct ImageInput {
+  std::vector<int64_t> shape;
   std::string layout;  // NCHW or NHWC
   std::string colour;  // RGB, BGR or GRAY
   std::vector<double> mean;
   std::vector<double> scale;
+};
+
+// No camera gives frames of a longer side, and no network of images takes one (edgedeploy/camera/format.py).
+inline constexpr int64_t kLongestSide = 1 << 14;
+
+// Of a package that takes frames as they are: their size, and the format by its name.
+struct CameraFormat {
+  int64_t width;
+  int64_t height;
+  std::string pixels;
 };
 
 struct Usage {
@@ -30,6 +41,7 @@ struct Usage {
   std::string log;
   std::vector<std::string> outputs;  // what the decoder calls them; none: what the network does
   std::vector<std::string> labels;
+  std::optional<CameraFormat> camera;  // what it becomes is of the input's shape then
 };
 
 // One raw head of YOLO.

@@ -156,7 +156,8 @@ typedef struct ed_detection {
 
 /* One inference on an image: what the network sees in it, the best first. The image becomes the network's input, and
  * outputs become results, as the package says that its network is used: as in its demo. ED_INPUT if it does not say
- * that, or in words that this version of the library does not know.
+ * that, or in words that this version of the library does not know. A package that was built for a camera takes frames
+ * of its size and format as they are, and ED_INPUT comes of all others.
  *
  * found: `count` results; null if there are none. They are there until the next ed_detect or ed_run, or ed_close.
  *   ed_get_output gives the outputs that they are made of. */

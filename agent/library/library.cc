@@ -122,12 +122,12 @@ void RequireThreads(int32_t threads) {
   if (threads < 0) throw Failure(Code::kUsage, std::to_string(threads) + " threads were asked for");
 }
 
-Image ImageOf(const ed_image& image) {
+CameraFrame FrameOf(const ed_image& image) {
   if (image.format < ED_BGR || image.format > ED_YUYV) {
     throw Failure(Code::kUsage, "there is no format " + std::to_string(image.format) + " of images");
   }
-  return FromFrame(static_cast<const uint8_t*>(image.pixels), image.height, image.width, image.stride,
-                   static_cast<PixelFormat>(image.format));
+  return {static_cast<const uint8_t*>(image.pixels), image.height, image.width, image.stride,
+          static_cast<PixelFormat>(image.format)};
 }
 
 }  // namespace
@@ -239,7 +239,7 @@ ed_status ed_detect(ed_network* network, const ed_image* image, const ed_detecti
     *found = nullptr;
     *count = 0;
     agent::Require(image, "image");
-    const std::vector<ed_detection>& shown = each.Detect(agent::ImageOf(*image));
+    const std::vector<ed_detection>& shown = each.Detect(agent::FrameOf(*image));
     *count = shown.size();
     *found = shown.empty() ? nullptr : shown.data();
   });

@@ -168,7 +168,7 @@ void Network::Infer() {
   });
 }
 
-const std::vector<ed_detection>& Network::Detect(const Image& image) {
+const std::vector<ed_detection>& Network::Detect(const CameraFrame& image) {
   Turn([&] {
     const Detector& detector = release_->DetectorOf(entry_);
     const Frame frame = detector.Prepare(image, *model_);

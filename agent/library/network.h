@@ -66,7 +66,7 @@ class Network {
   // Failure(kUsage) before the first inference.
   const void* Output(size_t index) const;
   // An inference on an image, and its results, which stay until the next inference. Failures as of Detector.
-  const std::vector<ed_detection>& Detect(const Image& image);
+  const std::vector<ed_detection>& Detect(const CameraFrame& image);
 
  private:
   // Work with one inference in it, by the release that is in use then.

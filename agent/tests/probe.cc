@@ -101,7 +101,7 @@ struct Use {
 };
 
 // A frame, as a line says, whose bytes follow.
-agent::Image Frame(const agent::Json& line, std::string* bytes) {
+agent::CameraFrame Frame(const agent::Json& line, std::string* bytes) {
   const int height = Whole(line.at("height"));
   const int width = Whole(line.at("width"));
   const auto stride = static_cast<size_t>(line.at("stride").integer());
@@ -109,13 +109,13 @@ agent::Image Frame(const agent::Json& line, std::string* bytes) {
   const size_t needed = agent::FrameBytes(height, width, stride, format);
   *bytes = Input();
   if (bytes->size() != needed) throw std::runtime_error("the frame has " + std::to_string(needed) + " bytes");
-  return agent::FromFrame(reinterpret_cast<const uint8_t*>(bytes->data()), height, width, stride, format);
+  return {reinterpret_cast<const uint8_t*>(bytes->data()), height, width, stride, format};
 }
 
 // The pixels that a frame stands for.
 void ShowFrame() {
   std::string bytes;
-  const agent::Image image = Frame(Line(), &bytes);
+  const agent::Image image = agent::FromFrame(Frame(Line(), &bytes));
   for (int y = 0; y < image.height(); ++y) {
     std::fwrite(image.Row(y), 3, static_cast<size_t>(image.width()), stdout);
   }
@@ -125,9 +125,9 @@ void ShowFrame() {
 void ShowInput() {
   const Use use = Use::Read();
   std::string bytes;
-  const agent::Image image = Frame(Line(), &bytes);
+  const agent::CameraFrame frame = Frame(Line(), &bytes);
   std::vector<char> input = use.Input();
-  use.detector.Prepare(image, input.data());
+  use.detector.Prepare(frame, input.data());
   std::fwrite(input.data(), 1, input.size(), stdout);
 }
 

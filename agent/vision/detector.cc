@@ -20,9 +20,17 @@ std::vector<std::string> Called(const std::vector<TensorSpec>& outputs, const st
   return same ? stated : names;
 }
 
+// The input in the network's own memory: what the caller lent it, inferences only read.
+void* OwnInput(Model& model) {
+  if (model.IsBound(0)) model.Bind(0, nullptr);
+  return model.Input(0);
+}
+
 }  // namespace
 
 struct Detector::Parts {
+  std::optional<CameraFormat> camera;
+  std::optional<PixelFormat> pixels;  // of the camera
   TensorSpec input;
   std::vector<TensorSpec> outputs;
   ImageInput colours;
@@ -49,10 +57,26 @@ Detector::Detector(const Manifest& manifest, const Entry& entry) : parts_(std::m
   Fitted fitted = MakeDecoder(usage.decoder, {manifest.heads, manifest.metadata, entry.outputs});
   const std::optional<Fit> fit = fitted.fit ? fitted.fit : FitOf(usage.fit);
   if (!fit) throw Failure(Code::kInput, "the fit '" + usage.fit + "' of the package is not known here");
+  TensorSpec seen = entry.inputs.front();
+  if (usage.camera) {
+    const CameraFormat& camera = *usage.camera;
+    parts_->pixels = PixelFormatOf(camera.pixels);
+    if (!parts_->pixels) throw Failure(Code::kInput, "frames of '" + camera.pixels + "' are not known here");
+    const size_t bytes =
+        FrameBytes(static_cast<int>(camera.height), static_cast<int>(camera.width), 0, *parts_->pixels);
+    if (std::string(seen.type.name) != "uint8" || seen.bytes != bytes) {
+      throw Failure(Code::kInput, "the network's input is no frame of the camera that the package names");
+    }
+    parts_->camera = camera;
+    seen.shape = usage.input.shape;
+    for (const int64_t size : seen.shape) {
+      if (size > kLongestSide) throw Failure(Code::kInput, "the package's frames become an impossible image");
+    }
+  }
   parts_->input = entry.inputs.front();
   parts_->outputs = entry.outputs;
   parts_->colours = usage.input;
-  parts_->size = InputSize(usage.input, entry.inputs.front());
+  parts_->size = InputSize(usage.input, seen);
   parts_->fit = *fit;
   parts_->decoder = std::move(fitted.decoder);
   parts_->labels = usage.labels.empty() ? std::move(fitted.labels) : usage.labels;
@@ -69,10 +93,9 @@ std::vector<Detection> Detector::Detect(const Image& image, Model& model) const 
   return Decode(model, frame);
 }
 
-Frame Detector::Prepare(const Image& image, Model& model) const {
-  if (model.IsBound(0)) model.Bind(0, nullptr);  // inferences only read the caller's memory
-  return Prepare(image, model.Input(0));
-}
+Frame Detector::Prepare(const Image& image, Model& model) const { return Prepare(image, OwnInput(model)); }
+
+Frame Detector::Prepare(const CameraFrame& frame, Model& model) const { return Prepare(frame, OwnInput(model)); }
 
 std::vector<Detection> Detector::Decode(const Model& model, const Frame& frame) const {
   std::vector<const void*> outputs;
@@ -80,7 +103,25 @@ std::vector<Detection> Detector::Decode(const Model& model, const Frame& frame) 
   return Decode(outputs, frame);
 }
 
+Frame Detector::Prepare(const CameraFrame& frame, void* input) const {
+  if (!parts_->camera) return Prepare(FromFrame(frame), input);
+  const CameraFormat& camera = *parts_->camera;
+  if (frame.width != camera.width || frame.height != camera.height || frame.format != *parts_->pixels) {
+    throw Failure(Code::kInput,
+                  "a frame of " + std::to_string(frame.width) + " x " + std::to_string(frame.height) +
+                      " pixels, or in another format",
+                  "the package takes " + camera.pixels + " of " + std::to_string(camera.width) + " x " +
+                      std::to_string(camera.height) + ": its network begins with what becomes of such");
+  }
+  CopyFrame(frame, input);
+  return Framed({frame.height, frame.width}, parts_->size, parts_->fit);
+}
+
 Frame Detector::Prepare(const Image& image, void* input) const {
+  if (parts_->camera) {
+    const CameraFrame frame{image.Row(0), image.height(), image.width(), image.stride(), PixelFormat::kBgr};
+    return Prepare(frame, input);
+  }
   const Placed placed = Place(image, parts_->size, parts_->fit);
   WriteTensor(placed.pixels, parts_->colours, parts_->input, input);
   return placed.frame;

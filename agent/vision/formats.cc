@@ -1,6 +1,7 @@
 #include "vision/formats.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "failure.h"
@@ -49,7 +50,22 @@ size_t StrideOf(int width, size_t stride, PixelFormat format) {
   return stride == 0 ? BytesOfRow(width, format) : stride;
 }
 
+uint8_t* CopyRows(const uint8_t* rows, size_t count, size_t bytes, size_t stride, uint8_t* out) {
+  for (size_t row = 0; row < count; ++row, out += bytes) std::memcpy(out, rows + row * stride, bytes);
+  return out;
+}
+
 }  // namespace
+
+std::optional<PixelFormat> PixelFormatOf(const std::string& name) {
+  if (name == "bgr") return PixelFormat::kBgr;
+  if (name == "rgb") return PixelFormat::kRgb;
+  if (name == "gray") return PixelFormat::kGrey;
+  if (name == "yuv420") return PixelFormat::kI420;
+  if (name == "nv12") return PixelFormat::kNv12;
+  if (name == "yuyv") return PixelFormat::kYuyv;
+  return std::nullopt;
+}
 
 size_t FrameBytes(int height, int width, size_t stride, PixelFormat format) {
   if (height < 1 || width < 1 || static_cast<int64_t>(height) * width > kMaximumPixels) {
@@ -71,6 +87,18 @@ size_t FrameBytes(int height, int width, size_t stride, PixelFormat format) {
                   "the frame has " + std::to_string(stride) + " for each");
   }
   return bytes;
+}
+
+void CopyFrame(const CameraFrame& frame, void* memory) {
+  FrameBytes(frame.height, frame.width, frame.stride, frame.format);
+  if (!frame.pixels) throw Failure(Code::kUsage, "the pixels of a frame are null");
+  const size_t row = BytesOfRow(frame.width, frame.format);
+  const size_t stride = StrideOf(frame.width, frame.stride, frame.format);
+  const auto rows = static_cast<size_t>(frame.height);
+  uint8_t* out = CopyRows(frame.pixels, rows, row, stride, static_cast<uint8_t*>(memory));
+  const uint8_t* colours = frame.pixels + stride * rows;  // of formats with planes
+  if (frame.format == PixelFormat::kNv12) CopyRows(colours, rows / 2, row, stride, out);
+  if (frame.format == PixelFormat::kI420) CopyRows(colours, rows, row / 2, stride / 2, out);
 }
 
 Image FromFrame(const uint8_t* pixels, int height, int width, size_t stride, PixelFormat format) {

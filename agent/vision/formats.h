@@ -1,6 +1,9 @@
 // Frames of cameras and of other programs as images: what cv2.cvtColor makes of them.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "vision/image.h"
 
 namespace agent {
@@ -14,11 +17,30 @@ enum class PixelFormat {
   kYuyv,  // brightness and colours of two pixels in four bytes
 };
 
+// The format that manifests call so (edgedeploy/camera/format.py); nothing for one that is not known here.
+std::optional<PixelFormat> PixelFormatOf(const std::string& name);
+
+// A frame as it lies in memory.
+struct CameraFrame {
+  const uint8_t* pixels;
+  int height;
+  int width;
+  size_t stride;
+  PixelFormat format;
+};
+
 // Bytes of a frame. `stride` bytes lie between the beginnings of two rows, of I420's planes of colour half as many; 0
 // if rows lie densely. Failure(kInput) for a size that the format does not have.
 size_t FrameBytes(int height, int width, size_t stride, PixelFormat format);
 
 // A frame as an image, which borrows the pixels of one that is B G R.
 Image FromFrame(const uint8_t* pixels, int height, int width, size_t stride, PixelFormat format);
+
+inline Image FromFrame(const CameraFrame& frame) {
+  return FromFrame(frame.pixels, frame.height, frame.width, frame.stride, frame.format);
+}
+
+// A frame as it is, with rows that lie densely; `memory` is as large as FrameBytes says of such.
+void CopyFrame(const CameraFrame& frame, void* memory);
 
 }  // namespace agent

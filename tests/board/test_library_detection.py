@@ -21,6 +21,7 @@ from support.networks import Graph, tiny
 from edgedeploy.agent.library import write_library
 from edgedeploy.board import load_board
 from edgedeploy.building import build
+from edgedeploy.camera.format import Camera
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
@@ -108,6 +109,18 @@ def test_frames_of_cameras_are_images_too(
     frame = noise(*shape)
     with network(folder_of(faces)) as opened:
         assert_same(opened.detect(frame, kind), Detector(faces).detect(cv2.cvtColor(frame, code)))
+
+
+def test_a_package_for_a_camera_takes_its_frames_as_they_are(network: Making, faces: Path, tmp_path: Path) -> None:
+    camera, net = Camera.parsed("120x60:nv12"), faces.parent / "faces.onnx"
+    use = find_use(str(net), "yunet", camera)
+    package = build(find_source(str(net)), resolve("local"), tmp_path / "faces.tar.gz", use=use).path
+    frame, detector = noise(*camera.shape), Detector(package)
+    with network(unpack(package, tmp_path / "faces")) as opened:
+        assert_same(opened.detect(frame, "NV12"), detector.detect_frame(frame))
+        for other, kind in ((frame, "I420"), (noise(60, 120, 3), None), (noise(90, 122), "NV12")):
+            with pytest.raises(library.NetworkError, match="the package takes nv12 of 120 x 60"):
+                opened.detect(other, kind)
 
 
 def test_a_part_of_an_image_is_one_without_a_copy_or_with_one(network: Making, faces: Path) -> None:

@@ -36,12 +36,17 @@ def manifest(
     heads: Sequence[dict[str, Any]] = (),
     metadata: Mapping[str, str] | None = None,
     log: str = "objects",
+    camera: Mapping[str, Any] | None = None,
     **preparation: object,
 ) -> Manifest:
-    """That of a package whose one input is `image`, and whose use is as given; its files are none."""
+    """That of a package whose one input is `image`, and whose use is as given; its files are none.
+
+    With a camera, `image` is the frame, and `shape` what it becomes.
+    """
     shape = image["shape"]
     stated = {"name": image["name"], "shape": shape, **preparation}
     usage = {"demo": "mine", "input": stated, "fit": fit, "decoder": decoder, "log": log}
+    usage |= {"camera": camera} if camera else {}
     files, test = document()["files"], document()["selftest"]
     sizes = {
         f"{kind}-{number}.bin": each

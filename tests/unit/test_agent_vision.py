@@ -30,6 +30,7 @@ from support.agent_vision import (
 )
 from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
 
+from edgedeploy.camera.format import PIXEL_FORMATS, Camera
 from edgedeploy.metadata import kept
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import Manifest, parse_manifest
@@ -163,6 +164,70 @@ def test_frames_that_cannot_be_are_refused(
     done = call(probe, "frame", stdin=line(asked) + b"\0" * 64)
     assert done.returncode == 1
     assert why in done.stderr.decode()
+
+
+# Frames of packages that were built for a camera
+
+
+def takes(camera: Camera, **fields: Any) -> Manifest:
+    """A classifying network that begins with what becomes of a camera's frames."""
+    image = {"name": "image", "shape": list(camera.shape), "dtype": "uint8"}
+    said_of = {"camera": camera.model_dump(mode="json"), "shape": [1, 3, 24, 40], **fields}
+    return manifest(image, SCORES, {"kind": "classification"}, **said_of)
+
+
+IN_CPP = {"bgr": "BGR", "rgb": "RGB", "gray": "GRAY", "yuv420": "I420", "nv12": "NV12", "yuyv": "YUYV"}
+
+
+@pytest.mark.parametrize("pixels", PIXEL_FORMATS)
+def test_a_cameras_frame_goes_in_as_it_is(probe: Path, pixels: Any) -> None:
+    camera = Camera(width=48, height=32, pixels=pixels)
+    frame = np.random.default_rng(0).integers(0, 256, camera.shape).astype(np.uint8)
+    content = written(takes(camera)) + described(frame, IN_CPP[pixels])
+    assert said(probe, "input", content) == frame.tobytes()
+
+
+@pytest.mark.parametrize("pixels", ["yuv420", "nv12", "yuyv", "rgb"])
+def test_rows_of_a_cameras_frame_may_lie_apart(probe: Path, pixels: Any) -> None:
+    camera, height = Camera(width=48, height=32, pixels=pixels), 32
+    frame = np.random.default_rng(0).integers(0, 256, camera.shape).astype(np.uint8)
+    row = frame[0].size
+    stride = row + 10
+    apart = np.zeros((frame.shape[0], stride), np.uint8)
+    apart[:, :row] = frame.reshape(-1, row)
+    if pixels == "yuv420":  # rows of colours are half as long, and half as far apart
+        colours = np.zeros((height, stride // 2), np.uint8)
+        colours[:, : row // 2] = frame[height:].reshape(height, -1)
+        apart = np.concatenate([apart[:height].ravel(), colours.ravel()])
+    asked = {"height": height, "width": 48, "stride": stride, "format": FORMATS.index(IN_CPP[pixels])}
+    assert said(probe, "input", written(takes(camera)) + line(asked) + apart.tobytes()) == frame.tobytes()
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("NV12", (48, 48)), ("I420", (48, 50)), ("BGR", (32, 48, 3))])
+def test_other_frames_than_the_cameras_are_refused(probe: Path, kind: str, shape: tuple[int, ...]) -> None:
+    content = written(takes(Camera(width=48, height=32, pixels="yuv420"))) + described(np.zeros(shape, np.uint8), kind)
+    done = call(probe, "input", stdin=content)
+    assert done.returncode == 1
+    assert "the package takes yuv420 of 48 x 32" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"camera": {"width": 64, "height": 32, "pixels": "yuv420"}}, "no frame of the camera that the package names"),
+        ({"camera": {"width": 48, "height": 33, "pixels": "yuv420"}}, "sides are even"),
+        ({"camera": {"width": 48, "height": 32, "pixels": "jpeg"}}, "frames of 'jpeg' are not known here"),
+        ({"camera": {"width": 0, "height": 32, "pixels": "rgb"}}, "a number that is not above zero"),
+        ({"camera": {"width": 1 << 40, "height": 32, "pixels": "rgb"}}, "an impossible side of a frame"),
+        ({"camera": {"width": 48, "height": 32}}, "there is no field 'pixels'"),
+        ({"input": {"name": "image", "shape": [1, 3, 1 << 40, 8]}}, "become an impossible image"),
+        ({"input": {"name": "image", "shape": [1, 1, 8, 8]}}, "its shape is 1x1x8x8"),
+        ({"input": {"name": "image"}}, "there is no field 'shape'"),
+    ],
+)
+def test_cameras_that_cannot_be_are_refused(probe: Path, fields: dict[str, Any], why: str) -> None:
+    content = takes(Camera(width=48, height=32, pixels="yuv420")).written()
+    assert why in refused(probe, line({**content, "usage": {**content["usage"], **fields}}))
 
 
 # Results
