@@ -23,4 +23,6 @@ void RememberInterruption() {
 
 bool Interrupted() { return asked != 0; }
 
+void Interrupt() { asked = 1; }
+
 }  // namespace agent

@@ -23,7 +23,7 @@ constexpr char kUsage[] =
     "       agent demo MODEL|PACKAGE (--image FILE... | --camera [DEVICE]) [--repeat N] [--threads N] [--frames N]\n"
     "                 [--size WIDTHxHEIGHT] [--json | --stream]\n"
     "       agent serve PACKAGE [--threads N]\n"
-    "       agent service MODEL --socket PATH [--threads N] [--log FILE] [--log-bytes N]\n"
+    "       agent service MODEL --socket PATH [--camera [DEVICE]] [--threads N] [--log FILE] [--log-bytes N]\n"
     "       agent rpc [--host ADDRESS] [--port N] [--port-end N] [--tracker HOST:PORT] [--key KEY]\n"
     "                 [--custom-address ADDRESS] [--announce-port N] [--work-dir DIR] [--threads N] [--heartbeat S]\n"
     "       agent --version | --help\n";

@@ -9,21 +9,29 @@
 
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <condition_variable>
-#include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "arguments.h"
+#include "camera/camera.h"
 #include "commands.h"
+#include "demo/look.h"
+#include "demo/report.h"
 #include "event_log.h"
+#include "interruption.h"
 #include "library/network.h"
 #include "machine.h"
 #include "notifier.h"
 #include "protocol.h"
+#include "sightings.h"
+#include "subnormals.h"
 #include "unix_socket.h"
 
 namespace agent {
@@ -63,7 +71,24 @@ class Service {
   // What the log says when the service is ready.
   Json Describing() {
     Json about = About("model", network_.manifest().model);
-    return about.Set("release", release_).Set("threads", network_.model().threads()).Set("load_ms", load_ms_);
+    about.Set("release", release_).Set("threads", network_.model().threads()).Set("load_ms", load_ms_);
+    return camera_.empty() ? about : about.Set("camera", camera_);
+  }
+
+  // Looks at a camera's images from now on, in a thread of its own, until the process is asked to end. Failure(kInput)
+  // if the network is not one for images.
+  void Watch(std::unique_ptr<Source> source) {
+    network_.detector();
+    camera_ = source->name();
+    watcher_ = std::thread([this, source = std::move(source)] { Watching(source.get()); });
+  }
+  // Whether the camera gives no further image.
+  bool IsBlind() const { return is_blind_.load(); }
+  // Ends that; whoever watches is told nothing more.
+  void WatchNoMore() {
+    Interrupt();
+    if (watcher_.joinable()) watcher_.join();
+    sightings_.End();
   }
 
   // A thread for a client, unless there are too many.
@@ -79,7 +104,7 @@ class Service {
   }
 
   // Changes to a release that was pushed meanwhile, unless an inference is running, which looks by itself.
-  void Look() {
+  void LookForRelease() {
     const std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
     if (turn) network_.Follow();
   }
@@ -135,7 +160,45 @@ class Service {
     const std::lock_guard<std::mutex> turn(turn_);
     const Model& model = network_.model();
     Json greeting = Greeting(network_.manifest(), model.threads(), load_ms_, model.Device());
-    Send(socket, greeting.Set("release", release_));
+    greeting.Set("release", release_);
+    Send(socket, camera_.empty() ? greeting : greeting.Set("camera", camera_));
+  }
+
+  void Watching(Source* source) {
+    try {
+      int number = 0;
+      while (std::optional<Shot> shot = source->Next()) {
+        Json about = See(*shot, number);
+        number = number == INT_MAX ? 0 : number + 1;
+        sightings_.Put(std::make_shared<const Sighting>(std::move(about), std::move(shot->picture)));
+      }
+    } catch (const std::exception& error) {
+      log_->Write("failed", About("error", error.what()));
+    }
+    is_blind_ = true;
+  }
+
+  // What the release that is in use sees in an image.
+  Json See(const Shot& shot, int number) {
+    const std::lock_guard<std::mutex> turn(turn_);
+    const Busy busy(&busy_since_);
+    network_.Follow();
+    network_.SetEntry(0);
+    const SubnormalsFlushed flushed;
+    const Outcome outcome = Look(shot, number, network_.detector(), &network_.model(), 0);
+    return Described(outcome, false).Set("release", release_);
+  }
+
+  // Sends what the camera sees until the client is gone, which is told by Failure(kOutput), or the camera ends.
+  void Show(int socket, bool images) {
+    std::shared_ptr<const Sighting> seen;
+    while ((seen = sightings_.Next(seen))) {
+      Json about = seen->about();
+      const std::string jpeg = images ? seen->Jpeg() : "";
+      if (images) about.Set("bytes", Json::Size(jpeg.size()));
+      Send(socket, about);
+      WriteAll(socket, jpeg.data(), jpeg.size(), "an image");
+    }
   }
 
   // Reads the request's bytes and replies. Returns whether there is more to come. Throws where the client is lost.
@@ -145,6 +208,7 @@ class Service {
     std::vector<char> outputs;
     Json reply;
     bool goes_on = true;
+    std::optional<bool> watches;  // with images or without
     try {
       const std::string& command = request.body.at("command").text();
       if (command == "run") {
@@ -157,11 +221,16 @@ class Service {
       } else if (command == "status") {
         reply = Reply(request.id).Set("requests", requests()).Set("release", ReleaseInUse());
         reply.Set("memory", ProcessMemory()).Set("temperature_c", Temperature());
+      } else if (command == "watch") {
+        if (camera_.empty()) throw Failure(Code::kInput, "this service has no camera");
+        const Json* images = request.body.find("images");
+        watches = images && images->truth();
+        reply = Reply(request.id);
       } else if (command == "quit") {
         reply = Reply(request.id);
         goes_on = false;
       } else {
-        throw Failure(Code::kInput, "unknown command '" + command + "'", "a service has run, status and quit");
+        throw Failure(Code::kInput, "unknown command '" + command + "'", "a service has run, watch, status and quit");
       }
     } catch (const JsonError& error) {
       reply = Refusal(request.id, Code::kInput, error.what());
@@ -172,7 +241,8 @@ class Service {
     reader->Bytes(nullptr, static_cast<size_t>(unread));
     Send(socket, reply);
     WriteAll(socket, outputs.data(), outputs.size(), "a reply");
-    return goes_on;
+    if (watches) Show(socket, *watches);
+    return goes_on && !watches;
   }
 
   // One inference, of the release that is in use when it begins.
@@ -262,6 +332,11 @@ class Service {
   Network network_;
   std::atomic<int64_t> busy_since_{0};  // in milliseconds of the steady clock; 0: nobody infers
 
+  std::string camera_;  // empty if there is none
+  std::thread watcher_;
+  std::atomic<bool> is_blind_{false};
+  Sightings sightings_;
+
   std::mutex described_;  // of what follows, which is written by whoever has the turn
   std::string release_;
   std::vector<int64_t> input_bytes_;  // of each entry
@@ -285,18 +360,18 @@ Descriptor TakeSignals() {
   return signals;
 }
 
-// Welcomes clients until a signal comes.
+// Welcomes clients until a signal comes, or the camera has no further image.
 void Loop(Service* service, const UnixListener& listener, int signals, const Notifier& notifier) {
   milliseconds look = kLook;
   if (notifier.watchdog()) look = std::min(look, *notifier.watchdog() / 2);
   for (;;) {
     pollfd ready[] = {{listener.get(), POLLIN, 0}, {signals, POLLIN, 0}};
     poll(ready, 2, static_cast<int>(look.count()));
-    if (ready[1].revents) return;
+    if (ready[1].revents || service->IsBlind()) return;
     if (ready[0].revents) {
       if (Descriptor client = listener.Accept()) service->Welcome(std::move(client));
     }
-    service->Look();
+    service->LookForRelease();
     // A network that hangs is to be ended by systemd, which then hears nothing.
     if (notifier.watchdog() && !service->Hangs(*notifier.watchdog())) notifier.Tell("WATCHDOG=1");
   }
@@ -305,7 +380,7 @@ void Loop(Service* service, const UnixListener& listener, int signals, const Not
 }  // namespace
 
 Code ServiceCommand(const Words& words) {
-  const Arguments arguments(words, {"socket", "threads", "log", "log-bytes"});
+  const Arguments arguments(words, {"socket", "threads", "log", "log-bytes"}, {}, {"camera"});
   const std::string& model = arguments.Only("model");
   const int threads = arguments.Integer("threads", 0, 1, 1 << 20);
   const int log_bytes = arguments.Integer("log-bytes", kDefaultLogBytes, 1 << 12, 1 << 30);
@@ -322,17 +397,24 @@ Code ServiceCommand(const Words& words) {
   const Notifier notifier;
   // Clients' threads may outlive a farewell that takes too long: the process ends without taking it apart.
   auto* service = new Service(model, threads, &log);
+  if (arguments.Has("camera")) {
+    CameraWish wish;
+    wish.jpeg = true;
+    service->Watch(SourceOfCamera(OpenCamera(arguments.Text("camera"), wish)));
+  }
   UnixListener listener(arguments.Text("socket"));
   log.Write("ready", service->Describing().Set("socket", arguments.Text("socket")));
   notifier.Tell("READY=1");
   Loop(service, listener, signals.get(), notifier);
   notifier.Tell("STOPPING=1");
   listener.Close();
+  const Code code = service->IsBlind() ? Code::kInput : Code::kDone;
+  service->WatchNoMore();
   const bool done = service->Farewell(SteadyClock::now() + kFarewell);
   log.Write("ended", About("requests", service->requests()));
-  if (!done) _exit(static_cast<int>(Code::kDone));
+  if (!done) _exit(static_cast<int>(code));
   delete service;
-  return Code::kDone;
+  return code;
 }
 
 }  // namespace agent

@@ -34,6 +34,9 @@ std::pair<Descriptor, Descriptor> Pipe() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it ended before that
   for (const int each : {SIGINT, SIGTERM, SIGPIPE, SIGILL}) signal(each, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(errors, STDERR_FILENO);

@@ -19,6 +19,24 @@ constexpr size_t kMaximumLine = 65536;
 constexpr size_t kMostResults = kMaximumLine - 16384;
 constexpr int kQuality = 90;
 
+// As many as there is room for in the line.
+void AddResults(const std::vector<Detection>& detections, Json* json) {
+  Json results{Json::Array{}};
+  size_t size = 0;
+  int64_t left_out = 0;
+  for (const Detection& detection : detections) {
+    Json result = detection.Describe();
+    size += result.Dump().size() + 2;
+    if (size > kMostResults) {
+      ++left_out;
+    } else {
+      results.Add(std::move(result));
+    }
+  }
+  json->Set("results", std::move(results));
+  if (left_out > 0) json->Set("left_out", left_out);
+}
+
 class Log : public Report {
  public:
   explicit Log(const Showing& showing) : showing_(showing), log_(showing.manifest, showing.package, showing.threads) {}
@@ -63,16 +81,8 @@ class Messages : public Report {
   }
 
   void Add(const Outcome& outcome, const Picture& picture) override {
-    Json times = Json::NewObject();
-    outcome.parts.Describe(&times);
-    if (showing_.kind == Kind::kImage && showing_.repeat > 0) AddStatistics(outcome.runs_ms, &times);
-    Json json = Json::NewObject();
-    json.Set("frame", outcome.number).Set("image", outcome.file);
-    json.Set("width", outcome.frame.image.width).Set("height", outcome.frame.image.height).Set("times", times);
-    AddResults(outcome.detections, &json);
-    std::string jpeg = picture.jpeg;
-    if (images_ && jpeg.empty()) jpeg = EncodeJpeg(picture.pixels, kQuality);
-    if (!images_) jpeg.clear();
+    Json json = Described(outcome, showing_.kind == Kind::kImage && showing_.repeat > 0);
+    const std::string jpeg = images_ ? JpegOf(picture) : "";
     if (images_) json.Set("bytes", Json::Size(jpeg.size()));
     Send(json, jpeg);
   }
@@ -84,24 +94,6 @@ class Messages : public Report {
   }
 
  private:
-  // As many as there is room for in the line.
-  static void AddResults(const std::vector<Detection>& detections, Json* json) {
-    Json results{Json::Array{}};
-    size_t size = 0;
-    int64_t left_out = 0;
-    for (const Detection& detection : detections) {
-      Json result = detection.Describe();
-      size += result.Dump().size() + 2;
-      if (size > kMostResults) {
-        ++left_out;
-      } else {
-        results.Add(std::move(result));
-      }
-    }
-    json->Set("results", std::move(results));
-    if (left_out > 0) json->Set("left_out", left_out);
-  }
-
   // In one piece, so that readers never see half a message without need.
   void Send(const Json& json, const std::string& content) {
     const std::string message = json.Dump() + "\n" + content;
@@ -114,6 +106,21 @@ class Messages : public Report {
 };
 
 }  // namespace
+
+Json Described(const Outcome& outcome, bool was_measured) {
+  Json times = Json::NewObject();
+  outcome.parts.Describe(&times);
+  if (was_measured) AddStatistics(outcome.runs_ms, &times);
+  Json json = Json::NewObject();
+  json.Set("frame", outcome.number).Set("image", outcome.file);
+  json.Set("width", outcome.frame.image.width).Set("height", outcome.frame.image.height).Set("times", times);
+  AddResults(outcome.detections, &json);
+  return json;
+}
+
+std::string JpegOf(const Picture& picture) {
+  return picture.jpeg.empty() ? EncodeJpeg(picture.pixels, kQuality) : picture.jpeg;
+}
 
 std::unique_ptr<Report> LogReport(const Showing& showing) { return std::make_unique<Log>(showing); }
 

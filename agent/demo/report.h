@@ -32,6 +32,12 @@ class Report {
   virtual void End(const Summary& summary, bool interrupted) = 0;
 };
 
+// What a message says of an image, in a line of at most 65,536 bytes; with statistics of its inferences if it was
+// measured.
+Json Described(const Outcome& outcome, bool was_measured);
+// As the camera gave it, or encoded. Failure(kInput) as of EncodeJpeg.
+std::string JpegOf(const Picture& picture);
+
 // The lines of Tengine's examples. Failure(kInput) if the package's are not known here.
 std::unique_ptr<Report> LogReport(const Showing& showing);
 

@@ -49,8 +49,11 @@ class Network {
 
   const std::string& folder() const { return release_->folder(); }
   const Model& model() const { return *model_; }
+  Model& model() { return *model_; }
   const Manifest& manifest() const { return release_->manifest(); }
   size_t entries() const { return release_->entries(); }
+  // Of the entry that is in use. Failure(kInput) as Detector throws it.
+  const Detector& detector() { return release_->DetectorOf(entry_); }
 
   // Failure(kUsage) for an index or a buffer that cannot be meant, Failure(kInput) for another number of bytes.
   void SetInput(size_t index, const void* values, size_t bytes);

@@ -54,6 +54,15 @@ def install(
     *,
     where: Where,
     system: SystemOption = False,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            "--camera",
+            metavar="DEVICE",
+            help="Look at a camera of the board all the time, for programs that watch: its number or device, `rpicam`, "
+            "rtsp://... or http://..., or `auto`.",
+        ),
+    ] = None,
     take: Take,
     json_output: JsonOption = False,
 ) -> None:
@@ -63,19 +72,21 @@ def install(
     (docs/service.md). Push the model before.
 
     Example: edgedeploy service install retinaface --board rpi4 --memory-max 256M
+
+    Example: edgedeploy service install retinaface --board rpi4 --camera rpicam
     """
     from dataclasses import asdict
 
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.service.board import install as install_service
-    from edgedeploy.service.unit import Limits
+    from edgedeploy.service.unit import Choices
 
-    limits = Limits(take.memory_max, take.cpu_quota, take.threads, take.watchdog)
+    choices = Choices(take.memory_max, take.cpu_quota, take.threads, take.watchdog, camera)
     with _reached(model, board, where, json_output) as (connection, resolved):
         made = install_service(
             connection.run,
             model,
-            limits,
+            choices,
             as_system=system,
             has_device=resolved.profile.device is not None,
             where=str(connection.address),

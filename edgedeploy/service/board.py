@@ -10,7 +10,7 @@ from typing import Any
 from edgedeploy.errors import ServiceError
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE
-from edgedeploy.service.unit import Limits, Place, socket_path, unit_name, unit_text
+from edgedeploy.service.unit import Choices, Place, socket_path, unit_name, unit_text
 
 # Runs a script on the board, as `Connection.run`.
 Run = Callable[..., Completed]
@@ -102,14 +102,14 @@ class Installed:
 
 
 def install(
-    run: Run, model: str, limits: Limits, *, as_system: bool = False, has_device: bool = False, where: str
+    run: Run, model: str, choices: Choices, *, as_system: bool = False, has_device: bool = False, where: str
 ) -> Installed:
     """Write the unit of a model, have it start with the board, and start it, or start it anew.
 
     Args:
         run: runs scripts on the board.
         model: a model of which a release is in use there.
-        limits: what it may take.
+        choices: what it does, and what it may take.
         as_system: a unit of the system, through sudo, instead of the user's.
         has_device: whether networks run on a device, whose files lie in /dev.
         where: the board in messages.
@@ -126,7 +126,7 @@ def install(
     found = re.match(r"systemd (\d+)", version)
     place = Place(home, user if as_system else None, int(found[1]) if found else 0, has_device)
     name = unit_name(model)
-    content = [unit_text(model, limits, place).encode()]
+    content = [unit_text(model, choices, place).encode()]
     done = run(_INSTALL, kind, BASE, name, content=content, timeout_s=_START_S)
     if done.code != 0:
         raise ServiceError(

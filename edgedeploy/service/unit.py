@@ -11,25 +11,29 @@ from edgedeploy.remote.facts import BASE
 # Between two starts, in seconds: the first wait, and where systemd can have it grow (since 254), the longest.
 _FIRST_S, _LAST_S = 2, 60
 _STEPS_SINCE = 254
+# What a line of a unit holds without quotes.
+_CAMERA = r"auto|\d{1,3}|/dev/[A-Za-z0-9._/-]+|rpicam(:\d)?|(rtsp|https?)://[A-Za-z0-9._~:/?#\[\]@!&()*+,=%-]+"
 # An inference that takes longer than this is taken for one that hangs.
 WATCHDOG_S = 30
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a service may take of its board.
+class Choices:
+    """What a service does, and what it may take of its board.
 
     Attributes:
         memory_max: bytes, with K, M or G, or a share as `50%`; None: no limit.
         cpu_quota: processor time as a share of one processor, such as `150%`; None: no limit.
         threads: of the network; None: as the package says.
         watchdog_s: how long one inference may take, in seconds.
+        camera: a camera of the board that it looks at, as `agent demo --camera` takes it; None: none.
     """
 
     memory_max: str | None = None
     cpu_quota: str | None = None
     threads: int | None = None
     watchdog_s: int = WATCHDOG_S
+    camera: str | None = None
 
     def __post_init__(self) -> None:
         """Check what was given.
@@ -41,6 +45,11 @@ class Limits:
             raise InputError(f"{self.memory_max!r} is no amount of memory", hints=["write it as 256M, 1G or 50%"])
         if self.cpu_quota and not re.fullmatch(r"[1-9]\d{0,4}%", self.cpu_quota):
             raise InputError(f"{self.cpu_quota!r} is no share of a processor", hints=["write it as 80%; two are 200%"])
+        if self.camera and not re.fullmatch(_CAMERA, self.camera):
+            raise InputError(
+                f"{self.camera!r} is no camera of a service",
+                hints=["write it as auto, 0, /dev/video0, rpicam or rtsp://HOST/PATH, without quotes and blanks"],
+            )
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ def socket_path(model: str, place: Place) -> str:
     return f"{'/run' if place.user else '$XDG_RUNTIME_DIR'}/{unit_name(model)}/socket"
 
 
-def unit_text(model: str, limits: Limits, place: Place) -> str:
+def unit_text(model: str, choices: Choices, place: Place) -> str:
     """The unit's file.
 
     Raises:
@@ -105,8 +114,9 @@ def unit_text(model: str, limits: Limits, place: Place) -> str:
         has_device=place.has_device,
         first_s=_FIRST_S if place.backs_off else 5,
         last_s=_LAST_S,
-        memory_max=limits.memory_max,
-        cpu_quota=limits.cpu_quota,
-        threads=limits.threads,
-        watchdog_s=limits.watchdog_s,
+        memory_max=choices.memory_max,
+        cpu_quota=choices.cpu_quota,
+        threads=choices.threads,
+        watchdog_s=choices.watchdog_s,
+        camera=choices.camera,
     )

@@ -19,7 +19,7 @@ from support.user_systemd import UserSystemd, user_systemd
 
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.service.board import LOGS, control, install, status, uninstall
-from edgedeploy.service.unit import Limits, Place, unit_text
+from edgedeploy.service.unit import Choices, Place, unit_text
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ class TestWithSystemd:
     def test_it_answers_follows_releases_and_survives_what_kills_or_hangs_it(
         self, home: Home, systemd: UserSystemd
     ) -> None:
-        made = install(systemd.run, "digits", Limits("200M", "150%", watchdog_s=2), where="here")
+        made = install(systemd.run, "digits", Choices("200M", "150%", watchdog_s=2), where="here")
         assert (made.unit, made.socket) == (
             "edgedeploy-digits.service",
             "$XDG_RUNTIME_DIR/edgedeploy-digits/socket",
@@ -86,7 +86,7 @@ class TestWithSystemd:
         assert (home.releases / "current").is_symlink()
 
     def test_it_starts_with_the_users_systemd(self, home: Home, systemd: UserSystemd) -> None:
-        install(systemd.run, "digits", Limits(), where="here")
+        install(systemd.run, "digits", Choices(), where="here")
         with user_systemd(home.folder) as next_time:
             until(lambda: count(home, "ready") == 2)
             with client(next_time) as one:
@@ -97,7 +97,7 @@ class TestWithSystemd:
         content = library.read_bytes()
         library.write_bytes(b"nonsense")
         with pytest.raises(ServiceError, match="edgedeploy-digits does not start on here") as raised:
-            install(systemd.run, "digits", Limits(), where="here")
+            install(systemd.run, "digits", Choices(), where="here")
         assert raised.value.hints[0] == "edgedeploy service logs digits"
         library.write_bytes(content)
         until(lambda: (home.folder / BASE / "logs" / "digits.jsonl").read_text(), 60)
@@ -105,23 +105,23 @@ class TestWithSystemd:
 
     def test_without_a_release_or_with_an_old_agent_nothing_is_written(self, home: Home, systemd: UserSystemd) -> None:
         with pytest.raises(ServiceError, match="no release of it is in use there") as raised:
-            install(systemd.run, "retinaface", Limits(), where="here")
+            install(systemd.run, "retinaface", Choices(), where="here")
         assert raised.value.hints == ("edgedeploy push retinaface",)
         old = home.releases / FIRST / "agent"
         old.unlink()
         old.write_text("#!/bin/sh\necho usage: agent run\n")
         old.chmod(0o755)
         with pytest.raises(ServiceError, match="the agent of the release in use is older than services"):
-            install(systemd.run, "digits", Limits(), where="here")
+            install(systemd.run, "digits", Choices(), where="here")
         assert not (home.folder / ".config" / "systemd" / "user").exists()
 
 
 class TestUnit:
     @pytest.mark.parametrize("user", [None, "pi"])
     @pytest.mark.parametrize("systemd", [252, 257])
-    @pytest.mark.parametrize("limits", [Limits(), Limits("256M", "150%", 2)])
+    @pytest.mark.parametrize("choices", [Choices(), Choices("256M", "150%", 2), Choices(camera="http://cam/a%20b")])
     def test_systemd_knows_every_line_of_it(
-        self, tmp_path: Path, user: str | None, systemd: int, limits: Limits
+        self, tmp_path: Path, user: str | None, systemd: int, choices: Choices
     ) -> None:
         if shutil.which("systemd-analyze") is None:
             pytest.skip("needs systemd-analyze: apt install systemd")
@@ -130,7 +130,7 @@ class TestUnit:
         agent.write_text("#!/bin/sh\n")
         agent.chmod(0o755)
         unit = tmp_path / "edgedeploy-digits.service"
-        unit.write_text(unit_text("digits", limits, Place(str(tmp_path), user, systemd)))
+        unit.write_text(unit_text("digits", choices, Place(str(tmp_path), user, systemd)))
         command = ["systemd-analyze", "verify", "--man=no", *([] if user else ["--user"]), str(unit)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(tmp_path)})
         said = [line for line in done.stderr.splitlines() if "edgedeploy-digits" in line]
@@ -142,23 +142,37 @@ class TestUnit:
         assert said == []
 
     def test_it_states_the_limits_and_hardens_units_of_the_system(self) -> None:
-        text = unit_text("digits", Limits("256M", "150%", 2, 10), Place("/home/pi", "pi", 254))
+        text = unit_text("digits", Choices("256M", "150%", 2, 10), Place("/home/pi", "pi", 254))
         for line in ("MemoryMax=256M", "CPUQuota=150%", "WatchdogSec=10", "User=pi", "RestartSteps=5"):
             assert f"\n{line}\n" in text
         assert " --threads 2\n" in text
         assert "\nProtectSystem=strict\n" in text
-        own = unit_text("digits", Limits(), Place("/home/pi", None, 252))
+        assert "SupplementaryGroups" not in text
+        watching = unit_text("digits", Choices(camera="http://cam/a%20b"), Place("/home/pi", "pi", 254))
+        for line in ("SupplementaryGroups=video", "PrivateDevices=no", "PrivateNetwork=no"):
+            assert f"\n{line}\n" in watching
+        assert " --camera=http://cam/a%%20b\n" in watching
+        own = unit_text("digits", Choices(), Place("/home/pi", None, 252))
         for word in ("MemoryMax", "CPUQuota", "User=", "RestartSteps", "ProtectSystem", "--threads"):
             assert word not in own
 
-    @pytest.mark.parametrize("options", [{"memory_max": "much"}, {"cpu_quota": "1.5"}, {"memory_max": "1\nUser=root"}])
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"memory_max": "much"},
+            {"cpu_quota": "1.5"},
+            {"memory_max": "1\nUser=root"},
+            {"camera": "0 --log /x"},
+            {"camera": "rtsp://a\nUser=root"},
+        ],
+    )
     def test_limits_that_systemd_would_not_understand_are_refused(self, options: dict[str, str]) -> None:
         with pytest.raises(InputError):
-            Limits(**options)  # type: ignore[arg-type]
+            Choices(**options)  # type: ignore[arg-type]
 
     def test_a_home_that_a_unit_cannot_hold_is_refused(self) -> None:
         with pytest.raises(InputError, match="cannot be written into a unit"):
-            unit_text("digits", Limits(), Place("/home/a b%n", None, 252))
+            unit_text("digits", Choices(), Place("/home/a b%n", None, 252))
 
 
 def test_a_board_without_systemd_says_so(bench: Bench, board_command: Command) -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 from conftest import ROOT
 from support.agents import request
 from support.patience import generous
 from support.services import FIRST, SECOND, Home, events, until
+
+from edgedeploy.build import build
+from edgedeploy.demo.usage import find_use
+from edgedeploy.resolved import resolve
+from edgedeploy.zoo.source import find_source
 
 
 class TestClients:
@@ -63,7 +72,7 @@ class TestClients:
         [
             ("run", b"short", {}, "the inputs have 1024 bytes: 5 were announced"),
             ("run", b"", {"entry": 1}, "entry is out of range"),
-            ("measure", b"x" * 1024, {}, "unknown command 'measure': a service has run, status and quit"),
+            ("measure", b"x" * 1024, {}, "unknown command 'measure': a service has run, watch, status and quit"),
         ],
     )
     def test_what_cannot_be_done_is_refused_and_the_next_request_served(
@@ -99,6 +108,93 @@ class TestClients:
 def _is_welcome(home: Home) -> bool:
     with home.client() as client:
         return "ready" in client.greeting
+
+
+@pytest.fixture
+def camera(home: Home) -> dict[str, str]:
+    """The environment of a board with a Raspberry Pi's camera, in front of which a three lies."""
+    digit = cv2.imread(str(ROOT / "models" / "digit.png"))
+    planes = cv2.cvtColor(cv2.resize(digit, (640, 480)), cv2.COLOR_BGR2YUV_I420)
+    (home.folder / "frame").write_bytes(planes.tobytes())
+    program = home.folder / "bin" / "rpicam-vid"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nwhile cat '{home.folder}/frame'; do sleep 0.02; done\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def seeing(home: Home, tmp_path: Path) -> Home:
+    """A release in use that says how images become its input, and another."""
+    for name in (FIRST, SECOND):
+        shutil.rmtree(home.releases / name)
+    package = build(find_source("digits"), resolve("local"), tmp_path / "used.tar.gz", use=find_use("digits")).path
+    for name in (FIRST, SECOND):
+        home.add(package, name)
+    return home
+
+
+class TestCamera:
+    def test_all_who_watch_get_what_it_sees_and_who_is_slow_misses_some(
+        self, seeing: Home, camera: dict[str, str]
+    ) -> None:
+        with seeing.running("--camera=rpicam", **camera), seeing.client() as one, seeing.client() as other:
+            assert one.greeting["camera"] == "rpicam:0"
+            assert one.ask("watch", images=True, id=1) == ({"id": 1, "ok": True}, b"")
+            assert other.ask("watch") == ({"ok": True}, b"")
+            told = [one.reply() for _ in range(3)]
+            assert [said["results"][0]["label"] for said, _ in told] == ["3"] * 3
+            assert {said["release"] for said, _ in told} == {FIRST}
+            assert list(told[0][0]["times"]) == ["capture_ms", "preprocess_ms", "inference_ms", "postprocess_ms"]
+            image = cv2.imdecode(np.frombuffer(told[0][1], np.uint8), cv2.IMREAD_COLOR)
+            assert image.shape == (480, 640, 3)
+            frames = [other.reply()[0]["frame"] for _ in range(3)]
+            assert frames == sorted(set(frames))
+            seen = told[-1][0]["frame"]
+            with seeing.client() as third:  # the second one takes nothing meanwhile
+                third.ask("watch")
+                until(lambda: third.reply()[0]["frame"] > seen + 20)
+                newest = third.reply()[0]["frame"]
+            with seeing.client() as asking:
+                seeing.assert_right(FIRST, *asking.ask("run", seeing.inputs[FIRST]))
+            assert newest > seen + 20
+
+    def test_it_follows_releases(self, seeing: Home, camera: dict[str, str]) -> None:
+        with seeing.running("--camera", "rpicam", **camera), seeing.client() as client:
+            client.ask("watch")
+            assert client.reply()[0]["release"] == FIRST
+            seeing.switch(SECOND)
+            until(lambda: client.reply()[0]["release"] == SECOND)
+
+    def test_sigterm_ends_it_with_the_cameras_program(self, seeing: Home, camera: dict[str, str]) -> None:
+        with seeing.running("--camera", "rpicam", **camera) as process, seeing.client() as client:
+            client.ask("watch")
+            client.reply()
+            process.terminate()
+            assert process.wait(generous(30)) == 0
+            while client.reply()[0]:
+                pass
+        cameras = subprocess.run(
+            ["pgrep", "-f", str(seeing.folder / "bin")], capture_output=True, text=True, check=False
+        )
+        assert cameras.stdout == ""
+
+    def test_a_camera_that_stops_ends_it_with_a_reason(self, seeing: Home, camera: dict[str, str]) -> None:
+        with seeing.running("--camera", "rpicam", **camera) as process:
+            (seeing.folder / "frame").unlink()
+            log = events(process.communicate(timeout=generous(30))[0].splitlines())
+        assert process.returncode == 7
+        [failed] = [each for each in log if each["event"] == "failed"]
+        assert "rpicam" in failed["error"]
+
+    def test_without_a_camera_nobody_watches(self, home: Home) -> None:
+        with home.running(), home.client() as client:
+            said, _ = client.ask("watch")
+            assert said == {"ok": False, "code": 7, "error": "this service has no camera"}
+
+    def test_a_network_that_does_not_say_how_it_is_used_has_none(self, home: Home, camera: dict[str, str]) -> None:
+        with home.running("--camera", "rpicam", **camera) as process:
+            assert process.wait(generous(30)) == 7
 
 
 class TestReleases:
