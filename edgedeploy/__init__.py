@@ -17,6 +17,8 @@ import os
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from edgedeploy.api.boards import Board as Board
     from edgedeploy.api.boards import connect as connect
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from edgedeploy.errors import EdgedeployError as EdgedeployError
     from edgedeploy.frontends.format import ImportOptions as ImportOptions
     from edgedeploy.progress import Progress as Progress
-
-__version__ = "0.2.0"
 
 # onnxruntime 1.31 writes an id of this device and looks for its maker's server as soon as it is imported; a call
 # afterwards comes too late. Processes that are started from here inherit the variable.

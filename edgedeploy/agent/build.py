@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy import __version__
 from edgedeploy.agent.recipe import (
     Recipe,
     Unit,
@@ -39,6 +38,7 @@ from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler, run_tool
 from edgedeploy.triples import ControlBits, FloatAbi, architecture_of
+from edgedeploy.version import __version__
 
 # The oldest system that the agent is built for, unless the board's profile states an older one.
 OLDEST_GLIBC = "2.28"

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from edgedeploy import __version__
 from edgedeploy.agent.build import Product, build_product, oldest_glibc, sources_with_device
 from edgedeploy.agent.recipe import library_folder, library_sources, load_recipe
 from edgedeploy.agent.wheel import PACKAGE, platform_tag, wheel_name, write_wheel
@@ -16,6 +15,7 @@ from edgedeploy.files import cannot_write, replacing
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.library import LIBRARY_NAME
 from edgedeploy.triples import architecture_of
+from edgedeploy.version import __version__
 
 STATIC_NAME = "libedgedeploy.a"
 _HEADERS = ("edgedeploy.h", "edgedeploy.hpp")

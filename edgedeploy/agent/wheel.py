@@ -12,8 +12,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgedeploy import __version__
 from edgedeploy.runtime.library import LIBRARY_NAME
+from edgedeploy.version import __version__
 
 PACKAGE = "edgedeploy_runtime"
 # The module, and the oldest Python and numpy that it works with.

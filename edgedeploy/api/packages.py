@@ -23,7 +23,6 @@ from edgedeploy.selftest.checking import Checks
 from edgedeploy.zoo.source import Source, find_source, note_weights
 
 if TYPE_CHECKING:
-    from edgedeploy.api.networks import Network
     from edgedeploy.board import Overrides
 
 # What a suffix says.
@@ -129,16 +128,6 @@ class Package:
 
     def __repr__(self) -> str:
         return f"<edgedeploy.Package {self.path}>"
-
-    def open(self, **options: Any) -> Network:
-        """The network, ready to run; options are those of `edgedeploy.open`.
-
-        Raises:
-            EdgedeployError: as `edgedeploy.open`.
-        """
-        from edgedeploy.api.networks import open_network
-
-        return open_network(self, **options)
 
     def explain(self) -> dict[str, Any]:
         """What became of the network: functions with template, type, tile, threads and work; transposes; what was

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from edgedeploy import __version__, interruption
+from edgedeploy import interruption
 from edgedeploy.cli import (
     bench,
     boards,
@@ -43,6 +43,7 @@ from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
 from edgedeploy.text import printable
+from edgedeploy.version import __version__
 
 app = typer.Typer(
     name="edgedeploy",

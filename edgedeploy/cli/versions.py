@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 
-from edgedeploy import __version__
+from edgedeploy.version import __version__
 
 # What packages are made and checked with; those that are not installed are left out.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "ziglang", "numpy", "paramiko")

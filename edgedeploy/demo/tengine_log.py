@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from edgedeploy import __version__
 from edgedeploy.demo.pipeline import Outcome
 from edgedeploy.demo.spec import LogFormat
+from edgedeploy.version import __version__
 from edgedeploy.vision.results import Detection
 
 RULE = "-" * 38

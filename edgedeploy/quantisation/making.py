@@ -9,7 +9,6 @@ from pathlib import Path
 
 import onnx
 
-from edgedeploy import __version__
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
 from edgedeploy.files import replacing
@@ -27,6 +26,7 @@ from edgedeploy.quantisation.quantising import Layer, Ranges, calibrate, chosen,
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
 from edgedeploy.quantisation.usage import Usage
 from edgedeploy.quantised import KEY, Method, Quantisation
+from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source, find_source
 
 # How many images are taken of a folder that has more.

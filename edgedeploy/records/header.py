@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgedeploy import __version__
 from edgedeploy.catalog import MOST_LISTED
 from edgedeploy.documents import Record
 from edgedeploy.errors import UnknownNameError
 from edgedeploy.files import is_file, is_folder
+from edgedeploy.version import __version__
 
 DATABASE = "records.sqlite"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgedeploy import __version__
 from edgedeploy.text import printable, significant
+from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
     from markupsafe import Markup
