@@ -66,7 +66,7 @@ docs: $(READY)  ## Write docs/commands.md anew.
 docs-site: $(READY)  ## Write the documentation as a site into build/site; its links are checked.
 	$(RUN) pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(RUN) mkdocs build --quiet
-	@echo build/site/index.html
+	@echo 'read it, with its search: python3 -m http.server --bind 127.0.0.1 --directory build/site'
 
 clean:  ## Remove .venv, dist/ and everything else that was made here.
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

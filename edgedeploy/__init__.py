@@ -17,7 +17,7 @@ import os
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.version import __version__
+from edgedeploy.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from edgedeploy.api.boards import Board as Board

@@ -1,3 +1,3 @@
-"""Which version of edgedeploy this is."""
+"""The version, which packages, agents and pages state."""
 
 __version__ = "0.2.0"

@@ -39,7 +39,7 @@ fi
 
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/edgedeploy/fresh
-# What the README asks of a machine, and what it asks an administrator for where users cannot become root.
+# What CONTRIBUTING.md asks of a machine, and what it asks an administrator for where users cannot become root.
 packages=python3,make,ca-certificates,git
 for_users=python3-venv
 

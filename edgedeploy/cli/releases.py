@@ -71,6 +71,7 @@ def activate(
     *,
     where: Where,
     health: Health,
+    json_output: JsonOption = False,
 ) -> None:
     """Switch to a release that lies on the board, after a self-test. If it fails a check in use, the board goes back.
 
@@ -79,7 +80,7 @@ def activate(
     from edgedeploy.release.layout import check_id
 
     check_id(release)
-    _switch(model, release, board, where, health)
+    _switch(model, release, board, where, health, json_output)
 
 
 @app.command()
@@ -90,12 +91,13 @@ def rollback(
     *,
     where: Where,
     health: Health,
+    json_output: JsonOption = False,
 ) -> None:
     """Switch to the release that was in use before, after a self-test. Called again, it goes back further.
 
     Example: edgedeploy releases rollback digits --board rpi4
     """
-    _switch(model, None, board, where, health)
+    _switch(model, None, board, where, health, json_output)
 
 
 @app.command()
@@ -105,6 +107,7 @@ def gc(
     *,
     where: Where,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of each model to keep.")] = 3,
+    json_output: JsonOption = False,
 ) -> None:
     """Remove old releases, all trials, and files that belong to none.
 
@@ -112,11 +115,14 @@ def gc(
 
     Example: edgedeploy releases gc --keep 1 --board rpi4
     """
-    from edgedeploy.cli.console import quiet_if, stdout
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.text import count
 
-    with _board(board, where, quiet_if(False)) as connected:
+    with _board(board, where, quiet_if(json_output)) as connected:
         removed = connected.remove_old(keep)
+    if json_output:
+        print_json({"host": connected.address, "removed": removed})
+        return
     for folder in removed:
         area, _, name = folder.partition("/")
         stdout().print(f"{name} is removed{', a trial' if area == 'trials' else ''}")
@@ -124,20 +130,25 @@ def gc(
         stdout().print(f"no model has more than {count(keep, 'release')}, and there are no trials")
 
 
-def _switch(model: str, release: str | None, board: str | None, where: Where, health: Health) -> None:
+def _switch(
+    model: str, release: str | None, board: str | None, where: Where, health: Health, json_output: bool
+) -> None:
     """Switch to a release, or to the one before."""
     from edgedeploy.api.boards import connect
-    from edgedeploy.cli.console import quiet_if, stdout
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.release.layout import check_model
 
     check_model(model)
-    progress = quiet_if(False)
+    progress = quiet_if(json_output)
     resolved = board_or_last(board, progress)
     health.of(resolved)  # what cannot be a check is refused before the board is asked
     with connect(resolved, **where.options, progress=progress) as connected:
         checks = vars(health)
         to = connected.activate(model, release, **checks) if release else connected.rollback(model, **checks)
-        stdout().print(f"{connected.address} now uses {model} {to}")
+        if json_output:
+            print_json({"host": connected.address, "model": model, "release": to})
+        else:
+            stdout().print(f"{connected.address} now uses {model} {to}")
 
 
 def _board(board: str | None, where: Where, progress: Progress) -> Board:

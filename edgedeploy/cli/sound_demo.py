@@ -89,8 +89,8 @@ class _Teller:
     """Prints what is heard: `TIME SCORE` for each frame, `TIME SCORE LABEL begin|end` for what is detected; or JSON."""
 
     def __init__(self, session: SoundSession, where: str, as_json: bool) -> None:
-        from edgedeploy import __version__
         from edgedeploy.cli.console import print_lines
+        from edgedeploy.version import __version__
 
         self._session, self._where, self._as_json = session, where, as_json
         self._began = perf_counter()

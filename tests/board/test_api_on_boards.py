@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, Command
 from support.board_releases import Bench
+from support.commands import output_of
+from support.networks import tiny
 
 import edgedeploy as ed
 from edgedeploy.errors import InputError, UnhealthyReleaseError
+from edgedeploy.tuning.run import Options
 
 DIGIT = ROOT / "models" / "digit.png"
 
@@ -45,6 +51,30 @@ def test_a_network_there_gives_what_it_gives_here(bench: Bench) -> None:
 def test_detects_there(bench: Bench) -> None:
     with ed.connect(bench.board, host=bench.host) as board:
         assert board.open("digits").detect(DIGIT)[0].label == "3"
+
+
+def test_tunes_there(bench: Bench, tmp_path: Path) -> None:
+    network = tiny(tmp_path / "net.onnx")
+    with ed.connect(bench.board, host=bench.host) as board:
+        few = Options(tuner="random", trials=3)
+        tuned = ed.tune(network, connection=board, tasks="0", options=few, records=tmp_path / "records", compare=False)
+        with pytest.raises(InputError, match="a connection says which board"):
+            ed.tune(network, connection=board, virtual=True)
+    [result] = tuned.ended.results
+    assert result.trials == 3
+    assert tuned.before_ms is None
+    assert tuned.to_dict()["results"][0]["best_ms"] > 0
+    assert ed.build(network, tuning_records=str(tmp_path / "records"), check=False).manifest.tuning_records
+
+
+def test_commands_say_in_json_what_they_switched(bench: Bench, board_command: Command) -> None:
+    first, second = (bench.push(each).id for each in (bench.first, bench.second))
+    rollback = json.loads(output_of(board_command, "--json", "releases", "rollback", "digits", *bench.at))
+    assert rollback == {"host": bench.host, "model": "digits", "release": first}
+    activated = json.loads(output_of(board_command, "releases", "activate", "digits", second, *bench.at, "--json"))
+    assert activated["release"] == second
+    removed = json.loads(output_of(board_command, "releases", "gc", "--keep", 1, *bench.at, "--json"))
+    assert [each.rpartition("/")[2] for each in removed["removed"]] == [first]
 
 
 def test_without_a_profile_nothing_is_built_for_a_board(bench: Bench) -> None:

@@ -108,8 +108,8 @@ def test_every_operator_of_tengines_is_documented() -> None:
 
 
 @pytest.mark.parametrize("section", ["Boards", "Demos"])
-def test_the_readme_lists_every_board_and_demo(section: str) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
+def test_the_overview_lists_every_board_and_demo(section: str) -> None:
+    text = (DOCS / "overview.md").read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
     assert rows == sorted(path.stem for path in (ROOT / section.lower()).rglob("*.yaml"))
 

@@ -42,7 +42,7 @@ def of(line: str) -> tuple[Manners, str]:
         ("--json releases list", Manners(json=True), "releases list --json"),
         ("tune digits --json", Manners(json=True), "tune --json digits"),
         ("models --json", Manners(json=True), "models --json"),
-        ("releases rollback digits --json", Manners(json=True), "releases rollback digits"),
+        ("models rm digits --json", Manners(json=True), "models rm digits"),
         # Not theirs.
         ("run -- -v", Manners(), "run -- -v"),
         ("build digits --cross-compiler-options -v", Manners(), "build digits --cross-compiler-options -v"),

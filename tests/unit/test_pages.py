@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,27 @@ def test_the_ratios_of_the_page_on_choosing_are_those_that_were_measured() -> No
         measured = {title.split(" ms")[0].strip(): mean.strip() for title, mean in zip(titles, means, strict=True)}
         for name, engine in names.items():
             assert shown[name][column] == measured.get(engine, "not measured"), (name, source)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## How fast\n")[1].split("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in readme.splitlines() if line.startswith("|")
+    ]
+    for column, row in enumerate(rows[2:]):
+        for name, ratio in zip(rows[0][1:], row[1:], strict=True):
+            wanted = shown["the quickest of them for each network" if name == "the quickest of them" else name][column]
+            assert ratio == ("" if wanted == "not measured" else wanted), name
+
+
+@pytest.mark.slow
+def test_the_site_has_every_page_and_no_link_that_leads_nowhere(tmp_path: Path) -> None:
+    for module in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(module, reason="make docs-site installs it")
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md") if path.name != "README.md"}
+    assert {page for page in pages if not (tmp_path / "site" / page).is_file()} == set()
+    assert "edgedeploy.connect" in (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    for page in (tmp_path / "site").rglob("*.html"):  # it is read without a network
+        loaded = re.findall(r'<(?:script|link)[^>]* (?:src|href)="(https?:[^"]*)"', page.read_text(encoding="utf-8"))
+        assert loaded == [], page

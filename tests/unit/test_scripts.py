@@ -145,9 +145,9 @@ def test_who_is_not_root_is_told_what_is_left_out_and_how_to_have_it(tmp_path: P
     assert "predicted cycles (as root: apt-get install qemu-user" in predictions
 
 
-def test_the_readme_names_every_package_that_root_installs() -> None:
+def test_the_page_for_contributors_names_every_package_that_root_installs() -> None:
     script = (SCRIPTS / "system_packages.sh").read_text()
-    readme = (SCRIPTS.parent / "README.md").read_text()
+    page = (SCRIPTS.parent / "CONTRIBUTING.md").read_text()
     for line in script.splitlines():
         if "packages=(" in line:
-            assert line.partition("packages=(")[2].partition(")")[0] in readme
+            assert line.partition("packages=(")[2].partition(")")[0] in page
