@@ -40,13 +40,14 @@ def compute_in_integers(module: tvm.IRModule, storage: Storage) -> tvm.IRModule:
         storage: how the CPU stores quantised tensors.
     """
     taken: list[IntegerLayer] = []
+    scaled: list[relax.Expr] = []
     moved = move_integers(module, storage.activation_type)
-    written = rewritten(_Writer, moved, storage, _type_in_file(module), taken)
+    written = rewritten(_Writer, moved, storage, _type_in_file(module), taken, scaled)
     if taken:
         # First what only floats needed vanishes, then what is left at the borders is written out.
         written = relax.transform.CanonicalizeBindings()(written)
         module = rewritten(_Border, written)
-        if _is_throughout(written) and not any(map(is_away, _calls(moved))):
+        if not scaled and _is_throughout(written) and not any(map(is_away, _calls(moved))):
             module = module.with_attr(THROUGHOUT, True)
     return fold_constants(module)
 
@@ -87,11 +88,19 @@ def _type_in_file(module: tvm.IRModule) -> str:
 class _Writer(Rewriter):
     """Writes what a `quantize` stands behind in integers."""
 
-    def __init__(self, module: tvm.IRModule, storage: Storage, dtype: str, taken: list[IntegerLayer]) -> None:
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        storage: Storage,
+        dtype: str,
+        taken: list[IntegerLayer],
+        scaled: list[relax.Expr],
+    ) -> None:
+        """Begin with a network; what it takes is appended to `taken`, what is rounded as floats to `scaled`."""
         super().__init__(module)
         self._dtype = dtype
         self._storage = storage
-        self._taken = taken
+        self._taken, self._scaled = taken, scaled
         self._values = Values(module["main"], self.uses)
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
@@ -117,10 +126,14 @@ class _Writer(Rewriter):
                 return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._storage)
         reading = self._integers, self._layer, self._floats
         surroundings = Surroundings(self.builder_, self._values, *reading, self._dtype)
-        for operator in (*OPERATORS, scaled_layers):
+        for operator in OPERATORS:
             result = operator(surroundings, found, steps)
             if result is not None:
                 return found.moved(self.builder_, result)
+        result = scaled_layers(surroundings, found, steps)
+        if result is not None:
+            self._scaled.append(value)
+            return found.moved(self.builder_, result)
         if not steps.away:
             return None
         result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from edgedeploy.onnxruntime_session import cpu_session
 pytestmark = pytest.mark.compiles
 
 LOCAL = load_board("local")
+AVX2 = BOARDS["haswell"].model_copy(update={"devices": [], "cores": 1})
 
 
 def reference(path: Path, data: np.ndarray) -> list[np.ndarray]:
@@ -261,6 +263,7 @@ def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_
     graph.save(tmp_path / "net.onnx", graph.pair(graph.convolution(second, 16, 8), 0.05, np.uint8(100)))
     network = read_onnx(tmp_path / "net.onnx")
     lowered = lower_network(network, LOCAL, listener=ignore)
+    assert not lowered.exact  # onnxruntime sums up floats
     layers = [str(function) for name, function in lowered.module.functions.items() if "conv2d" in name.name_hint]
     assert len(layers) == 3
     assert not any(" / " in each for each in layers)
@@ -271,6 +274,26 @@ def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_
     )
     np.testing.assert_allclose(result, wanted, atol=0.0501, rtol=0)  # one step, where a sum lies at a half
     assert (result != wanted).mean() < 0.01
+
+
+def test_single_channels_are_not_converted_to_integers_and_back(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 40, 40]), 0.02, np.uint8(120))
+    first = graph.pair(graph.convolution(data, 3, 16), 0.03, np.uint8(30))
+    graph.save(tmp_path / "net.onnx", graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100)))
+    compiled = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2)
+    assert "multiply-add of floats" in str([each["tile"] for each in functions(compiled) if each["type"] == "uint8"])
+    assert "vcvttps2dq" not in compiled.code.inspect("asm")
+
+
+def test_rows_that_are_only_widened_are_copied_by_whole_vectors(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 16, 16]), 0.02, np.uint8(120))
+    first = graph.pair(graph.convolution(data, 3, 4), 0.03, np.uint8(30))
+    weights = graph.stored(graph.random.integers(-127, 128, (24, 4, 1, 1)).astype(np.int8), 2.0**-7, 0)
+    graph.save(tmp_path / "net.onnx", graph.pair(graph.node("Conv", first, weights), 0.05, np.uint8(100)))
+    code = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2).code.inspect("asm")
+    assert re.search(r"vpmovzxbw\s+\S+, %ymm", code)
 
 
 def test_what_is_used_elsewhere_too_is_computed_once(tmp_path: Path) -> None:
