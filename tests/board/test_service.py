@@ -18,11 +18,11 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT
+from edgedeploy.build import build
 from support.agents import request
 from support.patience import generous
 from support.services import FIRST, SECOND, Home, events, until
 
-from edgedeploy.build import build
 from edgedeploy.demo.usage import find_use
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source
