@@ -7,17 +7,22 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Command
+from conftest import Command, run_command
 from support.board_releases import Bench
 from support.services import BASE, FIRST, SECOND, Client, Home, events, until
 from support.user_systemd import UserSystemd, user_systemd
 
 from edgedeploy.errors import InputError, ServiceError
+from edgedeploy.remote import connection
+from edgedeploy.remote.place import OnBoard
 from edgedeploy.service.board import LOGS, control, install, status, uninstall
 from edgedeploy.service.unit import Choices, Place, unit_text
 
@@ -114,6 +119,58 @@ class TestWithSystemd:
         with pytest.raises(ServiceError, match="the agent of the release in use is older than services"):
             install(systemd.run, "digits", Choices(), where="here")
         assert not (home.folder / ".config" / "systemd" / "user").exists()
+
+
+class TestCommands:
+    @pytest.fixture
+    def service(
+        self, systemd: UserSystemd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> Callable[..., tuple[int, str, str]]:
+        """`edgedeploy service` with the systemd here as a board's."""
+        there = SimpleNamespace(run=systemd.run, address="pi@there")
+        monkeypatch.setattr(connection, "Connection", lambda *arguments, **options: nullcontext(there))
+        run = run_command(monkeypatch, capsys)
+        return lambda *words: run("service", *words, "--board", "rpi4", "--host", "pi@there")
+
+    def test_they_say_what_they_did(self, home: Home, service: Callable[..., tuple[int, str, str]]) -> None:
+        code, out, err = service("install", "digits", "--memory-max", "100M")
+        assert (code, out) == (
+            0, "edgedeploy-digits.service runs on pi@there, at $XDG_RUNTIME_DIR/edgedeploy-digits/socket\n"
+        )  # fmt: skip
+        code, out, _ = service("status", "digits", "--json")
+        assert code == 0
+        assert json.loads(out)["release"] == FIRST
+        code, out, _ = service("status", "digits")
+        assert "active (running)" in out
+        assert service("stop", "digits")[0] == 0
+        assert not json.loads(service("status", "digits", "--json")[1])["active"]
+        assert service("start", "digits")[0] == 0
+        code, out, _ = service("uninstall", "digits")
+        assert (code, out) == (0, "the service of digits is removed from pi@there\n")
+        code, _, err = service("stop", "digits")
+        assert (code, "pi@there has no service edgedeploy-digits" in err) == (26, True)
+
+    @pytest.mark.parametrize("words", [("install", "../x"), ("status", "a b"), ("install", "x", "--cpu-quota", "2")])
+    def test_names_and_limits_that_cannot_be_are_refused(
+        self, service: Callable[..., tuple[int, str, str]], words: tuple[str, ...]
+    ) -> None:
+        assert service(*words)[0] == 7
+
+
+def test_logs_are_printed_and_followed_over_ssh(bench: Bench, board_command: Command) -> None:
+    bench.say(f"mkdir -p {BASE}/logs && cd {BASE}/logs && seq 3 >digits.jsonl.1 && seq 4 6 >digits.jsonl")
+    code, out, _ = board_command("service", "logs", "digits", *bench.at, "--lines", 4)
+    assert (code, out.split()) == (0, ["3", "4", "5", "6"])
+    with bench.connected() as connected:
+        program = OnBoard(connected).start(LOGS, str(BASE), "digits", "1", "follow")
+        lines = program.lines()
+        assert next(lines) == "6"
+        until(lambda: "tail" in bench.say("ps | grep '[d]igits.jsonl'"))
+        time.sleep(1)  # it has begun when it has looked
+        bench.say(f"echo 7 >>{BASE}/logs/digits.jsonl")
+        assert next(lines) == "7"
+        program.close()
+    until(lambda: "tail" not in bench.say("ps | grep '[d]igits.jsonl'"))
 
 
 class TestUnit:

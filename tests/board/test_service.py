@@ -18,11 +18,11 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT
-from edgedeploy.build import build
-from support.agents import request
+from support.agents import command_of, request
 from support.patience import generous
 from support.services import FIRST, SECOND, Home, events, until
 
+from edgedeploy.building import build
 from edgedeploy.demo.usage import find_use
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source
@@ -347,3 +347,22 @@ class TestLog:
         assert all(0 < size <= 4096 for size in sizes)
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
         assert [json.loads(line) for path in ("log.1", "log") for line in (home.folder / path).read_text().splitlines()]
+
+
+@pytest.mark.slow  # zig builds the agent for each first
+@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
+def test_the_agent_of_a_board_serves_and_follows_under_emulation(board: str, tmp_path: Path) -> None:
+    made = Home(tmp_path, command_of(board))
+    package = build(find_source("digits"), resolve(board), tmp_path / "digits.tar.gz").path
+    for name in (FIRST, SECOND):
+        made.add(package, name)
+    made.switch(FIRST)
+    with made.running() as process, made.client() as client, made.client() as other:
+        for each in (client, other):
+            made.assert_right(FIRST, *each.ask("run", made.inputs[FIRST]))
+        made.switch(SECOND)
+        until(lambda: client.ask("run", made.inputs[FIRST])[0]["release"] == SECOND, 120)
+        made.assert_right(SECOND, *other.ask("run", made.inputs[SECOND]))
+        process.terminate()
+        assert process.wait(generous(30)) == 0
+        assert not made.socket.exists()
