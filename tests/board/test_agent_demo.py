@@ -23,6 +23,7 @@ from support.agents import call, command_of, unpack
 from support.board_releases import BASE, Bench
 from support.commands import output_of
 from support.demo_logs import masked
+from support.ending import assert_ends
 from support.films import read_film
 from support.patience import generous
 from support.virtual_boards import Start, root_of
@@ -38,6 +39,7 @@ from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.source import find_source
 
 DIGIT = Program.of("digits").image().absolute()
+HEIGHT, WIDTH = 480, 640
 AGENT = f"{BASE}/releases/digits/current/agent"
 
 
@@ -131,6 +133,56 @@ def test_a_stream_has_each_image_as_jpeg(agent: Path, package: Path, tmp_path: P
     assert np.abs(near.astype(int) - read_image(DIGIT)).mean() < 8
 
 
+def test_a_line_is_never_longer_than_readers_expect(agent: Path, package: Path) -> None:
+    """Results that have no room are left out, and counted."""
+    path = package / "manifest.json"
+    content = json.loads(path.read_text())
+    content["usage"]["labels"] = [f"{number}" * 20_000 for number in range(10)]
+    path.write_text(json.dumps(content))
+    shown = messages(call(agent, "demo", package, "--image", DIGIT, "--json").stdout)
+    frame, _ = shown[1]
+    assert [each["class_id"] for each in frame["results"]] == [3, 9]
+    assert frame["left_out"] == 3
+
+
+@pytest.fixture
+def endless(agent: Path, package: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The agent with a camera in front of which a digit lies, after its first image."""
+    image = cv2.resize(read_image(DIGIT), (WIDTH, HEIGHT))
+    (tmp_path / "frame").write_bytes(cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420).tobytes())
+    camera = tmp_path / "rpicam-vid"
+    camera.write_text(
+        f"#!/bin/sh\necho $$ >{tmp_path}/pid\nwhile cat {tmp_path}/frame 2>{tmp_path}/said; do sleep 0.05; done\n"
+    )
+    camera.chmod(0o755)
+    command = [agent, "demo", package, "--camera", "rpicam", "--json"]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["kind"] == "camera"
+        assert json.loads(process.stdout.readline())["results"][0]["class_id"] == 3
+        yield process
+        process.kill()
+    assert_ends(int((tmp_path / "pid").read_text()))  # the camera's program
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_a_camera_gets_its_summary(endless: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    endless.send_signal(number)
+    output, _ = endless.communicate(timeout=generous(20))
+    summary = json.loads(output.splitlines()[-1])["summary"]
+    assert summary["interrupted"]
+    assert summary["frames"] >= 1
+    assert summary["fps"] > 0
+    assert endless.returncode == 0
+
+
+def test_a_demo_whose_reader_is_gone_ends(endless: subprocess.Popen[bytes]) -> None:
+    assert endless.stdout is not None
+    endless.stdout.close()
+    assert endless.wait(generous(20)) == 10
+
+
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
@@ -199,7 +251,6 @@ CAMERA = """#!/bin/sh
 echo $$ >/tmp/rpicam-vid.pid
 while cat /opt/frame; do sleep 0.05; done
 """
-HEIGHT, WIDTH = 480, 640
 
 
 @pytest.fixture

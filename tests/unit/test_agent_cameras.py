@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import cv2
 import numpy as np
 import pytest
 from support.agents import build_probe
+from support.ending import assert_ends, runs
 from support.films import write_film
 from support.patience import generous
 
@@ -243,7 +243,7 @@ def test_the_raspberry_pis_camera_is_read_through_its_program(
     assert "yuv420" in called
     assert called[called.index("--camera") + 1] == "1"
     assert called[called.index("--width") + 1] == str(WIDE)
-    assert not running(int(pid))
+    assert not runs(int(pid))
 
 
 def test_a_stream_says_itself_how_large_its_images_are(
@@ -299,11 +299,7 @@ def test_no_program_outlives_the_agent(
         agent.send_signal(number)
         agent.communicate(timeout=generous(20))
     assert agent.returncode in (0, -number)
-    pid = int((tmp_path / "called").read_text().split()[0])
-    deadline = time.monotonic() + generous(5)
-    while running(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert_ends(int((tmp_path / "called").read_text().split()[0]))
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
@@ -326,11 +322,3 @@ def test_ffmpeg_itself_gives_images_that_are_understood(probe: Path, tmp_path: P
         thread.join()
         server.server_close()
     assert lines[1].split()[:2] == [str(HIGH), str(WIDE)]
-
-
-def running(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -1,0 +1,24 @@
+"""Programs that are to end, by their process numbers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from support.patience import generous
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and is not only waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def assert_ends(pid: int) -> None:
+    """Wait until a process has ended."""
+    deadline = time.monotonic() + generous(5)
+    while runs(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
