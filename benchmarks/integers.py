@@ -1,0 +1,155 @@
+"""Writes what networks of 8 bits take beside their float networks into docs/quantisation.md: time, memory and size.
+
+    python benchmarks/integers.py --calibrate FOLDER [--networks NAMES] [--inferences N] [--tables times,memory]
+
+Networks are those of the zoo, quantised by the defaults of `edgedeploy quantize`; ResNet-18 has random weights. Times
+are those of code for x86 CPUs without dot products of bytes, on one thread of this machine, which must have all their
+instructions: the least of so many inferences, in turns with the float network. `benchmarks/run.py` measures code for
+this machine's own CPU. Memory and sizes are those of packages for a Raspberry Pi 4, wherever this runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from errors import ending_with_errors
+
+from edgedeploy.bench.networks import Candidate, candidates
+from edgedeploy.cli.console import ConsoleProgress
+from edgedeploy.files import replacing
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.hosts import cpu_name
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.progress import Progress
+from edgedeploy.quantize.making import Settings, find_task, make
+from edgedeploy.resolved import ResolvedBoard, resolve
+from edgedeploy.runtime.session import Session
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "quantisation.md"
+
+# What the page has around each table.
+BEGIN, END = "<!-- {} written by benchmarks/integers.py -->", "<!-- until here -->"
+
+NETWORKS = ["mobilenet_v1", "retinaface", "yolo-fastest-1.1", "squeezenet_v1.1-onnx", "yunet", "resnet18"]
+RANDOM = ["resnet18"]
+
+# The heads of columns, with what is replaced in this machine's profile.
+CPUS = {
+    "AVX2 (`x86-64-v3`)": {"cpu": "x86-64-v3", "vector": {"bits": 256, "registers": 16}},
+    "AVX-512 (`skylake-avx512`)": {"cpu": "skylake-avx512", "vector": {"bits": 512, "registers": 32}},
+}
+
+
+def quantised(name: str, images: Path, folder: Path, progress: Progress) -> Path:
+    """The file of a network of 8 bits."""
+    path = folder / f"{name}-int8.onnx"
+    make(find_task(name, images, options=_options(name), progress=progress), Settings(), progress).write(path)
+    return path
+
+
+def pair(name: str, file: Path, board: ResolvedBoard, progress: Progress) -> list[Candidate]:
+    """A float network and that of 8 bits, built."""
+    return [
+        *candidates([name], board, progress=progress, options=_options(name)),
+        *candidates([str(file)], board, progress=progress),
+    ]
+
+
+def _options(name: str) -> ImportOptions:
+    return ImportOptions(weights="random") if name in RANDOM else AS_THE_FILE_SAYS
+
+
+def ratio_of_times(networks: Sequence[Candidate], inferences: int) -> float:
+    """The time of the second network over that of the first."""
+    sessions = [Session.open(each.prepared.package_path, 1) for each in networks]
+    inputs = [each.tensors() for each in networks]
+    least = [float("inf")] * len(sessions)
+    for index in range(inferences):
+        for place, (session, given) in enumerate(zip(sessions, inputs, strict=True)):
+            begun = perf_counter()
+            session.run(given)
+            if index > 1:  # caches and threads are warm
+                least[place] = min(least[place], perf_counter() - begun)
+    return least[1] / least[0]
+
+
+def times(files: dict[str, Path], inferences: int, progress: Progress) -> list[list[str]]:
+    """A row for each network: its ratios on each CPU."""
+    rows = [["network", *CPUS]]
+    for name, file in files.items():
+        ratios = []
+        for overrides in CPUS.values():
+            networks = pair(name, file, resolve("local", overrides), progress)
+            ratios.append(f"{ratio_of_times(networks, inferences):.2f}")
+        rows.append([name, *ratios])
+    return rows
+
+
+def memory(files: dict[str, Path], progress: Progress) -> list[list[str]]:
+    """A row for each network: its outputs, what else lies between functions, its weights, and its package."""
+    heads = ["between layers", "outputs", "weights", "package"]
+    rows = [["network", *(f"{head}, float and int8, kB" for head in heads)]]
+    for name, file in files.items():
+        networks = pair(name, file, resolve("rpi4"), progress)
+        columns = zip(*map(_kilobytes, networks), strict=True)
+        rows.append([name, *(f"{float_:,} / {integers:,} ({integers / float_:.2f})" for float_, integers in columns)])
+    return rows
+
+
+def _kilobytes(network: Candidate) -> list[int]:
+    path = network.prepared.package_path
+    found = read_manifest(path).memory
+    outputs = sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in network.outputs)
+    sizes = [found.workspace_bytes - outputs, outputs, found.constants_bytes, path.stat().st_size]
+    return [-(-size // 1000) for size in sizes]
+
+
+def as_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in Markdown, the first of them the heads."""
+    head, *others = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *others])
+
+
+def write(name: str, text: str) -> None:
+    """Put a text into the page, between its marks."""
+    before, mark, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN.format(name))
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise SystemExit(f"{PAGE} has no place for {name}")
+    with replacing(PAGE) as temporary:
+        temporary.write_text(f"{before}{mark}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Quantise, build, measure, and write the page."""
+    progress = ConsoleProgress()
+    with TemporaryDirectory() as folder:
+        files = {name: quantised(name, arguments.calibrate, Path(folder), progress) for name in arguments.networks}
+        if "times" in arguments.tables:
+            rows = times(files, arguments.inferences, progress)
+            write("times", f"On {cpu_name()}, {arguments.inferences} inferences of each:\n\n{as_table(rows)}")
+        if "memory" in arguments.tables:
+            write("memory", as_table(memory(files, progress)))
+
+
+def main() -> None:
+    """Parse the command line; errors end as those of `edgedeploy` do."""
+    parser: Any = argparse.ArgumentParser(description="Write what networks of 8 bits take beside floats.")
+    parser.add_argument("--calibrate", type=Path, metavar="FOLDER", required=True, help="images to quantise with")
+    parser.add_argument("--networks", type=lambda text: text.split(","), default=NETWORKS, help="which of the zoo")
+    parser.add_argument("--inferences", type=int, default=300, help="of each network, for each CPU (300)")
+    parser.add_argument("--tables", type=lambda text: text.split(","), default=["times", "memory"], help="which")
+    arguments = parser.parse_args()
+    with ending_with_errors():
+        run(arguments)
+
+
+if __name__ == "__main__":
+    main()
