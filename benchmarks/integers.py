@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from errors import ending_with_errors
 
-from edgedeploy.bench.networks import Candidate, candidates
+from edgedeploy.benchmarking.networks import Candidate, candidates
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.hosts import cpu_name
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import Progress
-from edgedeploy.quantize.making import Settings, find_task, make
+from edgedeploy.quantisation.making import Settings, find_task, make
 from edgedeploy.resolved import ResolvedBoard, resolve
 from edgedeploy.runtime.session import Session
 

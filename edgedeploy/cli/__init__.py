@@ -220,6 +220,8 @@ def _reported(error: Exception) -> int:
         try:
             from edgedeploy.cli.console import print_error
 
+            if manners().json:
+                print_json_error(known.what, known.why, known.hints, known.exit_code)
             print_error(known)
         except Exception:  # rich cannot be imported: there is too little memory
             print(f"error: {printable(str(known))}", file=sys.stderr)

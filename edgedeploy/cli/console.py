@@ -107,17 +107,15 @@ def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
 
 
 def print_json_error(what: str, why: str | None, hints: Iterable[str], code: int) -> None:
-    """Print an error as a JSON value for scripts."""
+    """Print the error that a command ends with, in the place of a result, as a JSON value for scripts."""
     print_json_line({"error": {"what": what, "why": why, "try": list(hints), "code": code}})
 
 
 def print_error(error: EdgedeployError) -> None:
-    """Print what happened, why, and what to try; where JSON is asked for, on standard output as well.
+    """Print what happened, why, and what to try.
 
     Further lines, which compilers, boards and drivers wrote, have a bar before them: no hint looks so.
     """
-    if manners().json:
-        print_json_error(error.what, error.why, error.hints, error.exit_code)
     console = stderr()
     console.print("error:", style="bold red", end=" ")
     console.print(*_lines(str(error)), sep="\n")

@@ -42,7 +42,7 @@ def test_text_that_can_be_printed_stays_as_it_is() -> None:
 
 
 def test_what_would_move_a_cursor_or_turn_the_writing_is_escaped() -> None:
-    assert printable("a\x1b[2J\nb\u202ec\x9b\udc80\0") == r"a\x1b[2J\nb\u202ec\x9b\udc80\x00"
+    assert printable("a\x1b[2J\nb\u202ec\x9b\udc80\0") == r"a\x1b[2J\nb\u202ec\x9b\x80\x00"
 
 
 @given(st.text(st.characters()))
