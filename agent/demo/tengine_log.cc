@@ -1,6 +1,8 @@
 #include "demo/tengine_log.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <numeric>
 #include <utility>
@@ -53,7 +55,7 @@ std::string Count(const Detections& detections) { return Text("detection num: %z
 
 std::string Classification(const Detections& detections) {
   std::string text;
-  for (const Detection& each : detections) text += Text("%f, %lld\n", each.score.value_or(0), (long long)each.class_id);
+  for (const Detection& each : detections) text += Text("%f, %" PRId64 "\n", each.score.value_or(0), each.class_id);
   return text;
 }
 
@@ -83,8 +85,8 @@ std::string ScoredPoints(const Detections& detections) {
 }
 
 // A line of an object: class, percents, box and label.
-std::string Object(const Detection& detection, long long number, const char* percents, const std::string& box) {
-  return Text("%2lld: ", number) + Joined(percents, {Percent(detection)}) + "%, [" + box + "], " +
+std::string Object(const Detection& detection, int64_t number, const char* percents, const std::string& box) {
+  return Text("%2" PRId64 ": ", number) + Joined(percents, {Percent(detection)}) + "%, [" + box + "], " +
          Plain(detection.label) + "\n";
 }
 
@@ -112,9 +114,9 @@ std::string EfficientDet(const Detections& detections) {
   std::string text;
   for (const Detection& each : detections) {
     const Box& box = BoxOf(each);
-    // Corners are whole numbers there, cut off.
-    const std::string corners =
-        Text("%4lld, %4lld, %4lld, %4lld", (long long)box.x1, (long long)box.y1, (long long)box.x2, (long long)box.y2);
+    // Corners are whole numbers there, cut off; none is -0.
+    const auto whole = [](double value) { return std::trunc(value) + 0.0; };
+    const std::string corners = Joined("%4.0f", {whole(box.x1), whole(box.y1), whole(box.x2), whole(box.y2)});
     text += Object(each, each.class_id, "%3.0f", corners);
   }
   return text;
@@ -124,7 +126,7 @@ std::string EfficientDet(const Detections& detections) {
 std::string Objects(const Detections& detections) {
   std::string text = Count(detections);
   for (const Detection& each : detections) {
-    text += Text("%2lld:", (long long)each.class_id);
+    text += Text("%2" PRId64 ":", each.class_id);
     if (each.score) text += Text(" %3.0f%%,", Percent(each));
     std::vector<double> places;
     if (each.corners) {
@@ -136,7 +138,7 @@ std::string Objects(const Detections& detections) {
     if (each.mask) {
       int64_t area = 0;
       for (size_t i = 1; i < each.mask->counts.size(); i += 2) area += each.mask->counts[i];
-      text += Text(" %lld pixels,", (long long)area);
+      text += Text(" %" PRId64 " pixels,", area);
     }
     text += " " + Plain(each.label) + "\n";
     if (!each.points.empty()) text += PointsOf(each) + "\n";
