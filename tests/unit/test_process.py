@@ -142,11 +142,11 @@ def test_a_full_folder_for_temporary_files_is_said(tmp_path: Path) -> None:
 
 
 def interrupted(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program as the process of `edgedeploy build digits`."""
+    """Run a program as the process of `edgedeploy build digits --force`."""
     begin = (
         "import runpy, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which background jobs are started without
-        "sys.argv = ['edgedeploy', 'build', 'digits']\n"
+        "sys.argv = ['edgedeploy', 'build', 'digits', '--force']\n"
     )
     run = "\nrunpy.run_module('edgedeploy', run_name='__main__', alter_sys=True)"
     command = [sys.executable, "-c", begin + program + run]
