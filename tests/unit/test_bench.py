@@ -447,7 +447,10 @@ def test_wrong_requests_are_refused_before_anything_is_measured(
     assert found == code
     assert message in err
     assert "  measure " not in err
-    assert not out
+    if "--json" in arguments:
+        assert json.loads(out)["error"]["code"] == code
+    else:
+        assert not out
 
 
 def task(folder: Path) -> Task:
