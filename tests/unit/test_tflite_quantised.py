@@ -30,6 +30,11 @@ SAME, VALID, RELU, RELU6 = 0, 1, 1, 3
 IMAGE = (1, 6, 7, 8)
 
 
+@pytest.fixture(autouse=True)
+def _same_values_whatever_ran_before() -> None:
+    RANDOM.bit_generator.state = np.random.default_rng(19).bit_generator.state
+
+
 def integers(*shape: int, dtype: str = "int8", low: int = -127) -> np.ndarray:
     limits = np.iinfo(dtype)
     return RANDOM.integers(max(limits.min, low), limits.max, shape, dtype, endpoint=True)

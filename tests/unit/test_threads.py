@@ -86,10 +86,13 @@ def test_they_stay_awake_from_one_function_to_the_next(package: Prepared) -> Non
     session = package.open(threads=2)
     call = session.bind(IMAGE)
     call()
-    before, runs = times_asleep(), 200
-    for _ in range(runs):
-        call()
-    assert times_asleep() - before < runs / 2
+    runs, asleep = 200, []
+    for _ in range(3):  # other processes can only send them to sleep
+        before = times_asleep()
+        for _ in range(runs):
+            call()
+        asleep.append(times_asleep() - before)
+    assert min(asleep) < runs / 2
 
 
 def test_they_wake_after_a_rest(package: Prepared) -> None:
