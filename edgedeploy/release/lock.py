@@ -40,6 +40,7 @@ watch "$3"
 while read -r beat; do kill $watcher; watch "$3"; done
 kill $watcher
 clear
+wait $watcher
 """
 
 Check = Callable[[], None]

@@ -7,7 +7,6 @@ Correctly Rounded Floating-Point Division When the Divisor Is Known in Advance, 
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +32,18 @@ class Reciprocal:
     def times(self, value: Any) -> Any:
         """The product with a float32 expression, rounded once but for what the small part's product loses."""
         parts = (tirx.const(float(part), "float32") for part in (self.first, self.second))
-        return tirx.call_intrin("float32", _operator(), value, *parts)
+        return tirx.call_intrin("float32", _PRODUCT, value, *parts)
 
 
-@functools.cache
-def _operator() -> str:
+def _by_multiply_adds(call: Call) -> Any:
+    value, first, second = call.args
+    numerator = tirx.Var("numerator", value.ty)
+    product = tirx.call_llvm_pure_intrin(call.ty.dtype, "llvm.fma", numerator, first, numerator * second)
+    return tirx.Let(numerator, value, product)
+
+
+def _registered(name: str) -> str:
     """An operator of TensorIR's for such products: names of values are unique only when loops are no longer copied."""
-    name = "tirx.edgedeploy_times_reciprocal"
     _ffi_api.RegisterOp(name, "a value times the two parts of a reciprocal")
     for attribute in ("TCallEffectKind", "TVectorizable"):
         register_op_attr(name, attribute, Op.get("tirx.exp").get_attr(attribute))
@@ -48,11 +52,8 @@ def _operator() -> str:
     return name
 
 
-def _by_multiply_adds(call: Call) -> Any:
-    value, first, second = call.args
-    numerator = tirx.Var("numerator", value.ty)
-    product = tirx.call_llvm_pure_intrin(call.ty.dtype, "llvm.fma", numerator, first, numerator * second)
-    return tirx.Let(numerator, value, product)
+# Registered while this is imported, which happens once: functions are generated in several threads.
+_PRODUCT = _registered("tirx.edgedeploy_times_reciprocal")
 
 
 def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None:
