@@ -137,7 +137,8 @@ typedef struct ed_image {
   ed_format format;
 } ed_image;
 
-/* One thing that a network sees in an image: a class of the whole, an object in a box, points of a face or a person.
+/* One thing that a network sees in an image: a class of the whole, an object in a box, points of a face or a person,
+ * the pixels of a class, a depth for each pixel.
  * Places are in pixels of the image, (0, 0) at its top left. */
 typedef struct ed_detection {
   const char* label; /* the class's name, or its number where the package has no names */
@@ -147,11 +148,13 @@ typedef struct ed_detection {
   const float* corners;      /* x and y of four corners of a box that may be turned, or null; `box` is around them */
   const float* points;       /* x and y of each of `point_count` points, or null */
   const float* point_scores; /* how sure the network is of each of them, or null */
+  const float* depths; /* how far each of them lies behind the middle of all, in pixels of the image, or null */
   size_t point_count;
   /* Which pixels belong to it, or null: lengths of `mask_count` runs, column after column from the top, of pixels that
    * do not belong to it, that do, and so on by turns. */
   const int64_t* mask;
   size_t mask_count;
+  const float* surface; /* a number for each pixel of the image, such as its depth, row by row, or null */
 } ed_detection;
 
 /* One inference on an image: what the network sees in it, the best first. The image becomes the network's input, and

@@ -75,7 +75,9 @@ struct Detection {
   std::vector<Point> corners;       // four, of a box that may be turned
   std::vector<Point> points;        // landmarks
   std::vector<float> point_scores;  // of each of them, or none
+  std::vector<float> depths;        // of each of them, or none
   std::vector<std::int64_t> mask;   // lengths of runs
+  std::vector<float> surface;       // a number for each pixel of the image, or none
 };
 
 // Values that belong to a network.
@@ -183,7 +185,8 @@ class Network {
       all.push_back({each.label, each.class_id, each.score, box != nullptr,
                      box ? Box{box[0], box[1], box[2], box[3]} : Box{}, points(each.corners, each.corners ? 4 : 0),
                      points(each.points, each.point_count), copied(each.point_scores, each.point_count),
-                     copied(each.mask, each.mask_count)});
+                     copied(each.depths, each.point_count), copied(each.mask, each.mask_count),
+                     copied(each.surface, static_cast<std::size_t>(image.width) * image.height)});
     }
     return all;
   }

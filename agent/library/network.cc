@@ -57,11 +57,13 @@ ed_detection Shown(const Detection& found) {
   if (found.corners) shown.corners = &found.corners->front().x;
   if (!found.points.empty()) shown.points = &found.points.front().x;
   if (!found.point_scores.empty()) shown.point_scores = found.point_scores.data();
+  if (!found.depths.empty()) shown.depths = found.depths.data();
   shown.point_count = found.points.size();
   if (found.mask) {
     shown.mask = found.mask->counts.data();
     shown.mask_count = found.mask->counts.size();
   }
+  if (found.surface) shown.surface = found.surface->values.data();
   return shown;
 }
 

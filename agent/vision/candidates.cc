@@ -75,7 +75,7 @@ std::vector<size_t> ByScore(const std::vector<float>& scores) {
   return order;
 }
 
-std::vector<size_t> Suppressed(const Candidates& found, const Suppression& how) {
+std::vector<std::vector<size_t>> Clusters(const Candidates& found, const Suppression& how) {
   std::vector<float> areas;
   for (const Box& box : found.boxes) areas.push_back(Area(box));
   std::vector<size_t> order = ByScore(found.scores);
@@ -88,11 +88,11 @@ std::vector<size_t> Suppressed(const Candidates& found, const Suppression& how) 
     });
   }
   const auto threshold = static_cast<float>(how.iou_threshold);
-  std::vector<size_t> kept;
+  std::vector<std::vector<size_t>> groups;
   std::vector<bool> dropped(order.size());
-  for (size_t i = 0; i < order.size() && kept.size() < how.most; ++i) {
+  for (size_t i = 0; i < order.size() && groups.size() < how.most; ++i) {
     if (dropped[i]) continue;
-    kept.push_back(order[i]);
+    groups.push_back({order[i]});
     const Box& best = found.boxes[order[i]];
     for (size_t j = i + 1; j < order.size(); ++j) {
       if (dropped[j] || (how.class_aware && found.classes[order[i]] != found.classes[order[j]])) continue;
@@ -103,8 +103,15 @@ std::vector<size_t> Suppressed(const Candidates& found, const Suppression& how) 
       const float both = areas[order[i]] + areas[order[j]] - intersection;
       // Multiplied out, so that two empty boxes do not divide by zero.
       dropped[j] = !(intersection <= threshold * both);
+      if (dropped[j]) groups.back().push_back(order[j]);
     }
   }
+  return groups;
+}
+
+std::vector<size_t> Suppressed(const Candidates& found, const Suppression& how) {
+  std::vector<size_t> kept;
+  for (const std::vector<size_t>& group : Clusters(found, how)) kept.push_back(group.front());
   return kept;
 }
 

@@ -38,7 +38,10 @@ struct Suppression {
   size_t most = SIZE_MAX;    // how many are kept at most
 };
 
-// Greedy non-maximum suppression: the places that are kept, best score first.
+// Greedy non-maximum suppression: each place that is kept, best score first, with those that it drops behind it.
+std::vector<std::vector<size_t>> Clusters(const Candidates& found, const Suppression& how);
+
+// The places that are kept.
 std::vector<size_t> Suppressed(const Candidates& found, const Suppression& how);
 
 // The same of boxes that are x, y, width, height, turned by their first extra value in radians, by the overlap of the

@@ -12,11 +12,15 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
+    {"blaze", MakeBlaze},
     {"classification", MakeClassification},
+    {"depth", MakeDepth},
     {"efficientdet", MakeEfficientDet},
     {"landmark", MakeLandmark},
+    {"landmarks", MakeLandmarks},
     {"nanodet", MakeNanoDet},
     {"retinaface", MakeRetinaFace},
+    {"segmentation", MakeSegmentation},
     {"ssd", MakeSsd},
     {"ultralytics", MakeUltralytics},
     {"yolo", MakeYolo},
@@ -71,7 +75,7 @@ void BoxDecoder::ReadSuppression(Parameters& parameters) {
 
 std::vector<Detection> BoxDecoder::Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const {
   const Candidates found = Sound(Find(outputs, frame));
-  return Results(found.Chosen(Kept(found)), outputs, frame, labels);
+  return Results(Reduced(found), outputs, frame, labels);
 }
 
 // Those that have a place, as many as are compared. NaN compares as false with everything, and would suppress every
@@ -124,6 +128,7 @@ Best BestOf(const float* values, int64_t count, int64_t step) {
 }
 
 float Sigmoid(float x) { return (std::tanh(x / 2) + 1) / 2; }
+double Sigmoid(double x) { return (std::tanh(x / 2) + 1) / 2; }
 
 float Exponential(float x) { return std::exp(std::min(x, kLargestExponent)); }
 

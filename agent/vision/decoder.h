@@ -46,11 +46,15 @@ struct Described {
 Fitted MakeDecoder(const Json& stated, const Described& network);
 
 // Those of each kind; JsonError for parameters that it does not have.
+Fitted MakeBlaze(Parameters& parameters, const Described& network);
 Fitted MakeClassification(Parameters& parameters, const Described& network);
+Fitted MakeDepth(Parameters& parameters, const Described& network);
 Fitted MakeEfficientDet(Parameters& parameters, const Described& network);
 Fitted MakeLandmark(Parameters& parameters, const Described& network);
+Fitted MakeLandmarks(Parameters& parameters, const Described& network);
 Fitted MakeNanoDet(Parameters& parameters, const Described& network);
 Fitted MakeRetinaFace(Parameters& parameters, const Described& network);
+Fitted MakeSegmentation(Parameters& parameters, const Described& network);
 Fitted MakeSsd(Parameters& parameters, const Described& network);
 Fitted MakeUltralytics(Parameters& parameters, const Described& network);
 Fitted MakeYolo(Parameters& parameters, const Described& network);
@@ -74,8 +78,8 @@ class BoxDecoder : public Decoder {
 
   // All places whose score `Reaches`.
   virtual Candidates Find(const Outputs& outputs, const Frame& frame) const = 0;
-  // The places that no other suppresses.
-  virtual std::vector<size_t> Kept(const Candidates& found) const { return Suppressed(found, suppression_); }
+  // Of those that overlap, the best one.
+  virtual Candidates Reduced(const Candidates& found) const { return found.Chosen(Suppressed(found, suppression_)); }
   // What is reported of them.
   virtual std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
                                          const Labels& labels) const;
@@ -106,6 +110,7 @@ Best BestOf(const float* values, int64_t count, int64_t step = 1);
 
 // 1 / (1 + exp(-x)), written so that no large x overflows.
 float Sigmoid(float x);
+double Sigmoid(double x);
 // exp(x) for sizes of boxes; it ends where a box is larger than any image.
 float Exponential(float x);
 

@@ -131,7 +131,8 @@ std::vector<Detection> Detector::Decode(const std::vector<const void*>& outputs,
   std::vector<Outputs::Output> all;
   for (size_t i = 0; i < parts_->outputs.size(); ++i) {
     const TensorSpec& spec = parts_->outputs[i];
-    all.push_back({parts_->names[i], spec.shape, RealNumbers(spec, outputs[i])});
+    const bool whole = !spec.steps && std::string(spec.type.name).find("int") != std::string::npos;
+    all.push_back({parts_->names[i], spec.shape, RealNumbers(spec, outputs[i]), whole});
   }
   return parts_->decoder->Decode(Outputs(std::move(all)), frame, parts_->labels);
 }

@@ -17,6 +17,7 @@ std::optional<Fit> FitOf(const std::string& name) {
   if (name == "letterbox") return Fit::kLetterbox;
   if (name == "fill") return Fit::kFill;
   if (name == "cover") return Fit::kCover;
+  if (name == "contain") return Fit::kContain;
   return std::nullopt;
 }
 
@@ -41,6 +42,10 @@ Frame Framed(Size image, Size network, Fit fit) {
   const double width = image.width;
   const double rows = network.height;
   const double columns = network.width;
+  if (fit == Fit::kContain) {  // sizes are not rounded
+    const double scale = std::min(rows / height, columns / width);
+    return {image, network, scale, scale, (columns - scale * width) / 2, (rows - scale * height) / 2};
+  }
   Size inner = network;
   if (fit == Fit::kCover) {  // sizes and the place of the cut are those of torchvision's Resize and CenterCrop
     if (rows * width <= columns * height) {

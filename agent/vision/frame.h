@@ -17,7 +17,7 @@ inline bool operator==(Size a, Size b) { return a.height == b.height && a.width 
 inline bool operator!=(Size a, Size b) { return !(a == b); }
 
 // How an image of another size is brought to the input's; edgedeploy/vision/preprocess.py describes them.
-enum class Fit { kStretch, kPad, kLetterbox, kFill, kCover };
+enum class Fit { kStretch, kPad, kLetterbox, kFill, kCover, kContain };
 
 // The fit of a name; nothing for one that is not known here.
 std::optional<Fit> FitOf(const std::string& name);

@@ -39,7 +39,10 @@ Span SpanOf(const Borders& borders, int size) {
 
 }  // namespace
 
-std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& frame) {
+std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& frame, bool nearest) {
+  const auto resized = [&](const std::vector<float>& from, Size before, Size after) {
+    return nearest ? Nearest(from, before, after) : Interpolated(from, before, after);
+  };
   if (values.empty()) throw NotOfThisKind("it gives a map without cells");
   // Where the borders do not fall between the map's cells, it is enlarged, no more than is needed.
   Size larger = frame.network;
@@ -53,7 +56,7 @@ std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& fr
     const bool enough = larger.height >= frame.network.height && larger.width >= frame.network.width;
     if ((AreWhole(rows) && AreWhole(columns)) || enough) break;
   }
-  if (larger != size) values = Interpolated(values, size, larger);
+  if (larger != size) values = resized(values, size, larger);
   const Span down = SpanOf(rows, larger.height);
   const Span across = SpanOf(columns, larger.width);
   std::vector<float> inside;
@@ -62,7 +65,7 @@ std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& fr
     inside.insert(inside.end(), row + across.first, row + across.last);
   }
   const Size part{down.last - down.first, across.last - across.first};
-  return part == frame.image ? inside : Interpolated(inside, part, frame.image);
+  return part == frame.image ? inside : resized(inside, part, frame.image);
 }
 
 std::optional<Mask> MaskIn(const Box& box, const std::vector<float>& values, Size image) {

@@ -10,8 +10,8 @@
 namespace agent {
 
 // A map over a network's input, rows x columns of any size, as one over the image's pixels. Failure(kInput) if it has
-// no cells.
-std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& frame);
+// no cells. With `nearest` a pixel gets the nearest value, not one between its neighbours: for numbers of classes.
+std::vector<float> OnImage(std::vector<float> values, Size size, const Frame& frame, bool nearest = false);
 
 // The pixels inside of a box whose value is above 0; nothing if there are none.
 std::optional<Mask> MaskIn(const Box& box, const std::vector<float>& values, Size image);

@@ -74,6 +74,12 @@ const Outputs::Output& Outputs::At(const std::string& name) const {
   throw NotOfThisKind("it has no output '" + name + "', only " + names);
 }
 
+const Outputs::Output& Outputs::FirstOr(const std::string& name) const {
+  if (!name.empty()) return At(name);
+  if (all_.empty()) throw NotOfThisKind("it has no output");
+  return all_.front();
+}
+
 Table Outputs::TableOf(const std::string& name, int64_t rows, int64_t columns) const {
   const Output& output = At(name);
   RequireShape(output, {rows, columns}, "NM");

@@ -38,6 +38,7 @@ class Outputs {
     std::string name;
     std::vector<int64_t> shape;
     std::vector<float> values;
+    bool whole = false;  // whether they are integers that stand for themselves
   };
 
   explicit Outputs(std::vector<Output> all) : all_(std::move(all)) {}
@@ -45,6 +46,8 @@ class Outputs {
   const std::vector<Output>& all() const { return all_; }
   // Failure(kInput) for these if there is no such output.
   const Output& At(const std::string& name) const;
+  // That of a name, or the first one if the name is empty.
+  const Output& FirstOr(const std::string& name) const;
   // Without its batch of one; as many rows, columns or channels as stated, or any number if that is negative.
   Table TableOf(const std::string& name, int64_t rows = -1, int64_t columns = -1) const;
   Planes PlanesOf(const std::string& name, int64_t channels = -1) const;

@@ -88,6 +88,9 @@ void WriteIntegers(const Image& pixels, const ImageInput& input, const TensorSpe
 
 Placed Place(const Image& image, Size size, Fit fit) {
   const Frame frame = Framed({image.height(), image.width()}, size, fit);
+  if (fit == Fit::kContain) {
+    return {Projected(image, size, frame), frame};
+  }
   const Size inner = frame.Inner();
   if (fit == Fit::kCover) {
     return {Filtered(image, inner, -static_cast<int>(frame.offset_x), -static_cast<int>(frame.offset_y), size), frame};

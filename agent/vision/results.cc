@@ -22,11 +22,17 @@ Json Detection::Describe() const {
   if (corners) json.Set("corners", DescribedAll(*corners));
   json.Set("points", DescribedAll(points));
   if (!point_scores.empty()) json.Set("point_scores", Json(Json::Array(point_scores.begin(), point_scores.end())));
+  if (!depths.empty()) json.Set("depths", Json(Json::Array(depths.begin(), depths.end())));
   if (mask) {
     Json described = Json::NewObject();
     described.Set("size", Json(Json::Array{mask->height, mask->width}));
     described.Set("counts", Json(Json::Array(mask->counts.begin(), mask->counts.end())));
     json.Set("mask", std::move(described));
+  }
+  if (surface) {
+    Json described = Json::NewObject();
+    described.Set("minimum", surface->minimum).Set("median", surface->median).Set("maximum", surface->maximum);
+    json.Set("surface", std::move(described));
   }
   return json;
 }

@@ -32,6 +32,14 @@ struct Mask {
   std::vector<int64_t> counts;
 };
 
+// A number for each pixel of an image, row by row; the least, the middle and the largest of those that are finite.
+struct Surface {
+  std::vector<float> values;
+  float minimum;
+  float median;
+  float maximum;
+};
+
 // One thing found: a class of the whole image, an object in a box, a set of points. What is absent the network does not
 // give.
 struct Detection {
@@ -42,7 +50,9 @@ struct Detection {
   std::optional<std::array<Point, 4>> corners;  // around it, of a box that may be turned; `box` is around them
   std::vector<Point> points;                    // landmarks
   std::vector<float> point_scores;              // of each landmark
+  std::vector<float> depths;                    // of each landmark, behind the middle of all, in pixels of the image
   std::optional<Mask> mask;
+  std::optional<Surface> surface;
 
   // The object that `edgedeploy demo --json` prints for it.
   Json Describe() const;

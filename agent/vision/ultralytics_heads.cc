@@ -26,11 +26,11 @@ class Boxes : public BoxDecoder {
  protected:
   Candidates Find(const Outputs& outputs, const Frame&) const override { return FindPlaces(outputs, true); }
 
-  std::vector<size_t> Kept(const Candidates& found) const override {
-    if (parameters_.form != Form::kChosen) return Suppressed(found, suppression());
+  Candidates Reduced(const Candidates& found) const override {
+    if (parameters_.form != Form::kChosen) return BoxDecoder::Reduced(found);
     std::vector<size_t> first(std::min(found.size(), suppression().most));
     std::iota(first.begin(), first.end(), size_t{0});
-    return first;
+    return found.Chosen(first);
   }
 
   // The boxes, cut off at the image's edges; none is left out for that.
@@ -160,8 +160,9 @@ class TurnedBoxes : public Boxes {
   // Boxes are x, y, width and height here, of chosen ones too.
   Candidates Find(const Outputs& outputs, const Frame&) const override { return FindPlaces(outputs, false); }
 
-  std::vector<size_t> Kept(const Candidates& found) const override {
-    return parameters().form == Form::kChosen ? Boxes::Kept(found) : SuppressedTurned(found, suppression());
+  Candidates Reduced(const Candidates& found) const override {
+    if (parameters().form == Form::kChosen) return Boxes::Reduced(found);
+    return found.Chosen(SuppressedTurned(found, suppression()));
   }
 
   std::vector<Detection> Results(const Candidates& found, const Outputs&, const Frame& frame,

@@ -63,7 +63,9 @@ class Detection:
         corners: x and y of four corners of a box that may be turned; `box` is around them.
         points: x and y of each landmark.
         point_scores: how sure the network is of each of them, where it says so.
+        depths: how far each of them lies behind the middle of all, in pixels of the image, where it is known.
         mask: which pixels of the image belong to it, bool, height x width.
+        surface: a number for each pixel of the image, such as its depth, float32, height x width.
     """
 
     label: str
@@ -73,7 +75,9 @@ class Detection:
     corners: tuple[tuple[float, ...], ...] | None = None
     points: tuple[tuple[float, ...], ...] = ()
     point_scores: tuple[float, ...] = ()
+    depths: tuple[float, ...] = ()
     mask: np.ndarray | None = None
+    surface: np.ndarray | None = None
 
 
 # How the pixels of an image lie in memory, in the order of edgedeploy.h.
@@ -103,9 +107,11 @@ class _Detection(ctypes.Structure):
         ("corners", ctypes.POINTER(ctypes.c_float)),
         ("points", ctypes.POINTER(ctypes.c_float)),
         ("point_scores", ctypes.POINTER(ctypes.c_float)),
+        ("depths", ctypes.POINTER(ctypes.c_float)),
         ("point_count", ctypes.c_size_t),
         ("mask", ctypes.POINTER(ctypes.c_int64)),
         ("mask_count", ctypes.c_size_t),
+        ("surface", ctypes.POINTER(ctypes.c_float)),
     ]
 
     def read(self, size: tuple[int, int]) -> Detection:
@@ -119,7 +125,9 @@ class _Detection(ctypes.Structure):
             _pairs(self.corners, 4) if self.corners else None,
             _pairs(self.points, count) if self.points else (),
             tuple(self.point_scores[:count]) if self.point_scores else (),
+            tuple(self.depths[:count]) if self.depths else (),
             _pixels(self.mask[: self.mask_count], size) if self.mask else None,
+            np.ctypeslib.as_array(self.surface, size).copy() if self.surface else None,
         )
 
 

@@ -168,7 +168,7 @@ def _refined(
     better = output(outputs, refinement.output)
     count = len(refinement.points)
     most = len(places) + count
-    if better.size != 2 * count or max(*refinement.points, *(refinement.depth_of or [0])) >= most:
+    if better.size != 2 * count or max(refinement.points) >= most or max(refinement.depth_of or [0]) >= len(places):
         raise not_of_this_kind(
             f"its output {refinement.output!r} is {shown(better.shape)}, which does not suit {count} points"
         )

@@ -18,19 +18,18 @@ from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.demo.usage import find_use
-from edgedeploy.errors import DownloadError, InputError
+from edgedeploy.errors import DownloadError
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime import Network
 from edgedeploy.runtime.opening import Place
 from edgedeploy.triples import multiarch
 from edgedeploy.virtual.emulation import emulator
 from edgedeploy.vision.image import read_image, write_image
+from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot
 
 # Of networks of several sizes a package has one.
 ONE_SIZE = [name for name in all_demos() if isinstance(DEMOS.load(name).fit, str)]
-# Decoders that the library does not have.
-PYTHONS_OWN = {"blaze", "depth", "segmentation"}
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,24 @@ def test_a_package_alone_detects_what_its_demo_does(name: str, packaged: Callabl
         wanted = session.infer(Shot(0, found.image, image), repeat=0).outcome.detections
     assert Detector(found.package).detect(image) == wanted
     assert wanted
-    if DEMOS.load(name).decoder.kind in PYTHONS_OWN:
-        with Network(found.package) as network, pytest.raises(InputError, match="is not known here"):
-            network.detect(image)
-        return
-    with Network(found.package) as network:
+    assert_library_sees(found.package, image, wanted)
+
+
+@pytest.mark.parametrize("model", ["landmark-106", "face-mesh-attention"])
+def test_a_network_that_looks_at_a_crop_gives_its_points(
+    model: str, shared: Path, packaged: Callable[..., Packaged]
+) -> None:
+    """The second networks of demos are shown what was cut out."""
+    face = read_image(shared / "images" / "mtcnn_face4.jpg")[60:170, 10:110]
+    package = prepare(model, resolve("local"), use=find_use(model)).package_path
+    [wanted] = Detector(package).detect(face)
+    assert len(wanted.points) > 100
+    assert_library_sees(package, face, [wanted])
+
+
+def assert_library_sees(package: Path, image: np.ndarray, wanted: list[Detection]) -> None:
+    """The library's results of an image are those of Python."""
+    with Network(package) as network:
         seen = network.detect(image)
     assert [(each.label, each.class_id) for each in seen] == [(each.label, each.class_id) for each in wanted]
     for one, other in zip(seen, wanted, strict=True):
@@ -80,6 +92,7 @@ def test_a_package_alone_detects_what_its_demo_does(name: str, packaged: Callabl
         assert (one.box is None) == (other.box is None)
         assert one.box is None or one.box == pytest.approx(other.box, abs=1e-4)
         np.testing.assert_allclose(one.points, np.reshape(other.points, np.shape(one.points)), atol=1e-4)
+        np.testing.assert_allclose(one.depths, other.depths, atol=1e-4)
 
 
 @pytest.mark.slow  # zig builds its C++ library for each first

@@ -145,8 +145,10 @@ def assert_same(
         assert one.keys() == other.keys()
         assert one["label"] == other["label"]
         assert not masks or one.get("mask") == other.get("mask")
-        for name in ("score", "box", "corners", "points", "point_scores"):
+        for name in ("score", "box", "corners", "points", "point_scores", "depths"):
             values = [np.array(each.get(name), np.float64) for each in (one, other)]
             values = [np.where(np.isfinite(each), each, np.nan) for each in values]
             tolerance = 1e-6 if "score" in name else pixels
             np.testing.assert_allclose(*values, rtol=2e-6, atol=tolerance, err_msg=name)
+        for name, value in (other.get("surface") or {}).items():
+            np.testing.assert_allclose(one["surface"][name], value, rtol=1e-5, atol=1e-5, err_msg=name)

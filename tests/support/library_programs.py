@@ -76,7 +76,9 @@ int main(void) {
   BYTES(ed_image, format);
   WORDS(ed_detection, label); BYTES(ed_detection, class_id); BYTES(ed_detection, score); WORDS(ed_detection, box);
   WORDS(ed_detection, corners); WORDS(ed_detection, points); WORDS(ed_detection, point_scores);
+  WORDS(ed_detection, depths);
   WORDS(ed_detection, point_count); WORDS(ed_detection, mask); WORDS(ed_detection, mask_count);
+  WORDS(ed_detection, surface);
   return 0;
 }
 """

@@ -78,7 +78,7 @@ SIZES = [((33, 57), (24, 40)), ((40, 26), (40, 26)), ((11, 9), (24, 40)), ((48, 
 SIZES += [((1, 1), (8, 8)), ((1, 97), (16, 16)), ((97, 1), (16, 16)), ((301, 200), (7, 90))]
 
 
-@pytest.mark.parametrize("fit", ["stretch", "fill", "pad", "letterbox"])
+@pytest.mark.parametrize("fit", ["stretch", "fill", "pad", "letterbox", "contain"])
 @pytest.mark.parametrize(("image", "size"), SIZES)
 def test_an_image_becomes_the_same_values(probe: Path, fit: str, image: tuple[int, int], size: tuple[int, int]) -> None:
     for layout, colour in (("NCHW", "RGB"), ("NHWC", "BGR"), ("NCHW", "GRAY")):
@@ -259,7 +259,7 @@ class Given:
             heads=self.heads,
             metadata=self.metadata,
             names=self.names,
-            log="landmark" if self.decoder["kind"] == "landmark" else "objects",
+            log={"landmark": "landmark", "landmarks": "points"}.get(self.decoder["kind"], "objects"),
         )
 
 
@@ -362,7 +362,50 @@ def ultralytics(task: str | None, form: str, **fields: Any) -> Given:
     return Given({"kind": "ultralytics", **fields}, outputs, "letterbox", metadata=dict(metadata))
 
 
+def blaze() -> Given:
+    count = 2 * 12 * 20 + 6 * 6 * 10
+    values = random(1, count, 12) * 20
+    values[..., 2:4] = np.abs(values[..., 2:4]) * 2
+    levels = [{"stride": 8, "anchors": 2}, {"stride": 16, "anchors": 6}]
+    decoder = {"kind": "blaze", "scores": "s", "boxes": "b", "points": 4, "levels": levels, "name": "palm"}
+    return Given(decoder, {"b": values, "s": random(1, count, 1, seed=3)}, "contain")
+
+
+def landmarks(**fields: Any) -> Given:
+    outputs = {
+        "p": random(1, 39 * 5) * 20 + 60,
+        "sure": np.array([[2.0]], np.float32),
+        "left": np.array([[0.3]], np.float32),
+        "heat": random(1, 24, 40, 39, seed=2) * 3,
+        "lips": random(1, 1, 8, seed=4) * 10 + 50,
+    }
+    decoder = {"kind": "landmarks", "output": "p", "values": 5, "score": "sure", "logits": True}
+    return Given({**decoder, **fields}, outputs, "contain", least=1)
+
+
+def segmentation(outputs: np.ndarray, least: int = 4, **fields: Any) -> Given:
+    return Given({"kind": "segmentation", **fields}, {"o": outputs}, "letterbox", labels=["sky", "road"], least=least)
+
+
+def depth(*shape: int) -> Given:
+    return Given({"kind": "depth"}, {"o": random(*shape)}, "fill", least=1)
+
+
 CASES: dict[str, Callable[[], Given]] = {
+    "blaze": blaze,
+    "landmarks": landmarks,
+    "landmarks, the first": lambda: landmarks(points=33, guides=[33, 34], lines=[[0, 1, 2]], depth_scale=0.4),
+    "landmarks, of classes": lambda: landmarks(classes="left", names=["Left", "Right"], values=3),
+    "landmarks, by heat": lambda: landmarks(heatmap={"output": "heat", "kernel": 9, "threshold": 0.5}),
+    "landmarks, refined": lambda: landmarks(
+        values=3, refinements=[{"output": "lips", "points": [3, 4, 65, 66], "depth_of": [1, 2]}]
+    ),
+    "segmentation": lambda: segmentation(random(1, 6, 12, 20), background=0),
+    "segmentation, NHWC": lambda: segmentation(random(1, 48, 80, 5), layout="NHWC"),
+    "segmentation, one class": lambda: segmentation(random(1, 1, 24, 40), 1, threshold=0.2),
+    "segmentation, classes": lambda: segmentation(np.random.default_rng(0).integers(0, 7, (1, 24, 40))),
+    "depth": lambda: depth(1, 1, 24, 40),
+    "depth, of the input's size": lambda: depth(1, *NETWORK),
     "classification": lambda: Given({"kind": "classification"}, {"o": probabilities(1, 300, 1, 1)}, labels=["a"] * 200),
     "landmark": lambda: Given({"kind": "landmark", "points": 106}, {"p": probabilities(1, 212)}, "stretch", least=1),
     "yolo": lambda: yolo("yolo"),
@@ -412,14 +455,14 @@ def test_values_that_are_no_numbers_harm_nothing_else(probe: Path, name: str) ->
     outputs = []
     for each in given.outputs.values():
         damaged = each.copy()
-        where = generator.random(each.shape) < 0.01
+        where = (generator.random(each.shape) < 0.01) & (each.dtype.kind == "f")
         damaged[where] = generator.choice(np.array([np.nan, np.inf, -np.inf, 1e38, -1e38], np.float32), where.sum())
         outputs.append(damaged)
-    with np.errstate(all="ignore"):
-        wanted = results_in_python(given.manifest, outputs, IMAGE)
-    if name in ("classification", "landmark"):  # which report them
+    if given.decoder["kind"] in ("classification", "landmark", "depth", "segmentation"):  # which report them
         results_in_cpp(probe, given.manifest, outputs, IMAGE)
         return
+    with np.errstate(all="ignore"):
+        wanted = results_in_python(given.manifest, outputs, IMAGE)
     # A mask is a sum, and not the same one of values that overflow.
     assert_same(results_in_cpp(probe, given.manifest, outputs, IMAGE), wanted, masks=False)
 
@@ -465,7 +508,7 @@ def changed_usage(**fields: Any) -> bytes:
         ({"decoder": {"kind": "yolox", "output": "large"}}, "its output 'large' is 1x24x3x5, not 1x315xM"),
         ({"decoder": {"kind": "efficientdet", "scores": ["large"], "boxes": []}}, "scores, boxes or ratios are empty"),
         ({"fit": {"kind": "line"}}, "the fit 'line' of the package is not known here"),
-        ({"fit": "contain"}, "the fit 'contain' of the package is not known here"),
+        ({"fit": "of tomorrow"}, "the fit 'of tomorrow' of the package is not known here"),
     ],
 )
 def test_what_is_not_known_here_is_told(probe: Path, fields: dict[str, Any], why: str) -> None:
