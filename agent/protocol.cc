@@ -64,10 +64,12 @@ std::optional<std::string> RequestReader::Line() {
   }
 }
 
+ssize_t RequestReader::Receive(void* data, size_t size) { return read(descriptor_, data, size); }
+
 bool RequestReader::Fill() {
   ssize_t count;
   do {
-    count = read(descriptor_, buffer_, sizeof buffer_);
+    count = Receive(buffer_, sizeof buffer_);
   } while (count < 0 && errno == EINTR);
   if (count < 0) throw Failure(Code::kInput, "cannot read " + name_, SystemError());
   begin_ = 0;

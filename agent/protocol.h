@@ -1,6 +1,8 @@
 // Messages of `agent serve` and `agent service` (docs/agent.md): lines of JSON, each followed by raw bytes.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +25,7 @@ class RequestReader {
  public:
   // `name` is what the descriptor is called in messages.
   RequestReader(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
+  virtual ~RequestReader() = default;
 
   // Reads the next request, but its bytes; false if the input ended before it. JsonError if it is no request, and
   // Failure(kInput) if the input ended within it or the line is too long: nobody can tell where the next one begins.
@@ -30,6 +33,11 @@ class RequestReader {
   bool Next(Request* request);
   // Exactly `size` bytes, to `data` or to nowhere. Failure(kInput) if the input ends before.
   void Bytes(void* data, size_t size);
+
+ protected:
+  int descriptor() const { return descriptor_; }
+  // As read(2).
+  virtual ssize_t Receive(void* data, size_t size);
 
  private:
   // A line without its newline; nothing at the end of the input.

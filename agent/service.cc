@@ -22,16 +22,14 @@
 #include "arguments.h"
 #include "camera/camera.h"
 #include "commands.h"
-#include "demo/look.h"
-#include "demo/report.h"
 #include "event_log.h"
 #include "interruption.h"
-#include "library/network.h"
 #include "machine.h"
 #include "notifier.h"
 #include "protocol.h"
+#include "served_network.h"
+#include "shared_memory.h"
 #include "sightings.h"
-#include "subnormals.h"
 #include "unix_socket.h"
 
 namespace agent {
@@ -50,35 +48,58 @@ constexpr time_t kReplySeconds = 60;
 
 constexpr int kDefaultLogBytes = 1 << 20;
 
-// The name of a release by its folder.
-std::string NameOf(const std::string& folder) { return folder.substr(folder.rfind('/') + 1); }
+constexpr char kKnown[] = "a service has run, detect, share, status, watch and quit";
 
-Json About(const char* name, Json value) {
-  Json about = Json::NewObject();
-  return about.Set(name, std::move(value));
+// What a client has.
+struct Client {
+  int socket;
+  SharingReader reader;
+  std::optional<SharedMemory> memory;
+};
+
+// A reply, and the bytes that follow it.
+struct Answer {
+  Json reply;
+  std::vector<char> content;
+  bool goes_on = true;
+  std::optional<bool> watches;  // with images or without
+};
+
+int64_t NumberOf(const Json& request, const char* name, int64_t otherwise) {
+  const Json* given = request.find(name);
+  return given ? given->integer() : otherwise;
+}
+
+// What a request says of a frame but its pixels. JsonError and Failure(kInput) for one that cannot be.
+CameraFrame FrameOf(const Json& request) {
+  const auto side = [&](const char* name) {
+    const int64_t value = request.at(name).integer();
+    if (value < 1 || value > kLongestSide) throw JsonError(std::string(name) + " is no side of a frame");
+    return static_cast<int>(value);
+  };
+  const std::string& format = request.at("format").text();
+  const std::optional<PixelFormat> pixels = PixelFormatOf(format);
+  if (!pixels) throw JsonError("frames of '" + format + "' are not known here");
+  const int64_t stride = NumberOf(request, "stride", 0);
+  if (stride < 0) throw JsonError("stride is below zero");
+  return {nullptr, side("height"), side("width"), static_cast<size_t>(stride), *pixels};
 }
 
 class Service {
  public:
-  Service(const std::string& model, int threads, EventLog* log)
-      : log_(log),
-        load_ms_(MillisecondsSinceStart()),
-        network_(model, threads, [this](const std::string& release, const char* error) { Switched(release, error); }) {
-    load_ms_ = MillisecondsSinceStart() - load_ms_;
-    Describe();
-  }
+  Service(const std::string& model, int threads, EventLog* log) : log_(log), network_(model, threads, log) {}
 
   // What the log says when the service is ready.
   Json Describing() {
-    Json about = About("model", network_.manifest().model);
-    about.Set("release", release_).Set("threads", network_.model().threads()).Set("load_ms", load_ms_);
+    Json about = network_.Describing();
     return camera_.empty() ? about : about.Set("camera", camera_);
   }
+  ServedNetwork& network() { return network_; }
 
   // Looks at a camera's images from now on, in a thread of its own, until the process is asked to end. Failure(kInput)
   // if the network is not one for images.
   void Watch(std::unique_ptr<Source> source) {
-    network_.detector();
+    network_.RequireDetector();
     camera_ = source->name();
     watcher_ = std::thread([this, source = std::move(source)] { Watching(source.get()); });
   }
@@ -103,18 +124,6 @@ class Service {
     std::thread([this, number, socket = std::move(client)] { Serve(number, socket.get()); }).detach();
   }
 
-  // Changes to a release that was pushed meanwhile, unless an inference is running, which looks by itself.
-  void LookForRelease() {
-    const std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
-    if (turn) network_.Follow();
-  }
-
-  // Whether an inference has been running for longer than that.
-  bool Hangs(milliseconds limit) const {
-    const int64_t since = busy_since_.load();
-    return since != 0 && SteadyClock::now().time_since_epoch() - milliseconds(since) > limit;
-  }
-
   // Takes no further request; those that were sent are answered. Returns whether that is done by the deadline.
   bool Farewell(SteadyClock::time_point deadline) {
     std::unique_lock<std::mutex> lock(clients_mutex_);
@@ -132,17 +141,17 @@ class Service {
       setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
       log_->Write("connected", About("client", number));
       Greet(socket);
-      RequestReader reader(socket, "the socket");
+      Client client{socket, {socket, "the socket"}, std::nullopt};
       for (;;) {
         Request request;
         try {
-          if (!reader.Next(&request)) break;
+          if (!client.reader.Next(&request)) break;
         } catch (const std::exception& error) {
           // Nobody can tell where the next request begins.
           Send(socket, Refusal(request.id, Code::kInput, std::string("that is no request: ") + error.what()));
           break;
         }
-        const bool goes_on = Answer(socket, &reader, request);
+        const bool goes_on = Respond(&client, request);
         ++answered;
         ++requests_;
         if (!goes_on) break;
@@ -157,10 +166,7 @@ class Service {
   }
 
   void Greet(int socket) {
-    const std::lock_guard<std::mutex> turn(turn_);
-    const Model& model = network_.model();
-    Json greeting = Greeting(network_.manifest(), model.threads(), load_ms_, model.Device());
-    greeting.Set("release", release_);
+    Json greeting = network_.Greeting();
     Send(socket, camera_.empty() ? greeting : greeting.Set("camera", camera_));
   }
 
@@ -168,7 +174,7 @@ class Service {
     try {
       int number = 0;
       while (std::optional<Shot> shot = source->Next()) {
-        Json about = See(*shot, number);
+        Json about = network_.See(*shot, number);
         number = number == INT_MAX ? 0 : number + 1;
         sightings_.Put(std::make_shared<const Sighting>(std::move(about), std::move(shot->picture)));
       }
@@ -176,17 +182,6 @@ class Service {
       log_->Write("failed", About("error", error.what()));
     }
     is_blind_ = true;
-  }
-
-  // What the release that is in use sees in an image.
-  Json See(const Shot& shot, int number) {
-    const std::lock_guard<std::mutex> turn(turn_);
-    const Busy busy(&busy_since_);
-    network_.Follow();
-    network_.SetEntry(0);
-    const SubnormalsFlushed flushed;
-    const Outcome outcome = Look(shot, number, network_.detector(), &network_.model(), 0);
-    return Described(outcome, false).Set("release", release_);
   }
 
   // Sends what the camera sees until the client is gone, which is told by Failure(kOutput), or the camera ends.
@@ -202,144 +197,100 @@ class Service {
   }
 
   // Reads the request's bytes and replies. Returns whether there is more to come. Throws where the client is lost.
-  bool Answer(int socket, RequestReader* reader, const Request& request) {
-    std::vector<char> inputs;
+  bool Respond(Client* client, const Request& request) {
+    Answer answer;
     int64_t unread = request.bytes;
-    std::vector<char> outputs;
-    Json reply;
-    bool goes_on = true;
-    std::optional<bool> watches;  // with images or without
+    // What follows the request, of a size that is known to be right by now.
+    const auto content = [&] {
+      std::vector<char> read(static_cast<size_t>(request.bytes));
+      unread = 0;
+      client->reader.Bytes(read.data(), read.size());
+      return read;
+    };
     try {
-      const std::string& command = request.body.at("command").text();
-      if (command == "run") {
-        const size_t entry = EntryOf(request);
-        RequireBytes(InputBytes(entry), request.bytes);
-        inputs.resize(static_cast<size_t>(request.bytes));
-        unread = 0;
-        reader->Bytes(inputs.data(), inputs.size());
-        reply = Run(entry, inputs, request.id, &outputs);
-      } else if (command == "status") {
-        reply = Reply(request.id).Set("requests", requests()).Set("release", ReleaseInUse());
-        reply.Set("memory", ProcessMemory()).Set("temperature_c", Temperature());
-      } else if (command == "watch") {
-        if (camera_.empty()) throw Failure(Code::kInput, "this service has no camera");
-        const Json* images = request.body.find("images");
-        watches = images && images->truth();
-        reply = Reply(request.id);
-      } else if (command == "quit") {
-        reply = Reply(request.id);
-        goes_on = false;
-      } else {
-        throw Failure(Code::kInput, "unknown command '" + command + "'", "a service has run, watch, status and quit");
-      }
+      Do(request.body.at("command").text(), client, request, content, &answer);
     } catch (const JsonError& error) {
-      reply = Refusal(request.id, Code::kInput, error.what());
+      answer = {Refusal(request.id, Code::kInput, error.what()), {}, true, {}};
     } catch (const Failure& failure) {
-      reply = Refusal(request.id, failure.code(), failure.what());
+      answer = {Refusal(request.id, failure.code(), failure.what()), {}, true, {}};
       if (failure.code() != Code::kInput) log_->Write("failed", About("error", failure.what()));
     }
-    reader->Bytes(nullptr, static_cast<size_t>(unread));
-    Send(socket, reply);
-    WriteAll(socket, outputs.data(), outputs.size(), "a reply");
-    if (watches) Show(socket, *watches);
-    return goes_on && !watches;
+    client->reader.Bytes(nullptr, static_cast<size_t>(unread));
+    Send(client->socket, answer.reply);
+    WriteAll(client->socket, answer.content.data(), answer.content.size(), "a reply");
+    if (answer.watches) Show(client->socket, *answer.watches);
+    return answer.goes_on && !answer.watches;
   }
 
-  // One inference, of the release that is in use when it begins.
-  Json Run(size_t entry, const std::vector<char>& inputs, const Json& id, std::vector<char>* outputs) {
-    const std::lock_guard<std::mutex> turn(turn_);
-    const Busy busy(&busy_since_);
-    network_.Follow();
-    RequireBytes(InputBytes(entry), static_cast<int64_t>(inputs.size()));  // of another release by now, maybe
-    network_.SetEntry(entry);
-    const char* values = inputs.data();
-    for (size_t i = 0; i < network_.model().inputs().size(); ++i) {
-      const size_t bytes = network_.model().inputs()[i].bytes;
-      network_.SetInput(i, values, bytes);
-      values += bytes;
+  template <typename Content>
+  void Do(const std::string& command, Client* client, const Request& request, const Content& content, Answer* answer) {
+    answer->reply = Reply(request.id);
+    if (command == "run") {
+      Run(client, request, content, answer);
+    } else if (command == "detect") {
+      CameraFrame frame = FrameOf(request.body);
+      const size_t bytes = FrameBytes(frame.height, frame.width, frame.stride, frame.format);
+      const std::vector<char> sent = Inputs(client, request, static_cast<int64_t>(bytes), content, &frame.pixels);
+      network_.Detect(frame, &answer->reply);
+    } else if (command == "share") {
+      client->memory.emplace(client->reader.TakeDescriptor(), request.body.at("size").integer());
+    } else if (command == "status") {
+      answer->reply.Set("requests", requests()).Set("release", network_.release());
+      answer->reply.Set("memory", ProcessMemory()).Set("temperature_c", Temperature());
+    } else if (command == "watch") {
+      if (camera_.empty()) throw Failure(Code::kInput, "this service has no camera");
+      const Json* images = request.body.find("images");
+      answer->watches = images && images->truth();
+    } else if (command == "quit") {
+      answer->goes_on = false;
+    } else {
+      throw Failure(Code::kInput, "unknown command '" + command + "'", kKnown);
     }
-    const auto before = SteadyClock::now();
-    network_.Infer();
-    const std::chrono::duration<double, std::milli> taken = SteadyClock::now() - before;
-    for (size_t i = 0; i < network_.model().outputs().size(); ++i) {
-      const auto* begin = static_cast<const char*>(network_.Output(i));
-      outputs->insert(outputs->end(), begin, begin + network_.model().outputs()[i].bytes);
+  }
+
+  template <typename Content>
+  void Run(Client* client, const Request& request, const Content& content, Answer* answer) {
+    const int64_t entry = NumberOf(request.body, "entry", 0);
+    const int64_t bytes = network_.InputBytes(entry);
+    const uint8_t* values;
+    const std::vector<char> sent = Inputs(client, request, bytes, content, &values);
+    if (const Json* place = request.body.find("outputs_at")) {
+      const int64_t room = network_.OutputBytes(entry);
+      network_.Run(entry, values, bytes, MemoryOf(*client).At(place->integer(), room), room, &answer->reply);
+    } else {
+      network_.Run(entry, values, bytes, &answer->content, &answer->reply);
     }
-    Json reply = Reply(id);
-    return reply.Set("ms", taken.count()).Set("release", release_).Set("bytes", Json::Size(outputs->size()));
   }
 
-  // Notes what is in use. Whoever calls has the turn, or is the only one.
-  void Describe() {
-    const std::lock_guard<std::mutex> lock(described_);
-    release_ = NameOf(network_.folder());
-    input_bytes_.clear();
-    for (const Entry& entry : network_.manifest().entries) input_bytes_.push_back(BytesOf(entry.inputs));
-  }
-
-  void Switched(const std::string& folder, const char* error) {
-    if (error) {
-      log_->Write("refused", About("release", NameOf(folder)).Set("error", error));
-      return;
+  // Where `bytes` bytes of inputs lie: in shared memory, if the request says so, or in what is returned.
+  template <typename Content>
+  static std::vector<char> Inputs(Client* client, const Request& request, int64_t bytes, const Content& content,
+                                  const uint8_t** begin) {
+    if (const Json* place = request.body.find("at")) {
+      *begin = MemoryOf(*client).At(place->integer(), bytes);
+      return {};
     }
-    const std::string before = release_;
-    Describe();
-    log_->Write("switched", About("release", release_).Set("before", before));
-  }
-
-  size_t EntryOf(const Request& request) {
-    const Json* given = request.body.find("entry");
-    const int64_t entry = given ? given->integer() : 0;
-    const std::lock_guard<std::mutex> lock(described_);
-    if (entry < 0 || entry >= static_cast<int64_t>(input_bytes_.size())) throw JsonError("entry is out of range");
-    return static_cast<size_t>(entry);
-  }
-
-  // A release may have fewer entries than the one before.
-  int64_t InputBytes(size_t entry) {
-    const std::lock_guard<std::mutex> lock(described_);
-    if (entry >= input_bytes_.size()) throw Failure(Code::kInput, "the release in use has no such entry");
-    return input_bytes_[entry];
-  }
-
-  std::string ReleaseInUse() {
-    const std::lock_guard<std::mutex> lock(described_);
-    return release_;
-  }
-
-  static void RequireBytes(int64_t wanted, int64_t given) {
-    if (wanted == given) return;
-    throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
-                  std::to_string(given) + " were announced");
-  }
-
-  // While it is there, an inference is running.
-  class Busy {
-   public:
-    explicit Busy(std::atomic<int64_t>* since) : since_(since) {
-      *since_ = std::chrono::duration_cast<milliseconds>(SteadyClock::now().time_since_epoch()).count();
+    if (request.bytes != bytes) {
+      throw Failure(Code::kInput, "the inputs have " + std::to_string(bytes) + " bytes",
+                    std::to_string(request.bytes) + " were announced");
     }
-    ~Busy() { *since_ = 0; }
+    std::vector<char> sent = content();
+    *begin = reinterpret_cast<const uint8_t*>(sent.data());
+    return sent;
+  }
 
-   private:
-    std::atomic<int64_t>* since_;
-  };
+  static const SharedMemory& MemoryOf(const Client& client) {
+    if (!client.memory) throw Failure(Code::kInput, "no memory was shared", "the command 'share' comes before");
+    return *client.memory;
+  }
 
   EventLog* log_;
-  double load_ms_;
-
-  std::mutex turn_;  // whoever has it uses the network
-  Network network_;
-  std::atomic<int64_t> busy_since_{0};  // in milliseconds of the steady clock; 0: nobody infers
+  ServedNetwork network_;
 
   std::string camera_;  // empty if there is none
   std::thread watcher_;
   std::atomic<bool> is_blind_{false};
   Sightings sightings_;
-
-  std::mutex described_;  // of what follows, which is written by whoever has the turn
-  std::string release_;
-  std::vector<int64_t> input_bytes_;  // of each entry
 
   std::mutex clients_mutex_;
   std::condition_variable gone_;
@@ -371,9 +322,9 @@ void Loop(Service* service, const UnixListener& listener, int signals, const Not
     if (ready[0].revents) {
       if (Descriptor client = listener.Accept()) service->Welcome(std::move(client));
     }
-    service->LookForRelease();
+    service->network().LookForRelease();
     // A network that hangs is to be ended by systemd, which then hears nothing.
-    if (notifier.watchdog() && !service->Hangs(*notifier.watchdog())) notifier.Tell("WATCHDOG=1");
+    if (notifier.watchdog() && !service->network().Hangs(*notifier.watchdog())) notifier.Tell("WATCHDOG=1");
   }
 }
 

@@ -19,24 +19,6 @@ constexpr size_t kMaximumLine = 65536;
 constexpr size_t kMostResults = kMaximumLine - 16384;
 constexpr int kQuality = 90;
 
-// As many as there is room for in the line.
-void AddResults(const std::vector<Detection>& detections, Json* json) {
-  Json results{Json::Array{}};
-  size_t size = 0;
-  int64_t left_out = 0;
-  for (const Detection& detection : detections) {
-    Json result = detection.Describe();
-    size += result.Dump().size() + 2;
-    if (size > kMostResults) {
-      ++left_out;
-    } else {
-      results.Add(std::move(result));
-    }
-  }
-  json->Set("results", std::move(results));
-  if (left_out > 0) json->Set("left_out", left_out);
-}
-
 class Log : public Report {
  public:
   explicit Log(const Showing& showing) : showing_(showing), log_(showing.manifest, showing.package, showing.threads) {}
@@ -106,6 +88,23 @@ class Messages : public Report {
 };
 
 }  // namespace
+
+void AddResults(const std::vector<Detection>& detections, Json* json) {
+  Json results{Json::Array{}};
+  size_t size = 0;
+  int64_t left_out = 0;
+  for (const Detection& detection : detections) {
+    Json result = detection.Describe();
+    size += result.Dump().size() + 2;
+    if (size > kMostResults) {
+      ++left_out;
+    } else {
+      results.Add(std::move(result));
+    }
+  }
+  json->Set("results", std::move(results));
+  if (left_out > 0) json->Set("left_out", left_out);
+}
 
 Json Described(const Outcome& outcome, bool was_measured) {
   Json times = Json::NewObject();

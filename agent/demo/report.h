@@ -35,6 +35,8 @@ class Report {
 // What a message says of an image, in a line of at most 65,536 bytes; with statistics of its inferences if it was
 // measured.
 Json Described(const Outcome& outcome, bool was_measured);
+// Sets `results`, as many as such a line has room for, and `left_out`, how many others there are.
+void AddResults(const std::vector<Detection>& detections, Json* json);
 // As the camera gave it, or encoded. Failure(kInput) as of EncodeJpeg.
 std::string JpegOf(const Picture& picture);
 

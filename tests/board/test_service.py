@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import mmap
 import os
 import re
 import shutil
@@ -11,6 +13,8 @@ import socket
 import stat
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +52,16 @@ class TestClients:
             assert other.reply() == ({}, b"")
             assert one.ask("status")[0]["ok"]
 
-    def test_the_example_of_its_page_is_one(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-        [example] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "service.md").read_text(), re.DOTALL)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(home.folder))
-        home.socket = home.folder / "edgedeploy-digits" / "socket"
-        home.socket.parent.mkdir()
-        with home.running():
-            names: dict[str, Any] = {}
-            exec(example, names)
-            assert len(names["outputs"]) == home.outputs[FIRST].nbytes
-            names["stream"].close()
-            names["service"].close()
+    def test_the_examples_of_its_page_are_programs(self, seeing: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        [values, frames] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "service.md").read_text(), re.DOTALL)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(seeing.folder))
+        seeing.socket = seeing.folder / "edgedeploy-digits" / "socket"
+        seeing.socket.parent.mkdir()
+        with seeing.running():
+            assert len(_ran(values)["outputs"]) == seeing.outputs[FIRST].nbytes
+            names = _ran(frames)
+            assert names["shared"]["ok"]
+            assert len(names["seen"]["results"]) == 5
 
     def test_one_that_stops_within_a_request_keeps_nobody_waiting(self, home: Home) -> None:
         with home.running(), home.client() as stuck, home.client() as client:
@@ -71,8 +74,19 @@ class TestClients:
         ("command", "content", "fields", "error"),
         [
             ("run", b"short", {}, "the inputs have 1024 bytes: 5 were announced"),
-            ("run", b"", {"entry": 1}, "entry is out of range"),
-            ("measure", b"x" * 1024, {}, "unknown command 'measure': a service has run, watch, status and quit"),
+            ("run", b"", {"entry": 1}, "entry is out of range: the release in use has 1"),
+            ("run", b"", {"entry": -1}, "entry is out of range: the release in use has 1"),
+            ("run", b"", {"at": 0}, "no memory was shared: the command 'share' comes before"),
+            ("share", b"", {"size": 10}, "no descriptor came with the request"),
+            ("detect", b"", {"width": 0, "height": 4, "format": "bgr"}, "width is no side of a frame"),
+            ("detect", b"", {"width": 4, "height": 4, "format": "jpeg"}, "frames of 'jpeg' are not known here"),
+            ("detect", b"x", {"width": 4, "height": 4, "format": "bgr"}, "the inputs have 48 bytes: 1 were announced"),
+            (
+                "measure",
+                b"x" * 1024,
+                {},
+                "unknown command 'measure': a service has run, detect, share, status, watch and quit",
+            ),
         ],
     )
     def test_what_cannot_be_done_is_refused_and_the_next_request_served(
@@ -105,9 +119,88 @@ class TestClients:
                 each.close()
 
 
+def _ran(program: str) -> dict[str, Any]:
+    """The names that a program on a page leaves."""
+    names: dict[str, Any] = {}
+    exec(program, names)
+    for each in ("stream", "service"):
+        names[each].close()
+    return names
+
+
 def _is_welcome(home: Home) -> bool:
     with home.client() as client:
         return "ready" in client.greeting
+
+
+@contextmanager
+def sealed(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> Iterator[tuple[int, mmap.mmap]]:
+    """Memory to be shared: its descriptor, and what lies in it."""
+    descriptor = os.memfd_create("frames", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        with mmap.mmap(descriptor, size) as memory:
+            yield descriptor, memory
+    finally:
+        os.close(descriptor)
+
+
+class TestSharedMemory:
+    def test_values_come_and_go_without_the_socket(self, home: Home) -> None:
+        inputs, at = home.inputs[FIRST], 4096
+        with sealed(3 * at) as (descriptor, memory), home.running(), home.client() as client:
+            assert client.share(descriptor, 3 * at) == ({"ok": True}, b"")
+            memory[at : at + len(inputs)] = inputs
+            said, content = client.ask("run", at=at, outputs_at=0)
+            assert content == b""
+            home.assert_right(FIRST, said, memory[: home.outputs[FIRST].nbytes])
+            home.assert_right(FIRST, *client.ask("run", at=at))
+            said, _ = client.ask("run", inputs, outputs_at=64)
+            home.assert_right(FIRST, said, memory[64 : 64 + home.outputs[FIRST].nbytes])
+
+    def test_frames_are_seen_where_they_lie_and_where_they_are_sent(self, seeing: Home) -> None:
+        digit = cv2.resize(cv2.imread(str(ROOT / "models" / "digit.png")), (640, 480))
+        about = {"width": 640, "height": 480, "format": "bgr"}
+        with sealed(digit.nbytes + 100) as (descriptor, memory), seeing.running(), seeing.client() as client:
+            memory[100:] = digit.tobytes()
+            client.share(descriptor, len(memory))
+            there, _ = client.ask("detect", at=100, **about)
+            sent, _ = client.ask("detect", digit.tobytes(), **about)
+            assert there["results"] == sent["results"]
+            assert there["results"][0]["label"] == "3"
+            assert there["release"] == FIRST
+            planes = cv2.cvtColor(digit, cv2.COLOR_BGR2YUV_I420)
+            said, _ = client.ask("detect", planes.tobytes(), **{**about, "format": "yuv420"})
+            assert said["results"][0]["label"] == "3"
+
+    def test_what_lies_outside_of_it_is_refused(self, home: Home) -> None:
+        with sealed(2048) as (descriptor, _), home.running(), home.client() as client:
+            client.share(descriptor, 2048)
+            places = [{"at": each} for each in (1025, 2049, -1, 1 << 62)]
+            places += [{"at": 0, "outputs_at": each} for each in (2048 - 39, -1, 1 << 62)]
+            for place in places:
+                said, _ = client.ask("run", **place)
+                assert (said["ok"], said["code"]) == (False, 7)
+                assert "the shared memory has 2048" in said["error"]
+            assert client.ask("run", at=1024)[0]["ok"]
+
+    @pytest.mark.parametrize(
+        ("seals", "size", "why"),
+        [(0, 2048, "may shrink"), (fcntl.F_SEAL_SHRINK, 2049, "has 2048 bytes: 2049 were announced")],
+    )
+    def test_memory_that_would_end_the_service_is_refused(self, home: Home, seals: int, size: int, why: str) -> None:
+        with sealed(2048, seals) as (descriptor, _), home.running(), home.client() as client:
+            said, _ = client.share(descriptor, size)
+            assert why in said["error"]
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+
+    def test_descriptors_that_nothing_asks_for_end_the_connection_alone(self, home: Home) -> None:
+        with sealed(2048) as (descriptor, _), home.running(), home.client() as one, home.client() as other:
+            for _ in range(3):
+                socket.send_fds(one.socket, [request("status")], [descriptor] * 2)
+            assert {} in [one.reply()[0] for _ in range(4)]
+            home.assert_right(FIRST, *other.ask("run", home.inputs[FIRST]))
 
 
 @pytest.fixture

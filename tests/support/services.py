@@ -53,6 +53,11 @@ class Client(Closing):
         said = json.loads(line) if line else {}
         return said, self._stream.read(said.get("bytes", 0))
 
+    def share(self, descriptor: int, size: int) -> tuple[dict[str, Any], bytes]:
+        """Share memory with the service."""
+        socket.send_fds(self.socket, [request("share", size=size)], [descriptor])
+        return self.reply()
+
     def ask(self, command: str, content: bytes = b"", **fields: object) -> tuple[dict[str, Any], bytes]:
         self.socket.sendall(request(command, content, **fields))
         return self.reply()

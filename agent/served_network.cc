@@ -1,0 +1,186 @@
+#include "served_network.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "demo/look.h"
+#include "demo/report.h"
+#include "machine.h"
+#include "protocol.h"
+#include "subnormals.h"
+
+namespace agent {
+namespace {
+
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+// The name of a release by its folder.
+std::string NameOf(const std::string& folder) { return folder.substr(folder.rfind('/') + 1); }
+
+// While it is there, an inference is running.
+class Busy {
+ public:
+  explicit Busy(std::atomic<int64_t>* since) : since_(since) {
+    *since_ = std::chrono::duration_cast<milliseconds>(SteadyClock::now().time_since_epoch()).count();
+  }
+  ~Busy() { *since_ = 0; }
+
+ private:
+  std::atomic<int64_t>* since_;
+};
+
+double MillisecondsFrom(SteadyClock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(SteadyClock::now() - begin).count();
+}
+
+void RequireBytes(int64_t wanted, int64_t given) {
+  if (wanted == given) return;
+  throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
+                std::to_string(given) + " were announced");
+}
+
+}  // namespace
+
+Json About(const char* name, Json value) {
+  Json about = Json::NewObject();
+  return about.Set(name, std::move(value));
+}
+
+ServedNetwork::ServedNetwork(const std::string& model, int threads, EventLog* log)
+    : log_(log),
+      load_ms_(MillisecondsSinceStart()),
+      network_(model, threads, [this](const std::string& release, const char* error) { Switched(release, error); }) {
+  load_ms_ = MillisecondsSinceStart() - load_ms_;
+  Describe();
+}
+
+Json ServedNetwork::Describing() {
+  Json about = About("model", network_.manifest().model);
+  return about.Set("release", release()).Set("threads", network_.model().threads()).Set("load_ms", load_ms_);
+}
+
+Json ServedNetwork::Greeting() {
+  const std::lock_guard<std::mutex> turn(turn_);
+  const Model& model = network_.model();
+  Json greeting = agent::Greeting(network_.manifest(), model.threads(), load_ms_, model.Device());
+  return greeting.Set("release", release_);
+}
+
+std::string ServedNetwork::release() {
+  const std::lock_guard<std::mutex> lock(described_);
+  return release_;
+}
+
+void ServedNetwork::RequireDetector() {
+  const std::lock_guard<std::mutex> turn(turn_);
+  network_.detector();
+}
+
+int64_t ServedNetwork::InputBytes(int64_t entry) { return SizesOf(entry).inputs; }
+int64_t ServedNetwork::OutputBytes(int64_t entry) { return SizesOf(entry).outputs; }
+
+void ServedNetwork::Run(int64_t entry, const void* values, int64_t bytes, std::vector<char>* outputs, Json* reply) {
+  Infer(entry, values, bytes, reply, [&] {
+    for (size_t i = 0; i < network_.model().outputs().size(); ++i) {
+      const auto* begin = static_cast<const char*>(network_.Output(i));
+      outputs->insert(outputs->end(), begin, begin + network_.model().outputs()[i].bytes);
+    }
+    reply->Set("bytes", Json::Size(outputs->size()));
+  });
+}
+
+void ServedNetwork::Run(int64_t entry, const void* values, int64_t bytes, void* memory, int64_t room, Json* reply) {
+  Infer(entry, values, bytes, reply, [&] {
+    const std::vector<TensorSpec>& outputs = network_.model().outputs();
+    if (BytesOf(outputs) > room) throw Failure(Code::kInput, "the release in use has larger outputs");
+    auto* target = static_cast<char*>(memory);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].bytes > 0) std::memcpy(target, network_.Output(i), outputs[i].bytes);
+      target += outputs[i].bytes;
+    }
+  });
+}
+
+template <typename Take>
+void ServedNetwork::Infer(int64_t entry, const void* values, int64_t bytes, Json* reply, const Take& take) {
+  const std::lock_guard<std::mutex> turn(turn_);
+  const Busy busy(&busy_since_);
+  network_.Follow();
+  RequireBytes(InputBytes(entry), bytes);  // of another release by now, maybe
+  network_.SetEntry(static_cast<size_t>(entry));
+  const auto* each = static_cast<const char*>(values);
+  for (size_t i = 0; i < network_.model().inputs().size(); ++i) {
+    const size_t size = network_.model().inputs()[i].bytes;
+    network_.SetInput(i, each, size);
+    each += size;
+  }
+  const auto before = SteadyClock::now();
+  network_.Infer();
+  reply->Set("ms", MillisecondsFrom(before)).Set("release", release_);
+  take();
+}
+
+void ServedNetwork::Detect(const CameraFrame& frame, Json* reply) {
+  const std::lock_guard<std::mutex> turn(turn_);
+  const Busy busy(&busy_since_);
+  network_.Follow();
+  network_.SetEntry(0);
+  const SubnormalsFlushed flushed;
+  const auto before = SteadyClock::now();
+  const Detector& detector = network_.detector();
+  const Frame placed = detector.Prepare(frame, network_.model());
+  network_.model().Run();
+  const std::vector<Detection> found = detector.Decode(network_.model(), placed);
+  reply->Set("ms", MillisecondsFrom(before)).Set("release", release_);
+  AddResults(found, reply);
+}
+
+Json ServedNetwork::See(const Shot& shot, int number) {
+  const std::lock_guard<std::mutex> turn(turn_);
+  const Busy busy(&busy_since_);
+  network_.Follow();
+  network_.SetEntry(0);
+  const SubnormalsFlushed flushed;
+  const Outcome outcome = Look(shot, number, network_.detector(), &network_.model(), 0);
+  return Described(outcome, false).Set("release", release_);
+}
+
+void ServedNetwork::LookForRelease() {
+  const std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
+  if (turn) network_.Follow();
+}
+
+bool ServedNetwork::Hangs(milliseconds limit) const {
+  const int64_t since = busy_since_.load();
+  return since != 0 && SteadyClock::now().time_since_epoch() - milliseconds(since) > limit;
+}
+
+ServedNetwork::Sizes ServedNetwork::SizesOf(int64_t entry) {
+  const std::lock_guard<std::mutex> lock(described_);
+  if (entry < 0 || entry >= static_cast<int64_t>(sizes_.size())) {
+    throw Failure(Code::kInput, "entry is out of range", "the release in use has " + std::to_string(sizes_.size()));
+  }
+  return sizes_[static_cast<size_t>(entry)];
+}
+
+void ServedNetwork::Describe() {
+  const std::lock_guard<std::mutex> lock(described_);
+  release_ = NameOf(network_.folder());
+  sizes_.clear();
+  for (const Entry& entry : network_.manifest().entries) {
+    sizes_.push_back({BytesOf(entry.inputs), BytesOf(entry.outputs)});
+  }
+}
+
+void ServedNetwork::Switched(const std::string& folder, const char* error) {
+  if (error) {
+    log_->Write("refused", About("release", NameOf(folder)).Set("error", error));
+    return;
+  }
+  const std::string before = release_;
+  Describe();
+  log_->Write("switched", About("release", release_).Set("before", before));
+}
+
+}  // namespace agent

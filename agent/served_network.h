@@ -1,0 +1,81 @@
+// The network of a service: clients and the camera take turns with it, and it follows its releases.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "demo/source.h"
+#include "event_log.h"
+#include "library/network.h"
+#include "vision/formats.h"
+
+namespace agent {
+
+// An object with one member.
+Json About(const char* name, Json value);
+
+// All calls may be made from any thread.
+class ServedNetwork {
+ public:
+  // As Network; `log` is told of new releases.
+  ServedNetwork(const std::string& model, int threads, EventLog* log);
+
+  // What the log says when the service is ready.
+  Json Describing();
+  // What a client is told first.
+  Json Greeting();
+  std::string release();
+
+  // Failure(kInput) if it is not one for images.
+  void RequireDetector();
+  // Bytes of all inputs of an entry, and of all its outputs. Failure(kInput) if the release in use has no such entry.
+  int64_t InputBytes(int64_t entry);
+  int64_t OutputBytes(int64_t entry);
+
+  // Each is one inference, of the release that is in use when it begins, and adds its `ms` and `release` to a reply.
+
+  // On the values of all inputs, one after another, of `bytes` bytes in all; those of the outputs are appended to
+  // `outputs`, or written to `memory` if `room` bytes there are enough. Failure(kInput) for another number of bytes.
+  void Run(int64_t entry, const void* values, int64_t bytes, std::vector<char>* outputs, Json* reply);
+  void Run(int64_t entry, const void* values, int64_t bytes, void* memory, int64_t room, Json* reply);
+  // On an image, with `results`.
+  void Detect(const CameraFrame& frame, Json* reply);
+  // On an image of the camera's: what a message says of it.
+  Json See(const Shot& shot, int number);
+
+  // Changes to a release that was pushed meanwhile, unless an inference is running, which looks by itself.
+  void LookForRelease();
+  // Whether an inference has been running for longer than that.
+  bool Hangs(std::chrono::milliseconds limit) const;
+
+ private:
+  struct Sizes {
+    int64_t inputs;
+    int64_t outputs;
+  };
+
+  // The same with what becomes of the outputs.
+  template <typename Take>
+  void Infer(int64_t entry, const void* values, int64_t bytes, Json* reply, const Take& take);
+  Sizes SizesOf(int64_t entry);
+  // Notes what is in use. Whoever calls has the turn, or is the only one.
+  void Describe();
+  void Switched(const std::string& folder, const char* error);
+
+  EventLog* log_;
+  double load_ms_;
+  std::mutex turn_;  // whoever has it uses the network
+  Network network_;
+  std::atomic<int64_t> busy_since_{0};  // in milliseconds of the steady clock; 0: nobody infers
+
+  std::mutex described_;  // of what follows, which is written by whoever has the turn
+  std::string release_;
+  std::vector<Sizes> sizes_;  // of each entry
+};
+
+}  // namespace agent
