@@ -57,7 +57,8 @@ lint: $(READY)  ## Check style and types.
 	$(RUN) ruff format --check
 	$(RUN) mypy
 
-wheel: $(READY)  ## Build the wheel into dist/.
+wheel: $(READY)  ## Build the wheel into dist/, with the agents of all profiles.
+	$(VENV)/bin/python scripts/ship_agents.py build/agents
 	$(RUN) build --wheel --no-isolation
 
 docs: $(READY)  ## Write docs/commands.md anew.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import keep_agents
+from support.agents import KEPT
 
 pytestmark = pytest.mark.compiles
 
@@ -30,8 +31,22 @@ sys.path[:] = [folder for folder in sys.path if folder not in ({str(ROOT)!r}, {s
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    """As `make wheel` makes it, with the agent for this machine."""
+    folder, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("checkout") / "edgedeploy"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_file():
+            shutil.copy(ROOT / name, copy / name)
+    ship = [sys.executable, str(ROOT / "scripts" / "ship_agents.py"), str(copy / "build" / "agents"), "local"]
+    subprocess.run(ship, check=True, capture_output=True, env={**os.environ, "XDG_CACHE_HOME": str(KEPT)})
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
     subprocess.run(build, check=True, capture_output=True)
     [path] = folder.glob("edgedeploy-*.whl")
     return path
@@ -51,7 +66,7 @@ def python(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Python in an empty folder, with the installed wheel and without the checkout; gives standard output."""
     work, start, home = (tmp_path_factory.mktemp(name) for name in ("work", "start", "home"))
     (start / "sitecustomize.py").write_text(WITHOUT_CHECKOUT)
-    keep_agents(home / "cache")
+    (home / "cache").mkdir()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("EDGEDEPLOY", "PYTHON"))}
     environment = inherited | {
         "PYTHONPATH": os.pathsep.join([str(target), str(start)]),
@@ -82,9 +97,38 @@ def test_it_carries_all_data(wheel: Path) -> None:
     assert templates <= members
 
 
-def test_it_carries_nothing_large(wheel: Path) -> None:
-    largest = max(zipfile.ZipFile(wheel).infolist(), key=lambda member: member.file_size)
+def test_it_carries_nothing_large_but_agents(wheel: Path) -> None:
+    members = [member for member in zipfile.ZipFile(wheel).infolist() if "/agents/" not in member.filename]
+    largest = max(members, key=lambda member: member.file_size)
     assert largest.file_size < 100_000, largest.filename
+
+
+_AGENT = """
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import load_board
+
+print(agent_for(load_board("local")).path)
+"""
+
+
+def test_the_agent_is_ready(python: Command, target: Path) -> None:
+    agent = Path(python("-c", _AGENT).strip())
+    assert agent.is_relative_to(target)
+    version = json.loads(subprocess.run([agent, "--version"], check=True, capture_output=True).stdout)
+    assert version["build"].startswith(agent.name.rpartition("-")[2])
+
+
+def test_the_agent_of_other_sources_is_not_used(python: Command, target: Path) -> None:
+    source = target / DATA / "agent" / "facts.cc"
+    before = source.read_text()
+    ask = "from edgedeploy.agent.build import built_agent; from edgedeploy.board import load_board as load\n"
+    ask += "print(built_agent(load('local')))"
+    assert python("-c", ask) != "None\n"
+    source.write_text(before + "// changed\n")
+    try:
+        assert python("-c", ask) == "None\n"
+    finally:
+        source.write_text(before)
 
 
 def test_it_is_the_installed_package_that_runs(python: Command, target: Path) -> None:
