@@ -50,7 +50,9 @@ def demo(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A demo's name or file, or `all`; without it the demos are listed.", autocompletion=complete_demo
+            metavar="[DEMO|PACKAGE]",
+            help="A demo's name or file, a package that says how it is used, or `all`; without it demos are listed.",
+            autocompletion=complete_demo,
         ),
     ] = None,
     image: Annotated[
@@ -136,6 +138,8 @@ def demo(
 
     Example: edgedeploy demo retinaface --save faces.jpg
 
+    Example: edgedeploy demo dist/rpi4/retinaface.tar.gz --board rpi4 --image party.jpg
+
     Example: edgedeploy demo facepipe --image party.mp4 --save party-faces.mp4
 
     Example: edgedeploy demo hands --image 0 --frames 300
@@ -167,6 +171,7 @@ def demo(
         return
     from edgedeploy.cli.console import print_error, quiet_if
     from edgedeploy.cli.demo_output import Printer
+    from edgedeploy.demo.packaged_program import SUFFIX, PackagedProgram
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.saving import saving
     from edgedeploy.demo.spec import all_demos
@@ -177,6 +182,8 @@ def demo(
         raise InputError("--camera does not go with --image", why="a demo has one source of images")
     if name == ALL and camera is not None:
         raise InputError("--camera needs one demo", hints=["name one; `edgedeploy demo` lists them"])
+    if model and name.endswith(SUFFIX):
+        raise InputError("--model does not go with a package", why="it holds its network")
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
@@ -212,11 +219,13 @@ def demo(
 
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
-        program = Program.of(each, model)
+        program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)
         target = _with_name(save, each) if save and name == ALL else save
         if camera is not None and place.remote:
             if repeat:
                 raise InputError("--repeat needs a single image", why="a camera gives many")
+            if isinstance(program, PackagedProgram):
+                raise InputError("--camera needs a demo's name", why="boards look with networks that were built here")
             from edgedeploy.demo.board_camera import board_camera
 
             with (

@@ -42,9 +42,12 @@ def log_lines(outcome: Outcome, image_file: Path) -> list[str]:
 
 
 def version_line() -> str:
-    """The line that names edgedeploy and TVM."""
-    # A post-release repackages the same version of TVM.
-    tvm = metadata.version("apache-tvm").partition(".post")[0]
+    """The line that names edgedeploy, and TVM where it is installed."""
+    try:
+        # A post-release repackages the same version of TVM.
+        tvm = metadata.version("apache-tvm").partition(".post")[0]
+    except metadata.PackageNotFoundError:
+        return f"edgedeploy {__version__}"
     return f"edgedeploy {__version__}, Apache TVM {tvm}"
 
 

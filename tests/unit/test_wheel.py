@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import KEPT
+from support.wheels import target, wheel
 
 pytestmark = pytest.mark.compiles
 
 ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["target", "wheel"]
 DATA = "edgedeploy/_data/"
 
 Command = Callable[..., str]
@@ -27,38 +27,6 @@ WITHOUT_CHECKOUT = f"""\
 import sys
 sys.path[:] = [folder for folder in sys.path if folder not in ({str(ROOT)!r}, {str(ROOT) + os.sep!r})]
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `make wheel` makes it, with the agent for this machine."""
-    folder, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("checkout") / "edgedeploy"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_file():
-            shutil.copy(ROOT / name, copy / name)
-    ship = [sys.executable, str(ROOT / "scripts" / "ship_agents.py"), str(copy / "build" / "agents"), "local"]
-    subprocess.run(ship, check=True, capture_output=True, env={**os.environ, "XDG_CACHE_HOME": str(KEPT)})
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
-    subprocess.run(build, check=True, capture_output=True)
-    [path] = folder.glob("edgedeploy-*.whl")
-    return path
-
-
-@pytest.fixture(scope="module")
-def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the wheel was installed into, and nothing else."""
-    folder = tmp_path_factory.mktemp("target")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture(scope="module")
