@@ -31,7 +31,7 @@ $(READY): pyproject.toml scripts/setup.sh
 	touch $@
 
 demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
-demo: $(READY) virtual-boards  ## Show the best network whose files can be had, such as RetinaFace, here and on virtual Raspberry Pis.
+demo: $(READY)  ## Show the best network whose files can be had, such as RetinaFace, here and on virtual Raspberry Pis.
 	$(VENV)/bin/python scripts/demo.py
 
 # pytest's exit code 5 says that of the tests which were named none is of this part.
