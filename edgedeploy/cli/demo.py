@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +34,14 @@ if TYPE_CHECKING:
     from edgedeploy.demo.saving import Save
     from edgedeploy.progress import Progress
     from edgedeploy.vision.source import Source
+
+
+class Log(str, Enum):
+    """What lines say."""
+
+    tengine = "tengine"
+    named = "named"
+
 
 ALL = "all"
 INTERRUPTED = 130
@@ -98,6 +108,14 @@ def demo(
             "video or camera. `all` puts each demo's name into the name.",
         ),
     ] = None,
+    log: Annotated[
+        Log | None,
+        typer.Option(
+            "--log",
+            help="The lines: `tengine`, as Tengine's examples print them; `named`, with names of classes and points. "
+            "On a terminal `named`, else `tengine`.",
+        ),
+    ] = None,
     frames: Annotated[
         int | None,
         typer.Option(
@@ -117,8 +135,9 @@ def demo(
 ) -> None:
     """Run a network on an image, a folder of images, a video or a camera, and print the results.
 
-    Results are printed in the format of Tengine's examples. For a video or a camera they follow the times of each
-    image's preprocessing, inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video or
+    Results are printed in the format of Tengine's examples; on a terminal, or with `--log named`, classes have their
+    names and landmarks their points. For a video or a camera they follow the times of each image's preprocessing,
+    inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video or
     camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras give
     one object on each line, the last one under the key `summary`.
 
@@ -215,7 +234,8 @@ def demo(
         raise InputError(
             "--wav, --microphone and --threshold are for demos on sounds", hints=["name one of them, as wake-word"]
         )
-    printer = Printer(json_output, several=name == ALL)
+    style = log or (Log.named if sys.stdout.isatty() else Log.tengine)
+    printer = Printer(json_output, style.value, several=name == ALL)
 
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
@@ -230,14 +250,14 @@ def demo(
 
             with (
                 board_camera(program, place, camera, threads=threads, options=options, progress=progress) as seen,
-                saving(target, seen[1]) as save_drawn,
+                saving(target, seen[1], progress) as save_drawn,
                 live.page(seen[1], f"{each} on {resolved.name}") as showing,
             ):
                 session, source = seen
                 return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
         with (
             open_source(_image_of(image, camera) or program.image(progress), progress) as source,
-            saving(target, source) as save_drawn,
+            saving(target, source, progress) as save_drawn,
         ):
             if source.kind == "camera" and place.remote:
                 progress.note(f"{source.path} is this machine's camera; --camera names one of the board")
@@ -252,7 +272,7 @@ def demo(
                     return _show_all(session, source, save_if_asked, printer, frames, progress, showing)
                 [shot] = source.shots()
                 result = session.infer(shot, repeat=repeat or 1)
-                save_drawn(shot, result.drawn())
+                save_drawn(shot, result.drawn(still=True))
                 printer.image(result)
                 return False
 
@@ -304,7 +324,7 @@ def _show_all(
                 for shot, waited_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
                     if save:
-                        save(shot, result.drawn())
+                        save(shot, result.drawn(still=not source.is_film))
                     if showing:
                         showing.put(result, shot.capture_ms(waited_ms))
                     summary.add(result.outcome)
