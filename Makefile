@@ -31,7 +31,7 @@ $(READY): pyproject.toml scripts/setup.sh
 	touch $@
 
 demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
-demo: $(READY) virtual-boards  ## Show the best network whose files can be had, such as RetinaFace, here and on virtual Raspberry Pis.
+demo: $(READY)  ## Show the best network whose files can be had, such as RetinaFace, here and on virtual Raspberry Pis.
 	$(VENV)/bin/python scripts/demo.py
 
 # pytest's exit code 5 says that of the tests which were named none is of this part.
@@ -57,7 +57,8 @@ lint: $(READY)  ## Check style and types.
 	$(RUN) ruff format --check
 	$(RUN) mypy
 
-wheel: $(READY)  ## Build the wheel into dist/.
+wheel: $(READY)  ## Build the wheel into dist/, with the agents of all profiles.
+	$(VENV)/bin/python scripts/ship_agents.py build/agents
 	$(RUN) build --wheel --no-isolation
 
 docs: $(READY)  ## Write docs/commands.md anew.

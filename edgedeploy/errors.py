@@ -275,6 +275,12 @@ class ServiceError(EdgedeployError):
     exit_code = 26
 
 
+class NotInstalledError(EdgedeployError):
+    """Something needs Python packages of an extra of edgedeploy's that is not installed."""
+
+    exit_code = 27
+
+
 class MemoryExhaustedError(EdgedeployError):
     """There is not enough memory, or the process may not have more of it."""
 

@@ -16,6 +16,7 @@ from edgedeploy.errors import (
     OutputError,
     ToolchainError,
 )
+from edgedeploy.extras import missing_module
 from edgedeploy.files import cannot_write
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
@@ -39,6 +40,8 @@ def refusal(error: BaseException) -> EdgedeployError | None:
     """The error that a user can do something about, of any exception; None where it is a mistake of edgedeploy's."""
     if isinstance(error, EdgedeployError) and not isinstance(error, _TOLD):
         return error
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_module(error)):
+        return missing
     if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
         return _no_memory(str(error) or None)
     if isinstance(error, OSError) and str(error.strerror).startswith(_NO_FOLDER):

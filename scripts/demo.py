@@ -5,15 +5,20 @@ It runs on this machine and, where there can be such, on virtual Raspberry Pis o
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from edgedeploy.audio.spec import SOUND_DEMOS
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import DownloadError, EdgedeployError, VirtualBoardError
+from edgedeploy.interruption import INTERRUPTED
 from edgedeploy.virtual.board import down, find
 from edgedeploy.virtual.emulation import emulation_of, require_means
 from edgedeploy.zoo.download import Patience
@@ -24,6 +29,9 @@ from edgedeploy.zoo.store import fetch, obtainable, pull
 # passed over. The last one comes with edgedeploy.
 PREFERRED = ("retinaface", "face-mesh", "ocr", "pose", "hands", "wake-word", "digits")
 BOARDS = ("rpi4", "rpi-armhf")
+
+SCRIPTS = Path(__file__).resolve().parent
+PICTURE = SCRIPTS.parent / "build" / "demo.png"
 
 # One short attempt: somebody waits, and there is something else to show.
 HASTE = Patience(connect=4, read=10, attempts=1)
@@ -71,17 +79,35 @@ def play(name: str, *options: str) -> int:
     return subprocess.run([sys.executable, "-m", "edgedeploy", "demo", name, *options], check=False).returncode
 
 
-def main() -> int:
-    """Say which demo it is and why, and run it here and on virtual boards."""
-    name = choose()
-    code = play(name, "--board", "local", *sys.argv[1:])
+@contextmanager
+def own_interruptions() -> Iterator[None]:
+    """Within the block Ctrl-C in a terminal reaches this program and what it starts, and not the make that waits."""
+    try:
+        before = os.tcgetpgrp(sys.stdin.fileno())
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # who is in the background may not take the terminal else
+        os.setpgid(0, 0)
+        os.tcsetpgrp(sys.stdin.fileno(), os.getpgrp())
+    except (OSError, ValueError):  # no terminal, or a session's first process
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.tcsetpgrp(sys.stdin.fileno(), before)
+
+
+def on_boards(name: str) -> int:
+    """The same demo on virtual boards, after Debian's packages for them are there; its exit code."""
+    print("\nThe same on virtual Raspberry Pis comes now; Ctrl-C leaves it out.", flush=True)
+    subprocess.run([SCRIPTS / "system_packages.sh", "virtual-boards"], check=False)
     try:
         require_means()
         for board in BOARDS:
             emulation_of(load_board(board))
     except VirtualBoardError as error:
         print(f"\nThere can be no virtual boards here: {error}")
-        return code
+        return 0
+    code = 0
     for board in BOARDS:
         if code == 0:
             print(f"\nThe same on a virtual {board}; the times are those of an emulator:\n")
@@ -98,5 +124,24 @@ def main() -> int:
     return code
 
 
+def main() -> int:
+    """Say which demo it is and why, and run it here and on virtual boards."""
+    name = choose()
+    drawn = [] if name in SOUND_DEMOS.names() else ["--save", os.path.relpath(PICTURE)]
+    code = play(name, "--board", "local", *drawn, *sys.argv[1:])
+    if code != 0:
+        return code
+    try:
+        code = on_boards(name)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        print("\nThe virtual boards are left out.")
+        return 0
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    with own_interruptions():
+        code = main()
+    sys.exit(code)

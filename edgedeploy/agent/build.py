@@ -11,12 +11,14 @@ import importlib.metadata
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from edgedeploy.agent import shipped
 from edgedeploy.agent.recipe import (
     Recipe,
     Unit,
@@ -36,7 +38,7 @@ from edgedeploy.errors import ToolchainError
 from edgedeploy.files import digest_of
 from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler, run_tool
+from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler, run_tool, zig_triple
 from edgedeploy.triples import ControlBits, FloatAbi, architecture_of
 from edgedeploy.version import __version__
 
@@ -95,23 +97,43 @@ class _Job:
 
 
 def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progress = SILENT) -> Agent:
-    """The agent for a board's triple: the one that was built before, or a new one.
+    """The agent for a board's triple: the one that came with edgedeploy or was built before, or a new one.
 
     Raises:
         ToolchainError: the toolchain is not installed, does not fit the board, or fails.
         OutputError: the user's cache folder cannot be written.
     """
-    return build_product(_agent(board), board, toolchain, progress)
+    came = _shipped_agent(board) if toolchain == DEFAULT_TOOLCHAIN else None
+    return came or build_product(_agent(board), board, toolchain, progress)
 
 
 def built_agent(board: Board) -> Agent | None:
-    """The agent for a board's triple if it was built before.
+    """The agent for a board's triple if it came with edgedeploy, or was built before.
 
     Raises:
         ToolchainError: the toolchain is not installed, or does not fit the board; no agent can be built for it.
     """
+    if came := _shipped_agent(board):
+        return came
     _, _, agent = _wanted(_agent(board), board, DEFAULT_TOOLCHAIN)
     return agent if agent.path.is_file() else None
+
+
+def agents_to_ship(boards: Iterable[Board], progress: Progress = SILENT) -> list[tuple[shipped.Shipped, Path]]:
+    """The agents of boards, each once, with what `shipped` says of them.
+
+    Raises:
+        ToolchainError, OutputError: as `agent_for`.
+    """
+    found = {}
+    for board in boards:
+        agent = build_product(_agent(board), board, progress=progress)
+        target, sources = _shipped_target(board), _sources_key(_agent(board), board)
+        said = shipped.Shipped(
+            file=f"agent-{target}-{agent.key[:8]}", target=target, sources=sources, versions=_versions(), key=agent.key
+        )
+        found[agent.key] = said, agent.path
+    return list(found.values())
 
 
 def build_product(
@@ -183,7 +205,7 @@ def _make(
         with progress.steps(f"{target.name} for {board.triple}", len(wanted) + 1) as advance:
 
             def compiled(job: _Job) -> Path:
-                path = _compile(job, compiler, tree)
+                path = _compile(job, compiler, tree, progress)
                 advance()
                 return path
 
@@ -209,6 +231,23 @@ def _agent(board: Board) -> Product:
     return Product.executable("agent", sources_with_device(own_sources(), board))
 
 
+def _shipped_agent(board: Board) -> Agent | None:
+    """The agent that came with edgedeploy for a board's triple; None if there is none."""
+    if board.cross_compiler or board.cross_compiler_options:
+        return None
+    found = shipped.find(_shipped_target(board), _sources_key(_agent(board), board), _versions())
+    return Agent(*found) if found else None
+
+
+def _shipped_target(board: Board) -> str:
+    return zig_triple(board.overridden({"glibc": oldest_glibc(board)}))
+
+
+def _sources_key(product: Product, board: Board) -> str:
+    """SHA-256 over what a product is made from that comes with edgedeploy, and how."""
+    return key_of(_own_parts(product, load_recipe(), _definitions(board)))
+
+
 def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Recipe, Agent]:
     """What a product is built with and from, and where it then lies."""
     recipe = load_recipe()
@@ -218,7 +257,12 @@ def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Rec
 
 
 def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("apache-tvm", "apache-tvm-ffi")}
+    """The versions of the packages that TVM's sources come from, of those that are installed."""
+    found = {}
+    for name in ("apache-tvm", "apache-tvm-ffi"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _definitions(board: Board) -> list[str]:
@@ -248,17 +292,19 @@ def _definitions(board: Board) -> list[str]:
 
 def _key(product: Product, compiler: Driver, recipe: Recipe, definitions: list[str]) -> str:
     """SHA-256 over everything that a product depends on."""
-    return key_of(
-        {
-            "compiler": compiler.identity,
-            "definitions": definitions,
-            "edgedeploy": __version__,
-            "product": product.name,
-            "recipe": recipe.model_dump(mode="json"),
-            "sources": digest_of(sorted({*own_files(), *product.sources}), agent_folder()),
-            "versions": _versions(),
-        }
-    )
+    parts = _own_parts(product, recipe, definitions)
+    return key_of({**parts, "compiler": compiler.identity, "versions": _versions()})
+
+
+def _own_parts(product: Product, recipe: Recipe, definitions: list[str]) -> dict[str, Any]:
+    """What a product depends on that comes with edgedeploy."""
+    return {
+        "definitions": definitions,
+        "edgedeploy": __version__,
+        "product": product.name,
+        "recipe": recipe.model_dump(mode="json"),
+        "sources": digest_of(sorted({*own_files(), *product.sources}), agent_folder()),
+    }
 
 
 @contextmanager
@@ -305,7 +351,7 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
         yield _Job(source.name, f'#include "{source}"\n', flags, digest_of([source, *own_headers()], agent_folder()))
 
 
-def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
+def _compile(job: _Job, compiler: Driver, tree: Path, progress: Progress) -> Path:
     """The object file of a job, compiled unless it is in the cache."""
     key = key_of([compiler.identity, _versions(), job.flags, job.includes])
     target = f"{Path(job.name).stem}.o"
@@ -327,4 +373,4 @@ def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
             # zig would keep a second copy of each object.
             run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
 
-    return _OBJECTS.made(key, make, f"compiling {job.name}") / target
+    return _OBJECTS.made(key, make, f"compiling {job.name}", progress) / target

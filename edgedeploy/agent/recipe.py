@@ -11,6 +11,7 @@ from pydantic import Field
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.devices import Device, kind
 from edgedeploy.documents import Record, read_document
+from edgedeploy.extras import require_build
 
 RECIPE_NAME = "recipe.yaml"
 
@@ -129,7 +130,12 @@ def compat_folder() -> Path:
 
 
 def package_folder(package: str) -> Path:
-    """Where an installed Python package lies; it is not imported."""
+    """Where an installed Python package lies; it is not imported.
+
+    Raises:
+        NotInstalledError: TVM is not installed.
+    """
+    require_build("the agent cannot be built")
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None

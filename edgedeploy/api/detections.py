@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from edgedeploy.vision.draw import draw
+from edgedeploy.vision.draw import draw, draw_enlarged
 from edgedeploy.vision.given import image_of
 from edgedeploy.vision.image import write_image
 from edgedeploy.vision.results import Detection
@@ -63,10 +63,12 @@ class Detections(Sequence[Detection]):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the image with the results on it, in the format that the suffix names.
 
+        One whose longer side has less than 320 pixels is enlarged by a whole number.
+
         Raises:
             InputError, OutputError: as `vision.image.write_image`.
         """
-        write_image(Path(path), self.draw())
+        write_image(Path(path), draw_enlarged(self.image, self.found))
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The results as `--json` prints them."""

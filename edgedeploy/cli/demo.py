@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +35,14 @@ if TYPE_CHECKING:
     from edgedeploy.progress import Progress
     from edgedeploy.vision.source import Source
 
+
+class Log(str, Enum):
+    """What lines say."""
+
+    tengine = "tengine"
+    named = "named"
+
+
 ALL = "all"
 INTERRUPTED = 130
 
@@ -50,7 +60,9 @@ def demo(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A demo's name or file, or `all`; without it the demos are listed.", autocompletion=complete_demo
+            metavar="[DEMO|PACKAGE]",
+            help="A demo's name or file, a package that says how it is used, or `all`; without it demos are listed.",
+            autocompletion=complete_demo,
         ),
     ] = None,
     image: Annotated[
@@ -96,6 +108,14 @@ def demo(
             "video or camera. `all` puts each demo's name into the name.",
         ),
     ] = None,
+    log: Annotated[
+        Log | None,
+        typer.Option(
+            "--log",
+            help="The lines: `tengine`, as Tengine's examples print them; `named`, with names of classes and points. "
+            "On a terminal `named`, else `tengine`.",
+        ),
+    ] = None,
     frames: Annotated[
         int | None,
         typer.Option(
@@ -115,8 +135,9 @@ def demo(
 ) -> None:
     """Run a network on an image, a folder of images, a video or a camera, and print the results.
 
-    Results are printed in the format of Tengine's examples. For a video or a camera they follow the times of each
-    image's preprocessing, inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video or
+    Results are printed in the format of Tengine's examples; on a terminal, or with `--log named`, classes have their
+    names and landmarks their points. For a video or a camera they follow the times of each image's preprocessing,
+    inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video or
     camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras give
     one object on each line, the last one under the key `summary`.
 
@@ -135,6 +156,8 @@ def demo(
     weights of are left out. `yolo`, `segmentation` and `depth` are for networks of yours: give one with --model.
 
     Example: edgedeploy demo retinaface --save faces.jpg
+
+    Example: edgedeploy demo dist/rpi4/retinaface.tar.gz --board rpi4 --image party.jpg
 
     Example: edgedeploy demo facepipe --image party.mp4 --save party-faces.mp4
 
@@ -167,6 +190,7 @@ def demo(
         return
     from edgedeploy.cli.console import print_error, quiet_if
     from edgedeploy.cli.demo_output import Printer
+    from edgedeploy.demo.packaged_program import SUFFIX, PackagedProgram
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.saving import saving
     from edgedeploy.demo.spec import all_demos
@@ -177,6 +201,8 @@ def demo(
         raise InputError("--camera does not go with --image", why="a demo has one source of images")
     if name == ALL and camera is not None:
         raise InputError("--camera needs one demo", hints=["name one; `edgedeploy demo` lists them"])
+    if model and name.endswith(SUFFIX):
+        raise InputError("--model does not go with a package", why="it holds its network")
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
@@ -208,27 +234,30 @@ def demo(
         raise InputError(
             "--wav, --microphone and --threshold are for demos on sounds", hints=["name one of them, as wake-word"]
         )
-    printer = Printer(json_output, several=name == ALL)
+    style = log or (Log.named if sys.stdout.isatty() else Log.tengine)
+    printer = Printer(json_output, style.value, several=name == ALL)
 
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
-        program = Program.of(each, model)
+        program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)
         target = _with_name(save, each) if save and name == ALL else save
         if camera is not None and place.remote:
             if repeat:
                 raise InputError("--repeat needs a single image", why="a camera gives many")
+            if isinstance(program, PackagedProgram):
+                raise InputError("--camera needs a demo's name", why="boards look with networks that were built here")
             from edgedeploy.demo.board_camera import board_camera
 
             with (
                 board_camera(program, place, camera, threads=threads, options=options, progress=progress) as seen,
-                saving(target, seen[1]) as save_drawn,
+                saving(target, seen[1], progress) as save_drawn,
                 live.page(seen[1], f"{each} on {resolved.name}") as showing,
             ):
                 session, source = seen
                 return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
         with (
             open_source(_image_of(image, camera) or program.image(progress), progress) as source,
-            saving(target, source) as save_drawn,
+            saving(target, source, progress) as save_drawn,
         ):
             if source.kind == "camera" and place.remote:
                 progress.note(f"{source.path} is this machine's camera; --camera names one of the board")
@@ -243,7 +272,7 @@ def demo(
                     return _show_all(session, source, save_if_asked, printer, frames, progress, showing)
                 [shot] = source.shots()
                 result = session.infer(shot, repeat=repeat or 1)
-                save_drawn(shot, result.drawn())
+                save_drawn(shot, result.drawn(still=True))
                 printer.image(result)
                 return False
 
@@ -295,7 +324,7 @@ def _show_all(
                 for shot, waited_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
                     if save:
-                        save(shot, result.drawn())
+                        save(shot, result.drawn(still=not source.is_film))
                     if showing:
                         showing.put(result, shot.capture_ms(waited_ms))
                     summary.add(result.outcome)

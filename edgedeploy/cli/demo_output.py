@@ -9,15 +9,16 @@ from edgedeploy.cli.console import print_json, print_json_line, print_lines
 if TYPE_CHECKING:
     from edgedeploy.demo.program import DemoSession, Result
     from edgedeploy.demo.summary import Summary
+    from edgedeploy.demo.tengine_log import LogStyle
     from edgedeploy.vision.source import Source
 
 
 class Printer:
     """Prints what demos see, as it comes; only the objects of single images wait for `finish`."""
 
-    def __init__(self, as_json: bool, *, several: bool) -> None:
-        """Print JSON, or text; for `several` demos the objects of single images make one list."""
-        self._as_json, self._several = as_json, several
+    def __init__(self, as_json: bool, style: LogStyle, *, several: bool) -> None:
+        """Print JSON, or a log in a style; for `several` demos the objects of single images make one list."""
+        self._as_json, self._style, self._several = as_json, style, several
         self._objects: list[dict[str, Any]] = []
         self._printed = False
         self._as_lines = False
@@ -27,7 +28,7 @@ class Printer:
         if self._as_json:
             self._objects.append(result.as_dict())
         else:
-            self._block(result.log())
+            self._block(result.log(self._style))
 
     def begin(self, session: DemoSession, source: Source) -> None:
         """What comes before the images of a sequence."""
@@ -40,7 +41,7 @@ class Printer:
             self._as_lines = True
             print_json_line(result.frame_dict())
         elif source.is_film:
-            print_lines(result.frame_log())
+            print_lines(result.frame_log(self._style))
         else:
             self.image(result)
 

@@ -69,7 +69,8 @@ def show(
 ) -> None:
     """Show one network: its inputs and outputs, its licence, and where its files are.
 
-    With --graph it is fetched if need be, and its layers are drawn by Graphviz; NAME may then be any network's file.
+    With --graph it is fetched if need be, and its layers are drawn by Graphviz; NAME may then be any network's file. A
+    convolution shares its box with its normalisation and activation, and a block that follows itself has one box.
 
     Examples: edgedeploy models show yunet; edgedeploy models show net.onnx --graph net.svg
     """
@@ -82,11 +83,12 @@ def show(
 
         # A drawing needs no weights.
         options = ImportOptions(weights="random", values=parse_values(set_inputs))
-        count = draw(find_source(name, parse_shapes(input_shape), quiet_if(json_output), options), graph)
+        drawn = draw(find_source(name, parse_shapes(input_shape), quiet_if(json_output), options), graph)
         if json_output:
-            print_json({"name": name, "graph": str(graph), "layers": count})
+            print_json({"name": name, "graph": str(graph), "layers": drawn.layers, "boxes": drawn.boxes})
         else:
-            stdout().print(f"{graph}: {count} layers")
+            boxes = "" if drawn.boxes == drawn.layers else f" in {drawn.boxes} boxes"
+            stdout().print(f"{graph}: {drawn.layers} layers{boxes}")
         return
     path, model = _entry(name)
     summary = _summary(path, model)

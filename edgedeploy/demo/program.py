@@ -15,13 +15,13 @@ from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.part import Part
 from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
-from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines, version_line
+from edgedeploy.demo.tengine_log import LogStyle, following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
 from edgedeploy.demo.usage import find_use
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opening
-from edgedeploy.vision.draw import draw
+from edgedeploy.vision.draw import draw, draw_enlarged
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
@@ -208,14 +208,14 @@ class Result:
     shot: Shot
     outcome: Outcome
 
-    def log(self) -> list[str]:
+    def log(self, style: LogStyle = "tengine") -> list[str]:
         """The lines that Tengine's examples of the same tasks print; after them what `DemoSession.tail` says."""
-        lines = log_lines(self.outcome, self.shot.file)
-        return [*lines, *following_lines(self.outcome, times=True), *self.session.tail()]
+        lines = log_lines(self.outcome, self.shot.file, style)
+        return [*lines, *following_lines(self.outcome, times=True, style=style), *self.session.tail()]
 
-    def frame_log(self) -> list[str]:
+    def frame_log(self, style: LogStyle = "tengine") -> list[str]:
         """The lines of one image of a video: its times and its results."""
-        results = [*result_lines(self.outcome), *following_lines(self.outcome, times=False)]
+        results = [*result_lines(self.outcome, style), *following_lines(self.outcome, times=False, style=style)]
         return [f"frame {self.shot.index}: {self.outcome.all_parts.line()}", *results]
 
     def as_dict(self) -> dict[str, Any]:
@@ -229,9 +229,9 @@ class Result:
         about = self.session.as_dict(self.shot.file)
         return {**about, "frame": self.shot.index, "times": times, "results": self._results()}
 
-    def drawn(self) -> np.ndarray:
-        """The image with the results on it."""
-        return draw(self.shot.image, self.outcome.all_detections)
+    def drawn(self, *, still: bool = False) -> np.ndarray:
+        """The image with the results on it; a small one is enlarged if it is a still, and no part of a film."""
+        return (draw_enlarged if still else draw)(self.shot.image, self.outcome.all_detections)
 
     def _results(self) -> list[dict[str, Any]]:
         return _results(self.outcome)

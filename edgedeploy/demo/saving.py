@@ -11,6 +11,7 @@ import numpy as np
 
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import is_file
+from edgedeploy.progress import SILENT, Progress
 from edgedeploy.vision.image import check_place, check_writable, write_image
 from edgedeploy.vision.source import Shot, Source
 from edgedeploy.vision.video import video_file
@@ -19,7 +20,7 @@ Save = Callable[[Shot, np.ndarray], None]
 
 
 @contextmanager
-def saving(target: Path | None, source: Source) -> Iterator[Save]:
+def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> Iterator[Save]:
     """Keep drawn images as `target`: call the result with each image of `source` and its drawing.
 
     Each image's file appears whole or not at all. A video appears when the block ends, and is playable however it
@@ -28,6 +29,8 @@ def saving(target: Path | None, source: Source) -> Iterator[Save]:
     Args:
         target: an image's file for an image, a folder for a folder, a video's file for a video or a camera; None
             keeps nothing.
+        source: what is shown.
+        progress: is told where the drawn images are, when the block ends well.
 
     Raises:
         InputError: the suffix names nothing that can be written, or the source would be overwritten.
@@ -46,6 +49,8 @@ def saving(target: Path | None, source: Source) -> Iterator[Save]:
         else:
             with video_file(target, source.rate or 0.0, live=source.kind == "camera") as write:
                 yield lambda shot, drawn: write(drawn)
+    if target is not None:
+        progress.note(f"the results are drawn in {target}")
 
 
 def _name(file: Path) -> str:

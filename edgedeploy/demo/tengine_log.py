@@ -4,6 +4,8 @@ The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `t
 `tm_yolov3` (also of `tm_yolov3_tiny`, `tm_yolov4_tiny` and `tm_yolox`), `tm_nanodet_m` and `tm_efficientdet`
 (OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead. `text` is not of
 Tengine, nor is `points`: landmarks with a score and a class before them.
+
+In the style `named` the lines say more to people: the names of classes, and the points of landmarks.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from edgedeploy.demo.pipeline import Outcome
 from edgedeploy.demo.spec import LogFormat
@@ -19,10 +22,12 @@ from edgedeploy.vision.results import Detection
 
 RULE = "-" * 38
 
+LogStyle = Literal["tengine", "named"]
+
 _OF_POINTS = ("landmark", "points")
 
 
-def log_lines(outcome: Outcome, image_file: Path) -> list[str]:
+def log_lines(outcome: Outcome, image_file: Path, style: LogStyle = "tengine") -> list[str]:
     """The lines of `outcome`, without line ends."""
     log = outcome.network.stage.log
     lines = [version_line()]
@@ -35,16 +40,21 @@ def log_lines(outcome: Outcome, image_file: Path) -> list[str]:
     if log is None:
         return lines
     if log not in _OF_POINTS:
-        lines += [RULE, *result_lines(outcome)]
+        lines += [RULE, *result_lines(outcome, style)]
+    elif style == "named":
+        lines += result_lines(outcome, style)
     if log == "classification":
         lines.append(RULE)
     return lines
 
 
 def version_line() -> str:
-    """The line that names edgedeploy and TVM."""
-    # A post-release repackages the same version of TVM.
-    tvm = metadata.version("apache-tvm").partition(".post")[0]
+    """The line that names edgedeploy, and TVM where it is installed."""
+    try:
+        # A post-release repackages the same version of TVM.
+        tvm = metadata.version("apache-tvm").partition(".post")[0]
+    except metadata.PackageNotFoundError:
+        return f"edgedeploy {__version__}"
     return f"edgedeploy {__version__}, Apache TVM {tvm}"
 
 
@@ -62,16 +72,17 @@ def time_line(outcome: Outcome) -> str:
     )
 
 
-def result_lines(outcome: Outcome) -> list[str]:
+def result_lines(outcome: Outcome, style: LogStyle = "tengine") -> list[str]:
     """The lines of results alone.
 
     tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
     """
     log = outcome.network.stage.log
-    return list(_RESULTS[log](outcome.detections)) if log else []
+    told = _RESULTS | (_NAMED if style == "named" else {})
+    return list(told[log](outcome.detections)) if log else []
 
 
-def following_lines(outcome: Outcome, *, times: bool) -> list[str]:
+def following_lines(outcome: Outcome, *, times: bool, style: LogStyle = "tengine") -> list[str]:
     """The lines of what the next networks made of the results, with the times of each inference if they are wanted.
 
     Networks that run for each line of a text have their times in one line.
@@ -84,7 +95,7 @@ def following_lines(outcome: Outcome, *, times: bool) -> list[str]:
             together.setdefault(each.network.model, []).append(each)
         elif times:
             lines.append(time_line(each))
-        lines += result_lines(each)
+        lines += result_lines(each, style)
     for model, each_of in together.items() if times else ():
         taken = [each.timing.mean_ms for each in each_of]
         mean = sum(taken) / len(taken)
@@ -186,6 +197,22 @@ _RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
     "efficientdet": _efficientdet,
     "objects": _objects,
     "text": _text,
+}
+
+
+def _named_classes(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection, line in zip(detections, _classification(detections), strict=True):
+        yield line if detection.label == str(detection.class_id) else f"{line}, {detection.label}"
+
+
+def _named_yolo(detections: Sequence[Detection]) -> Iterator[str]:
+    for line in _yolo(detections):
+        yield line.partition(": ")[2]
+
+
+_NAMED: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
+    "classification": _named_classes,
+    "yolo": _named_yolo,
 }
 
 

@@ -19,6 +19,7 @@ from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok, warning
 from edgedeploy.doctor.isolation import isolated
 from edgedeploy.errors import RpcError
+from edgedeploy.extras import INSTALL_BUILD, is_installed
 from edgedeploy.files import is_folder
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.rpc import DEFAULT_PORT
@@ -57,6 +58,10 @@ def system(case: Case) -> Finding:
 @check("TVM", Group.HOST, limit_s=_TVM_S + 2)
 def tvm(case: Case) -> Finding:
     """Whether TVM can be loaded, and its LLVM knows the board's triple, CPU and features."""
+    if not is_installed("tvm"):
+        return not_applicable(
+            "it is not installed: packages are pushed, run and shown, and none is built", INSTALL_BUILD
+        )
     stuck = "try it again: the first import of TVM from a slow disk can take half a minute"
     return isolated(load_tvm, case.board, limit_s=_TVM_S, if_stuck=stuck)
 

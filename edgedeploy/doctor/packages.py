@@ -35,7 +35,7 @@ def packages(case: Case) -> Finding:
     if faults:
         return failed("; ".join(faults), f"{_pip()} {shlex.join(map(_plain, faults.values()))}")
     versions = {each.name: importlib.metadata.version(each.name) for each in wanted}
-    named = ", ".join(f"{name} {versions[name]}" for name in ("apache-tvm", "apache-tvm-ffi") if name in versions)
+    named = ", ".join(f"{name} {versions[name]}" for name in ("numpy", "paramiko") if name in versions)
     found = f"{len(versions)} packages, in versions that fit: {named}, ..."
     return ok(found, versions=versions)
 
@@ -66,6 +66,10 @@ def _requirements(extra: str | None) -> Iterator[Requirement]:
     for text in importlib.metadata.requires(NAME) or []:
         requirement = Requirement(text)
         always = _applies(requirement, "")
+        if requirement.name == NAME:
+            if extra and not always and _applies(requirement, extra):
+                yield from (each for part in sorted(requirement.extras) for each in _requirements(part))
+            continue
         if always == (extra is None) and _applies(requirement, extra or ""):
             yield requirement
 

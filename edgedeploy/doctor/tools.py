@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from edgedeploy import extras
 from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
@@ -30,6 +31,8 @@ _SOURCE = f'#include <stdio.h>\nint main(void) {{ return puts("{_SAYS}") < 0; }}
 @check("toolchain", Group.HOST, limit_s=_COMPILE_S + 1)
 def toolchain(case: Case) -> Finding:
     """Whether the board's toolchain compiles and links: a shared library and a program."""
+    if not extras.is_installed("tvm"):
+        return not_applicable("nothing is built without TVM", extras.INSTALL_BUILD)
     source = case.folder / "program.c"
     source.write_text(_SOURCE, encoding="utf-8")
     return compiled(case, source, case.program)

@@ -41,7 +41,7 @@ class Network(library.Network):
             return library.Network._place(release, follow=True)
         if is_file(Path(release) / MANIFEST_NAME):
             return str(Path(release).absolute())
-        return str(_unpacked(Path(release) if str(release).endswith(".tar.gz") else _built(str(release))))
+        return str(unpacked(Path(release) if str(release).endswith(".tar.gz") else _built(str(release))))
 
     @staticmethod
     def _error(code: int, text: str) -> Exception:
@@ -57,7 +57,7 @@ def _built(model: str) -> Path:
     return prepare(model, resolve("local")).package_path
 
 
-def _unpacked(package: Path) -> Path:
+def unpacked(package: Path) -> Path:
     """The folder of a package, which is checked when it is read."""
     manifest, contents = read_package(package)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.errors import InputError
+from edgedeploy.extras import is_installed
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 
@@ -132,9 +133,8 @@ def opening(
         EdgedeployError: the board cannot be reached. What it gives raises the errors of `opened`.
     """
     if not place.remote:
-        from edgedeploy.runtime.session import Session
-
-        yield lambda packages: [Opened(Session.open(package, threads)) for package in packages]
+        with ExitStack() as stack:
+            yield lambda packages: [Opened(_open_here(package, stack, threads, progress)) for package in packages]
         return
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
@@ -145,6 +145,17 @@ def opening(
         yield lambda packages: open_on(
             connection, place.board.profile, packages, stack, threads, progress, temporarily=temporarily
         )
+
+
+def _open_here(package: Path, stack: ExitStack, threads: int | None, progress: Progress) -> Runner:
+    """A package in this process by TVM; where that is not installed, in an agent's process, which ends with `stack`."""
+    if is_installed("tvm"):
+        from edgedeploy.runtime.session import Session
+
+        return Session.open(package, threads)
+    from edgedeploy.runtime.child import ChildSession
+
+    return stack.enter_context(ChildSession(package, threads, progress))
 
 
 def open_on(

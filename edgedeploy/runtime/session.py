@@ -65,7 +65,7 @@ class Session:
         self._whole, self._tails = manifest, tails or [None] * len(manifest.entries)
         self._enter(0)
         self.threads = check_threads(threads) if threads else min(self.manifest.threads, processors())
-        _check_machine(name, manifest)
+        check_machine(name, manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             path = Path(folder) / LIBRARY_NAME
             path.write_bytes(library)
@@ -357,7 +357,7 @@ def misfits_here(abi: Abi) -> list[str]:
     return misfits(abi, Facts(elf_class=elf.elfclass, elf_machine=elf["e_machine"], **facts), "this machine")
 
 
-def _check_machine(name: str | Path, manifest: Manifest) -> None:
+def check_machine(name: str | Path, manifest: Manifest) -> None:
     """Refuse what this machine's loader would refuse less clearly."""
     if reasons := misfits_here(manifest.abi):
         raise PackageError(

@@ -7,20 +7,30 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from edgedeploy.vision.results import Detection, Surface
+from edgedeploy.vision.results import Detection, Mask, Point, Surface
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
-_GREEN, _YELLOW, _BLACK = (0, 200, 0), (0, 220, 255), (0, 0, 0)
+_GREEN, _YELLOW, _BLACK, _WHITE = (0, 200, 0), (0, 220, 255), (0, 0, 0), (255, 255, 255)
+# Images whose longer side has fewer pixels are enlarged: letters would hide them.
+_SMALL = 320
 _LOWEST_SCORE = 0.25  # of a point that is drawn, as Ultralytics does it
+
+
+def draw_enlarged(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
+    """As `draw`; an image whose longer side has less than 320 pixels is enlarged by a whole number, pixel by pixel."""
+    factor = -(-_SMALL // max(image.shape[:2]))
+    if factor == 1:
+        return draw(image, detections)
+    return draw(_repeated(image, factor), [_enlarged(each, factor) for each in detections])
 
 
 def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
     """A copy of `image` with boxes, masks, points and labels; results without a place are listed at the top left.
 
-    Masks are half-transparent: each result has a colour of its own, each class where results are classes of pixels. A
-    surface takes the image's place, its smallest value dark and its largest bright. Of points, those whose scores are
-    low are left out, with their lines. Lines and letters grow with the image: one pixel wide up to 640 pixels of its
-    longer side.
+    Boxes have a colour for each class. Masks are half-transparent: each result has a colour of its own, each class
+    where results are classes of pixels. A surface takes the image's place, its smallest value dark and its largest
+    bright. Of points, those whose scores are low are left out, with their lines. Lines and letters grow with the image:
+    one pixel wide up to 640 pixels of its longer side.
     """
     canvas = image.copy()
     for number, detection in enumerate(detections):
@@ -33,16 +43,17 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
     limit = max(image.shape[:2])
     line = 0
     for detection in detections:
+        colour = class_colour(detection.class_id)
         if detection.box:
             x1, y1, x2, y2 = (_pixel(value, limit) for value in detection.box)
             if detection.corners:
                 turned = [[_pixel(value, limit) for value in corner] for corner in detection.corners]
-                cv2.polylines(canvas, [np.array(turned)], True, _GREEN, 2 * unit)
+                cv2.polylines(canvas, [np.array(turned)], True, colour, 2 * unit)
             else:
-                cv2.rectangle(canvas, (x1, y1), (x2, y2), _GREEN, 2 * unit)
-            _write(canvas, caption(detection), (x1, y1), unit)
+                cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, 2 * unit)
+            _write(canvas, caption(detection), (x1, y1), unit, colour)
         elif not detection.points:
-            _write(canvas, caption(detection), (0, (line + 1) * 18 * unit), unit)
+            _write(canvas, caption(detection), (0, (line + 1) * 18 * unit), unit, colour)
             line += 1
         _draw_points(canvas, detection, unit, limit)
     return canvas
@@ -61,6 +72,35 @@ def _draw_points(canvas: np.ndarray, detection: Detection, unit: int, limit: int
             cv2.line(canvas, places[first], places[second], _GREEN, unit)
     for place in places.values():
         cv2.circle(canvas, place, unit, _YELLOW, cv2.FILLED)
+
+
+def class_colour(class_id: int) -> tuple[int, int, int]:
+    """The colour of a class, B, G, R: hues that lie a golden angle apart, from green on."""
+    hue = round(60 + 180 * 0.381966 * class_id) % 180  # of OpenCV's 180
+    [[[blue, green, red]]] = cv2.cvtColor(np.array([[[hue, 255, 200]]], np.uint8), cv2.COLOR_HSV2BGR).tolist()
+    return blue, green, red
+
+
+def _repeated(pixels: np.ndarray, factor: int) -> np.ndarray:
+    return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def _enlarged(detection: Detection, factor: int) -> Detection:
+    """The same in an image that was enlarged."""
+
+    def points(of: Sequence[Point]) -> tuple[Point, ...]:
+        return tuple((x * factor, y * factor) for x, y in of)
+
+    mask, surface = detection.mask, detection.surface
+    moved = {
+        "box": detection.box and tuple(value * factor for value in detection.box),
+        "corners": detection.corners and points(detection.corners),
+        "points": points(detection.points),
+        "mask": mask
+        and Mask.of(_repeated(mask.pixels(), factor), (0, 0), (mask.size[0] * factor, mask.size[1] * factor)),
+        "surface": surface and surface.model_copy(update={"values": _repeated(surface.values, factor)}),
+    }
+    return detection.model_copy(update=moved)
 
 
 def _palette(number: int) -> tuple[int, int, int]:
@@ -97,11 +137,14 @@ def caption(detection: Detection) -> str:
     return detection.label if detection.score is None else f"{detection.label} {detection.score:.2f}"
 
 
-def _write(canvas: np.ndarray, text: str, corner: tuple[int, int], unit: int) -> None:
-    """Write `text` on a green ground whose bottom left is `corner`, moved so far that it can be read."""
+def _write(canvas: np.ndarray, text: str, corner: tuple[int, int], unit: int, ground: tuple[int, int, int]) -> None:
+    """Write `text` on a coloured ground whose bottom left is `corner`, moved so far that it can be read."""
     scale = 0.45 * unit
+    blue, green, red = ground
+    # The luma of Rec. ITU-R BT.601.
+    ink = _BLACK if 0.114 * blue + 0.587 * green + 0.299 * red > 90 else _WHITE
     (width, height), below = cv2.getTextSize(text, _FONT, scale, unit)
     x = max(0, min(corner[0], canvas.shape[1] - width))
     y = max(corner[1], height + below)
-    cv2.rectangle(canvas, (x, y - height - below), (x + width, y), _GREEN, cv2.FILLED)
-    cv2.putText(canvas, text, (x, y - below), _FONT, scale, _BLACK, unit, cv2.LINE_AA)
+    cv2.rectangle(canvas, (x, y - height - below), (x + width, y), ground, cv2.FILLED)
+    cv2.putText(canvas, text, (x, y - below), _FONT, scale, ink, unit, cv2.LINE_AA)

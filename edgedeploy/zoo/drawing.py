@@ -6,8 +6,8 @@ import math
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 from onnx import helper
@@ -16,6 +16,7 @@ from edgedeploy.errors import InputError, ModelError, ToolchainError, Unsupporte
 from edgedeploy.files import replacing
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx_settings import with_own_inputs
+from edgedeploy.zoo.grouping import DrawnNode, grouped
 from edgedeploy.zoo.source import Source
 
 # What files of these names hold; DOT is Graphviz's own language, and needs no Graphviz.
@@ -27,32 +28,19 @@ _SECONDS = 300
 # Attributes of operators that say more than their name, and how they are written.
 _ATTRIBUTES = {"kernel_shape": "", "strides": "stride ", "dilations": "dilation ", "group": "groups ", "axis": "axis "}
 
+# Whose constants say how it is done.
+_WITHOUT_PARAMETERS = {"Clip", "Pad", "Resize", "Upsample"}
+
 _PLAIN = {"stride 1x1", "dilation 1x1", "groups 1"}
 
 _COLOURS = {"Conv": "#cfe2ff", "ConvTranspose": "#cfe2ff", "Gemm": "#cfe2ff", "MatMul": "#cfe2ff", "": "#e8e8e8"}
 
 
-@dataclass(frozen=True)
-class DrawnNode:
-    """One node of a network.
+class Drawn(NamedTuple):
+    """What was drawn: how many layers, and in how many boxes."""
 
-    Attributes:
-        name: its own, or the value's that it is known by.
-        operator: ONNX's name of it; "" for an input or output of the network.
-        reads: names of the values that it reads, without its parameters.
-        writes: names of the values that it gives.
-        shape: of its first value; None where it is not known.
-        parameters: how many constant values it has.
-        details: what else there is to say, as `3x3, stride 2x2`.
-    """
-
-    name: str
-    operator: str
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    shape: tuple[int, ...] | None
-    parameters: int = 0
-    details: str = ""
+    layers: int
+    boxes: int
 
 
 def layers(source: Source) -> list[DrawnNode]:
@@ -71,6 +59,8 @@ def layers(source: Source) -> list[DrawnNode]:
         raise ModelError(f"the shapes of {source.file} cannot be told", why=last_line(error)) from error
     shapes = {value.name: _shape(value) for value in (*graph.input, *graph.value_info, *graph.output)}
     weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    # Shapes, places and bounds are written as constants too.
+    numbers = {weight.name for weight in graph.initializer if weight.data_type == onnx.TensorProto.INT64}
     found = [DrawnNode(value.name, "", (), (value.name,), shapes[value.name]) for value in graph.input]
     for node in graph.node:
         if node.op_type == "Constant":
@@ -82,7 +72,11 @@ def layers(source: Source) -> list[DrawnNode]:
                 tuple(name for name in node.input if name and name not in weights),
                 tuple(node.output),
                 shapes.get(node.output[0]),
-                sum(math.prod(weights[name]) for name in node.input if name in weights),
+                sum(
+                    math.prod(weights[name])
+                    for name in node.input
+                    if name in weights and name not in numbers and node.op_type not in _WITHOUT_PARAMETERS
+                ),
                 _details(node, weights.get(node.input[1], ()) if len(node.input) > 1 else ()),
             )
         )
@@ -90,8 +84,8 @@ def layers(source: Source) -> list[DrawnNode]:
     return found
 
 
-def draw(source: Source, path: Path) -> int:
-    """Draw a network's layers into a file, of the kind that its name ends with; how many layers there are.
+def draw(source: Source, path: Path) -> Drawn:
+    """Draw a network's layers, `grouped`, into a file, of the kind that its name ends with.
 
     Raises:
         InputError: there is no such kind.
@@ -110,11 +104,13 @@ def draw(source: Source, path: Path) -> int:
             hints=["install Graphviz (on Debian: apt install graphviz)", "write Graphviz's language: --graph net.dot"],
         )
     found = layers(source)
-    text = "\n".join(_dot(source.name, found)) + "\n"
+    boxes = grouped(found)
+    drawn = Drawn(len(found), len(boxes))
+    text = "\n".join(_dot(source.name, boxes)) + "\n"
     with replacing(path) as temporary:
         if kind == "dot":
             temporary.write_text(text, encoding="utf-8")
-            return len(found)
+            return drawn
         command = [str(program), f"-T{kind}", "-o", str(temporary)]
         try:
             done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=_SECONDS, check=False)
@@ -122,7 +118,7 @@ def draw(source: Source, path: Path) -> int:
             raise ToolchainError(f"Graphviz did not draw {path} within {_SECONDS} seconds") from error
         if done.returncode:
             raise ToolchainError(f"Graphviz cannot draw {path}", why=done.stderr.strip() or f"exit {done.returncode}")
-    return len(found)
+    return drawn
 
 
 def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
@@ -140,6 +136,9 @@ def _details(node: onnx.NodeProto, weights: tuple[int, ...]) -> str:
         if prefix is None:
             continue
         value = helper.get_attribute_value(attribute)
+        if attribute.name == "group" and value > 1 and weights[1:2] == (1,):
+            said.append("depthwise")
+            continue
         text = prefix + ("x".join(map(str, value)) if isinstance(value, list) else str(value))
         if text not in _PLAIN:
             said.append(text)
@@ -149,16 +148,20 @@ def _details(node: onnx.NodeProto, weights: tuple[int, ...]) -> str:
 def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
     """The drawing in Graphviz's language."""
     yield f"digraph {_quoted(name)} {{"
-    yield '  node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=10, fillcolor="#ffffff"]'
+    # As large as paper of A4, at most.
+    yield '  graph [size="7.7,11.1", ranksep=0.22, nodesep=0.15]'
+    yield '  node [shape=box, style="rounded,filled", margin="0.08,0.03", height=0.1, fillcolor="#ffffff"]'
+    yield '  node [fontname="sans-serif", fontsize=10]'
     yield '  edge [fontname="sans-serif", fontsize=8, color="#606060"]'
     writers = {value: index for index, layer in enumerate(found) for value in layer.writes}
     for index, layer in enumerate(found):
-        title = f"{layer.operator} {layer.details}".strip() or layer.name
-        lines = [title, layer.name if title != layer.name else "", _shape_text(layer.shape)]
-        if layer.parameters:
-            lines.append(f"{layer.parameters:,} parameters")
-        colour = _COLOURS.get(layer.operator, "#ffffff")
-        yield f"  {index} [label={_quoted(*filter(None, lines))}, fillcolor={_quoted(colour)}]"
+        lines = [f"{layer.times} times:"] if layer.times > 1 else []
+        lines += layer.block or [layer.title or layer.name]
+        parameters = f"{layer.parameters:,} parameters" if layer.parameters else ""
+        lines.append(", ".join(filter(None, [_shape_text(layer.shape), parameters])))
+        colour = _COLOURS.get(layer.operator.partition(" ")[0], "#ffffff")
+        label, name = _quoted(*filter(None, lines)), _quoted(layer.name)
+        yield f"  {index} [label={label}, tooltip={name}, fillcolor={_quoted(colour)}]"
         for value in dict.fromkeys(layer.reads):
             if value in writers:
                 yield f"  {writers[value]} -> {index}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.errors import InputError, ModelError
+from edgedeploy.extras import require_build
 from edgedeploy.files import is_file, is_folder, sha256_of
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
@@ -177,11 +178,13 @@ def find_source(
     """The network that `model` means, a name of the zoo or a path, fetched if need be.
 
     Raises:
+        NotInstalledError: what reads networks is not installed.
         UnknownNameError: there is no such model.
         DownloadError: its files cannot be had.
         ModelError: there is no such file, it is no network's, another file of the network is missing, or the zoo has no
             weights of it.
     """
+    require_build(f"{model} cannot be read, nor built")
     if means_file(model):
         return Source.of(Path(model), shapes or {}, options)
     if not MODELS.load(model).has_form:

@@ -85,10 +85,11 @@ def test_a_file_that_leaves_its_shape_open_takes_that_of_the_demos_own(
 
 
 def test_save_writes_the_image_with_its_results(run_demo: RunDemo, tmp_path: Path) -> None:
-    code, _, _ = run_demo("demo", "digits", "--save", "out.png")
+    code, _, err = run_demo("demo", "digits", "--save", "out.png")
     assert code == 0
+    assert "the results are drawn in out.png" in err
     image = read_image(tmp_path / "out.png")
-    assert image.shape == (160, 160, 3)
+    assert image.shape == (320, 320, 3)  # of 160 x 160: enlarged, so that there is room for letters
     assert (image[..., 1] > image[..., 2]).any()  # the green ground of the labels, on a grey image
 
 

@@ -18,12 +18,14 @@ from edgedeploy.zoo.entry import ModelInput
 SQUEEZENET = ModelInput(name="data", shape=[1, 3, 227, 227], colour="BGR", mean=[104.007, 116.669, 122.679])
 
 
-def log(log_format: LogFormat, detections: list[Detection], *times: float) -> list[str]:
+def log(
+    log_format: LogFormat, detections: list[Detection], *times: float, style: tengine_log.LogStyle = "tengine"
+) -> list[str]:
     stage, runner = SimpleNamespace(log=log_format), SimpleNamespace(threads=1)
     network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])  # type: ignore[arg-type]
     frame = Frame((316, 474), (227, 227), (1, 1))
     outcome = Outcome(detections, Timing(times or (210.81,)), Parts(), network, frame)
-    return tengine_log.log_lines(outcome, Path("images/cat.jpg"))
+    return tengine_log.log_lines(outcome, Path("images/cat.jpg"), style)
 
 
 @pytest.fixture(autouse=True)
@@ -152,3 +154,23 @@ def test_points_with_a_score_and_a_class() -> None:
     network = SimpleNamespace(stage=SimpleNamespace(log="points"))
     outcome = SimpleNamespace(network=network, detections=[hand])
     assert tengine_log.result_lines(outcome) == ["Left 99%, 2 points: 1,2 3,5"]  # type: ignore[arg-type]
+
+
+class TestNamed:
+    """What people are told beside Tengine's lines."""
+
+    def test_classes_have_their_names(self) -> None:
+        *_, cat, number, rule = log(
+            "classification", [seen("tabby", 281, 0.2715711), seen("3", 3, 0.25)], style="named"
+        )
+        assert [cat, number, rule] == ["0.271571, 281, tabby", "0.250000, 3", RULE]
+
+    def test_landmarks_are_told_point_by_point(self) -> None:
+        face = Detection(label="face", class_id=0, points=((1.4, 2), (3, 4.6)))
+        bare, named = log("landmark", [face]), log("landmark", [face], style="named")
+        assert named == [*bare, "2 points: 1,2 3,5"]
+
+    def test_boxes_of_yolo_lack_the_number_that_is_tengines_alone(self) -> None:
+        assert log("yolo", [seen("car", 2, 0.9323, 454, 76, 684, 180)], style="named")[-1] == (
+            " 93%, [ 454,   76,  684,  180], car"
+        )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
+import pty
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -83,7 +87,66 @@ def played(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *codes: int) -> in
     for name in ("require_means", "load_board", "emulation_of", "find"):
         monkeypatch.setattr(demo, name, lambda *_: None)
     monkeypatch.setattr(demo, "play", lambda *_: next(left))
+    monkeypatch.setattr(demo.subprocess, "run", lambda *_, **__: None)
     return int(demo.main())
+
+
+def test_interrupting_the_boards_leaves_them_out(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played(demo, monkeypatch, 0, 130) == 0
+    assert played(demo, monkeypatch, 0, 0, 130) == 0
+    assert "are left out" in capsys.readouterr().out
+    assert played(demo, monkeypatch, 130) == 130
+
+
+_MAKEFILE = f"""\
+demo:
+\t@{sys.executable} demo.py
+after: demo
+\t@echo make goes on
+"""
+
+# Shows a picture at once, and boards for ever.
+_SCRIPT = f"""\
+import importlib.util, subprocess, sys, time
+spec = importlib.util.spec_from_file_location("demo_script", {str(SCRIPTS / "demo.py")!r})
+demo = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(demo)
+demo.choose = lambda: "digits"
+demo.play = lambda name, *options: print("the picture") or 0
+demo.on_boards = lambda name: print("the boards", flush=True) or time.sleep(600)
+with demo.own_interruptions():
+    code = demo.main()
+sys.exit(code)
+"""
+
+
+def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(_MAKEFILE)
+    (tmp_path / "demo.py").write_text(_SCRIPT)
+    terminal, its = pty.openpty()
+    make = subprocess.Popen(
+        ["make", "after"],
+        cwd=tmp_path,
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(its)
+    said = b""
+    with open(terminal, "r+b", buffering=0) as stream:  # noqa: PTH123  # a descriptor
+        while b"the boards" not in said:
+            said += stream.read(1024)
+        stream.write(b"\x03")
+        with suppress(OSError):  # the terminal's other side is gone
+            while more := stream.read(1024):
+                said += more
+    assert make.wait() == 0
+    assert b"The virtual boards are left out." in said
+    assert b"make goes on" in said
 
 
 def test_a_machine_that_refuses_virtual_boards_has_shown_the_demo(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedeploy.vision.draw import draw
+from edgedeploy.vision.draw import class_colour, draw, draw_enlarged
 from edgedeploy.vision.results import Detection, Mask, Surface
 
 GREY = np.full((200, 300, 3), 128, np.uint8)
@@ -94,3 +94,27 @@ def test_a_surface_takes_the_place_of_the_image_bright_where_it_is_large() -> No
     rows = draw(GREY, [Detection(label="depth", class_id=0, surface=surface)])[40:].mean(axis=(1, 2))
     assert (np.diff(rows) > -1).all()
     assert rows[-1] > 3 * rows[0]
+
+
+def test_classes_have_colours_that_differ() -> None:
+    colours = [class_colour(number) for number in range(20)]
+    assert colours[0] == (0, 200, 0)
+    assert len(set(colours)) == 20
+    drawn = draw(GREY, [Detection(label="cat", class_id=4, score=0.5, box=(100, 100, 150, 150))])
+    assert tuple(drawn[120, 100].tolist()) == class_colour(4)
+
+
+def test_small_images_are_enlarged_with_what_was_found_in_them() -> None:
+    small = np.full((20, 30, 3), 128, np.uint8)
+    spot = np.zeros((20, 30), bool)
+    spot[14:18, 20:26] = True
+    seen = [
+        Detection(label="", class_id=0, box=(2, 3, 12, 13), points=((5, 6),)),
+        Detection(label="", class_id=0, mask=Mask.of(spot, (0, 0), (20, 30)), points=((0, 0),)),
+    ]
+    drawn = draw_enlarged(small, seen)
+    assert drawn.shape == (220, 330, 3)  # by eleven
+    assert tuple(drawn[80, 22].tolist()) == class_colour(0)
+    assert (drawn[66, 55] != 128).any()
+    assert (drawn[14 * 11 : 18 * 11, 20 * 11 : 26 * 11] != 128).any(axis=2).all()
+    assert np.array_equal(draw_enlarged(GREY.repeat(2, 0).repeat(2, 1), []), GREY.repeat(2, 0).repeat(2, 1))

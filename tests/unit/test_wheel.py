@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import keep_agents
+from support.wheels import target, wheel
 
 pytestmark = pytest.mark.compiles
 
 ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["target", "wheel"]
 DATA = "edgedeploy/_data/"
 
 Command = Callable[..., str]
@@ -29,29 +30,11 @@ sys.path[:] = [folder for folder in sys.path if folder not in ({str(ROOT)!r}, {s
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
-    [path] = folder.glob("edgedeploy-*.whl")
-    return path
-
-
-@pytest.fixture(scope="module")
-def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the wheel was installed into, and nothing else."""
-    folder = tmp_path_factory.mktemp("target")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def python(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Python in an empty folder, with the installed wheel and without the checkout; gives standard output."""
     work, start, home = (tmp_path_factory.mktemp(name) for name in ("work", "start", "home"))
     (start / "sitecustomize.py").write_text(WITHOUT_CHECKOUT)
-    keep_agents(home / "cache")
+    (home / "cache").mkdir()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("EDGEDEPLOY", "PYTHON"))}
     environment = inherited | {
         "PYTHONPATH": os.pathsep.join([str(target), str(start)]),
@@ -82,9 +65,38 @@ def test_it_carries_all_data(wheel: Path) -> None:
     assert templates <= members
 
 
-def test_it_carries_nothing_large(wheel: Path) -> None:
-    largest = max(zipfile.ZipFile(wheel).infolist(), key=lambda member: member.file_size)
+def test_it_carries_nothing_large_but_agents(wheel: Path) -> None:
+    members = [member for member in zipfile.ZipFile(wheel).infolist() if "/agents/" not in member.filename]
+    largest = max(members, key=lambda member: member.file_size)
     assert largest.file_size < 100_000, largest.filename
+
+
+_AGENT = """
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import load_board
+
+print(agent_for(load_board("local")).path)
+"""
+
+
+def test_the_agent_is_ready(python: Command, target: Path) -> None:
+    agent = Path(python("-c", _AGENT).strip())
+    assert agent.is_relative_to(target)
+    version = json.loads(subprocess.run([agent, "--version"], check=True, capture_output=True).stdout)
+    assert version["build"].startswith(agent.name.rpartition("-")[2])
+
+
+def test_the_agent_of_other_sources_is_not_used(python: Command, target: Path) -> None:
+    source = target / DATA / "agent" / "facts.cc"
+    before = source.read_text()
+    ask = "from edgedeploy.agent.build import built_agent; from edgedeploy.board import load_board as load\n"
+    ask += "print(built_agent(load('local')))"
+    assert python("-c", ask) != "None\n"
+    source.write_text(before + "// changed\n")
+    try:
+        assert python("-c", ask) == "None\n"
+    finally:
+        source.write_text(before)
 
 
 def test_it_is_the_installed_package_that_runs(python: Command, target: Path) -> None:

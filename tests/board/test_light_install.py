@@ -1,0 +1,133 @@
+"""edgedeploy without its extra `build`, from the wheel: what is built elsewhere is pushed, run and shown."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from support.virtual_boards import Start
+from support.wheels import target, wheel
+
+from edgedeploy.building import build
+from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import NotInstalledError
+from edgedeploy.resolved import resolve
+from edgedeploy.zoo.source import find_source
+
+__all__ = ["target", "wheel"]
+
+Edgedeploy = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Python with nothing of its environment but the folders that come first among the arguments.
+_START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from edgedeploy.__main__ import main; main()"
+
+
+def required(
+    distribution: importlib.metadata.Distribution, extra: str = ""
+) -> Iterator[importlib.metadata.Distribution]:
+    """What a distribution requires, whatever that requires among it."""
+    for text in distribution.requires or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            found = importlib.metadata.distribution(requirement.name)
+            yield found
+            yield from required(found)
+
+
+@pytest.fixture(scope="module")
+def site(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages that `pip install edgedeploy` brings, as links to those that are installed here."""
+    folder = tmp_path_factory.mktemp("site")
+    [installed] = importlib.metadata.distributions(name="edgedeploy", path=[str(target)])
+    for each in {found.name: found for found in required(installed)}.values():
+        for file in each.files or []:
+            name, place = file.parts[0], Path(str(each.locate_file(""))) / file.parts[0]
+            if name not in ("..", "__pycache__") and not (folder / name).exists():
+                (folder / name).symlink_to(place)
+    return folder
+
+
+@pytest.fixture
+def edgedeploy(target: Path, site: Path, tmp_path: Path) -> Edgedeploy:
+    """The command in an empty folder, in such an installation."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", "-S", "-c", _START, str(target), str(site), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Packages of digits, which were built elsewhere."""
+    folder = tmp_path_factory.mktemp("packages")
+    return {
+        board: build(
+            find_source("digits"),
+            resolve(board),
+            folder / board / "digits.tar.gz",
+            use=find_use("digits"),
+            checks="none",
+        ).path
+        for board in ("local", "rpi4")
+    }
+
+
+def test_tvm_onnx_and_zig_are_not_there(site: Path) -> None:
+    assert (site / "numpy").is_dir()
+    assert not {"tvm", "tvm_ffi", "onnx", "onnxruntime", "ziglang"} & {path.name for path in site.iterdir()}
+
+
+def test_packages_run_here_as_they_do_in_tvm(edgedeploy: Edgedeploy, packages: dict[str, Path]) -> None:
+    shown = json.loads(edgedeploy("demo", str(packages["local"]), "--board", "local", "--json").stdout)
+    assert shown["results"][0]["label"] == "3"
+    assert shown["results"][0]["score"] == pytest.approx(0.998865, abs=1e-5)
+    ran = json.loads(edgedeploy("run", str(packages["local"]), "--profile", "--json").stdout)
+    assert ran["outputs"][0]["shape"] == [1, 10]
+    assert ran["functions"]
+
+
+def test_packages_are_pushed_and_shown_on_a_board(
+    edgedeploy: Edgedeploy, packages: dict[str, Path], start: Start
+) -> None:
+    start("rpi4")
+    [pushed] = json.loads(edgedeploy("push", str(packages["rpi4"]), "--board", "rpi4", "--virtual", "--json").stdout)
+    assert pushed["selftest"]["passed"] is True
+    shown = json.loads(edgedeploy("demo", str(packages["rpi4"]), "--board", "rpi4", "--virtual", "--json").stdout)
+    assert shown["results"][0]["label"] == "3"
+    listed = json.loads(edgedeploy("releases", "list", "--board", "rpi4", "--virtual", "--json").stdout)
+    assert [each["id"] for each in listed] == [pushed["release"]]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "build digits",
+        "demo digits",
+        "bench digits",
+        "tune digits",
+        "models show digits --graph x.svg",
+    ],
+)
+def test_what_needs_the_extra_names_it(edgedeploy: Edgedeploy, command: str) -> None:
+    done = edgedeploy("--json", *command.split(), code=NotInstalledError.exit_code)
+    error = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert error["try"] == ["pip install 'edgedeploy[build]'"]
+    assert "not installed" in error["why"]
+
+
+def test_the_doctor_finds_nothing_wrong(edgedeploy: Edgedeploy) -> None:
+    said = edgedeploy("doctor").stdout
+    assert "TVM: not applicable: it is not installed" in said
+    assert "pip install 'edgedeploy[build]'" in said
