@@ -82,6 +82,15 @@ def opset_of(model: onnx.ModelProto) -> int:
     return next((entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS), 1)
 
 
+def readers_of(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
+    """By tensors that are read, the nodes that read them."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
 def _body(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> onnx.GraphProto | None:
     """The graph that a node stands for, with the node's own inputs and outputs; None if it is not known."""
     names = dict.fromkeys(filter(None, node.input))

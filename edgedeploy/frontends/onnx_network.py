@@ -23,6 +23,9 @@ from edgedeploy.tensors import TensorSpec
 # Whatever a network is quantised by, what is left of it when it is folded.
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"}
 
+# The other kernels of a quantised network.
+_NUDGED = "onnxruntime in float with some weights one bit larger"
+
 
 def network_of(path: Path, converted: Converted) -> Network:
     """Import a model whose inputs have fixed shapes.
@@ -37,9 +40,11 @@ def network_of(path: Path, converted: Converted) -> Network:
     model = converted.model
     from edgedeploy.frontends.onnx_folding import folded
     from edgedeploy.frontends.onnx_importer import import_model
+    from edgedeploy.frontends.onnx_nudged import with_nudged_weights
 
     values = converted.values
-    serialised = (converted.stated or model).SerializeToString()
+    stated = converted.stated or model
+    serialised = stated.SerializeToString()
     reference = _reference(serialised, values)
     model = with_values(model, values)
     inputs = [value.name for value in model.graph.input]
@@ -48,8 +53,9 @@ def network_of(path: Path, converted: Converted) -> Network:
         module = import_model(model)
         quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
     if cut_off:
-        serialised, values = model.SerializeToString(), {}
+        stated, serialised, values = model, model.SerializeToString(), {}
         reference = _reference(serialised, values)
+    others = with_nudged_weights(stated).SerializeToString() if quantised else serialised
     given, returned = specifications(path, module["main"], inputs, [value.name for value in model.graph.output])
     name = f"onnxruntime {version('onnxruntime')}"
     return Network(
@@ -61,8 +67,10 @@ def network_of(path: Path, converted: Converted) -> Network:
         reference,
         name,
         converted.heads,
-        _reference(serialised, values, optimised=quantised, floats=quantised),
-        "onnxruntime in float" if quantised else "onnxruntime without graph optimisation",
+        _reference(others, values, optimised=quantised, floats=quantised),
+        "onnxruntime in float with some weights one bit larger"
+        if quantised
+        else "onnxruntime without graph optimisation",
         metadata=converted.metadata,
         cut_off=cut_off,
     )
@@ -103,8 +111,7 @@ def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: bool) 
     """One inference by onnxruntime, whose session is made for the first one; inputs that are fixed are given each time.
 
     Which kernels compute is `cpu_session`'s to choose: those of optimised graphs work on blocks of channels, for layers
-    in float. A quantised network's layers are in float there if they are to be, with sums in another order than that of
-    layers which are in float anyhow.
+    in float. A quantised network's layers are in float there if they are to be.
     """
 
     @cache

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import onnx
 import onnx.shape_inference
 
-from edgedeploy.quantisation.quantising import WEIGHTED, readers_of
+from edgedeploy.frontends.onnx_functions import readers_of
+from edgedeploy.quantisation.quantising import WEIGHTED
 
 # Elementwise functions of one tensor.
 _ACTIVATIONS = frozenset({"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmoid", "Tanh"})

@@ -25,6 +25,7 @@ import onnx
 
 from edgedeploy.catalog import unknown_name
 from edgedeploy.errors import UnsupportedError
+from edgedeploy.frontends.onnx_functions import readers_of
 from edgedeploy.onnxruntime_session import computing, cpu_session
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantisation.samples import Samples, no_numbers
@@ -98,15 +99,6 @@ class Layer:
     operator: str
     nodes: tuple[str, ...]
     output: str
-
-
-def readers_of(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
-    """By tensors that are read, the nodes that read them."""
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in model.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    return readers
 
 
 def layers_of(model: onnx.ModelProto) -> list[Layer]:

@@ -235,13 +235,17 @@ def _by_element(step: Step, data: Any, weights: Any, sums: Any) -> None:
 
 
 def _in_16_bits(step: Step, data: Any, weights: Any) -> Any:
-    """`smull` and `smlal`: eight sums of one or two products of int8; two fit int16 unless all four are -128."""
+    """`smull` and `smlal`: eight sums of one or two products of int8; two fit int16 unless all four are -128.
+
+    Casts LLVM would move away from the products, which are of 16 bits then.
+    """
+    multiply = {"smull": "aarch64.neon.smull.v8i16", "vmull.s8": "arm.neon.vmulls.v8i16"}[step.instruction]
 
     def product(half: Callable[..., Any]) -> Any:
-        return T.cast(half(data, dtype="int8x8"), "int16x8") * T.cast(half(weights, dtype="int8x8"), "int16x8")
+        return _call("int16x8", multiply, half(data, dtype="int8x8"), half(weights, dtype="int8x8"))
 
     if step.depth == 8:
-        return T.cast(data, "int16x8") * T.cast(weights, "int16x8")
+        return _call("int16x8", multiply, data, weights)
     return product(T.vectorlow) + product(T.vectorhigh)
 
 
