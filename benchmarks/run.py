@@ -20,7 +20,7 @@ from errors import ending_with_errors
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.measure import measure
 from edgedeploy.benchmarking.networks import candidates
-from edgedeploy.benchmarking.report import as_markdown
+from edgedeploy.benchmarking.tables import as_markdown
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing

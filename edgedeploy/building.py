@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edgedeploy import quantised
@@ -56,6 +58,8 @@ DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s", "passes": ".passes"}
 
 # What `prepare` built, under the build key.
 _PACKAGES = Kept("packages")
+# Beside it, how long that took.
+_SECONDS = "seconds.txt"
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,17 @@ class Built:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A package, with what it was made from."""
+    """A package, with what it was made from.
+
+    Attributes:
+        package_path: the archive.
+        source: what it was made from.
+        build_s: how long it took to build, from the import to the archive; None if that was done elsewhere.
+    """
 
     package_path: Path
     source: Source
+    build_s: float | None = None
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -365,12 +376,13 @@ def prepare(
     batches: Sequence[int] = (),
     options: ImportOptions = AS_THE_FILE_SAYS,
     use: Use | None = None,
+    tuning: str | None = None,
 ) -> Prepared:
     """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
     `further` are more shapes of inputs and `batches` sizes of their first dimension, each for an entry point of its
-    own, and `use` is how it is used. Packages are looked for in `dist/<board>` and in the user's cache folder, where
-    new ones go.
+    own, `use` is how it is used, and `tuning` names tuning records, as `build` takes them. Packages are looked for in
+    `dist/<board>` and in the user's cache folder, where new ones go.
 
     Raises:
         EdgedeployError: as `find_source` and `build`.
@@ -378,19 +390,28 @@ def prepare(
     source = find_source(model, input_shapes, progress, options).with_further(further, batches)
     note_weights(source, options, progress)
     name = package_name(source.name)
-    inputs = _inputs(source, board, None, progress, use=use)
+    inputs = _inputs(source, board, tuning, progress, use=use)
     key, short = inputs.key, inputs.key[:16]
     for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
         if _is_of(path, key, progress):
-            return Prepared(path, source)
+            return Prepared(path, source, _build_time(short))
 
     def make(folder: Path) -> None:
+        started = perf_counter()
         # What is not for this machine goes to its board next, which tests it before it does anything else with it.
         _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
+        (folder / _SECONDS).write_text(f"{perf_counter() - started:.3f}\n", encoding="ascii")
 
     what = f"building {source.name} for {board.label}"
     folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))
-    return Prepared(folder / name, source)
+    return Prepared(folder / name, source, _build_time(short))
+
+
+def _build_time(short: str) -> float | None:
+    """How long the package that is kept under a key took to build, in seconds."""
+    with suppress(OSError, ValueError):
+        return float((_PACKAGES.path(short) / _SECONDS).read_text(encoding="ascii"))
+    return None
 
 
 def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:

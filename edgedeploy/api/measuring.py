@@ -8,10 +8,11 @@ from os import PathLike, fspath
 from edgedeploy.api.packages import AnyBoard, resolved
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.benchmarking.board import measure_on_board
-from edgedeploy.benchmarking.engines import peers_called
+from edgedeploy.benchmarking.engines import OURS, peers_called
 from edgedeploy.benchmarking.measure import measure
 from edgedeploy.benchmarking.networks import candidates
-from edgedeploy.benchmarking.report import Report
+from edgedeploy.benchmarking.report import Report, Skipped
+from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place
@@ -29,6 +30,8 @@ def bench(
     threads: int | None = None,
     rounds: int = 10,
     runs: int | None = None,
+    batches: Sequence[int] = (),
+    tuned: str | PathLike[str] | None = None,
     shapes: Shapes | None = None,
     options: ImportOptions = AS_THE_FILE_SAYS,
     progress: Progress = SILENT,
@@ -49,12 +52,17 @@ def bench(
         rounds: each engine has its turn in each.
         runs: how many inferences of each engine are timed; as many as fit into a tenth of a second each round unless
             given, 600 for boards with a device.
+        batches: sizes of the first dimension of every input: each network is measured with each. One that cannot have a
+            batch is named in the report and left out.
+        tuned: tuning records to build with, a folder or a board's name; edgedeploy without them then takes its turns,
+            too, as `edgedeploy-untuned`. The board's own are used unless given.
         shapes: shapes of inputs that the file leaves open, by name; for one network only.
         options: what else the file leaves open; for one network only.
         progress: is told about each step.
 
     Raises:
         UnknownNameError: there is no such engine.
+        InputError: no network can have any of the batches.
         EdgedeployError: any of the errors of finding and building the networks, and of reaching the board.
     """
     peers = peers_called(against)
@@ -63,7 +71,26 @@ def bench(
     if runs is None and profile.accelerator:
         runs = RUNS_ON_DEVICES
     count = check_threads(threads) if threads and not place.remote else min(profile.cores, processors())
-    found = candidates([fspath(each) for each in networks], place.board, shapes, progress, options=options)
+    skipped: list[Skipped] = []
+
+    def leave_out(case: str, error: EdgedeployError) -> None:
+        progress.note(f"{case} is left out: {error}")
+        skipped.extend(Skipped(engine.name, [case], str(error)) for engine in (OURS, *peers))
+
+    found = candidates(
+        [fspath(each) for each in networks],
+        place.board,
+        shapes,
+        progress,
+        options=options,
+        batches=batches,
+        tuned=None if tuned is None else fspath(tuned),
+        left_out=leave_out,
+    )
+    if not found:
+        raise InputError("there is nothing to measure", why=skipped[0].reason)
     if place.remote:
-        return measure_on_board(found, peers, place, threads=threads, rounds=rounds, runs=runs, progress=progress)
-    return measure(found, peers, threads=count, rounds=rounds, runs=runs, progress=progress)
+        return measure_on_board(
+            found, peers, place, threads=threads, rounds=rounds, runs=runs, skipped=skipped, progress=progress
+        )
+    return measure(found, peers, threads=count, rounds=rounds, runs=runs, skipped=skipped, progress=progress)

@@ -13,12 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from edgedeploy.benchmarking.engines import OURS
+from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
 from edgedeploy.benchmarking.machine import this_machine
 from edgedeploy.benchmarking.networks import Candidate
-from edgedeploy.benchmarking.report import Report, Row, Skipped
+from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
 from edgedeploy.benchmarking.worker import EngineWorker, Turn
+from edgedeploy.building import Prepared
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.timing import EndToEnd, Timing
@@ -70,6 +71,7 @@ def measure(
     threads: int,
     rounds: int,
     runs: int | None = None,
+    skipped: Sequence[Skipped] = (),
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks on edgedeploy and on `peers`.
@@ -82,6 +84,7 @@ def measure(
         threads: how many threads each engine uses.
         rounds: how often each engine has its turn.
         runs: how many inferences of each engine are timed; as many as fit into short turns if None.
+        skipped: what was left out before.
         progress: is told about each network, and about engines that are left out.
 
     Raises:
@@ -94,19 +97,28 @@ def measure(
     if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
     tally = _Tally()
-    present = []
+    present = [UNTUNED] if any(network.untuned for network in networks) else []
     for engine in peers:
-        if engine.installed():
+        reason = engine.absence()
+        if reason is None:
             present.append(engine)
             continue
-        reason = f"it is not installed; `pip install 'edgedeploy[{engine.extra}]'` installs it"
         progress.note(f"{engine.name} is left out: {reason}")
-        tally.skip(engine, [network.name for network in networks], reason)
+        tally.skip(engine, [network.case for network in networks], reason)
     rows: list[Row] = []
     for network in networks:
         rows += _measure_network(network, present, threads, rounds, runs, tally, progress)
-    reference = references(networks)
-    return Report(machine, OURS.name, reference, rounds, rows, tally.entries(), runs, with_random_weights(networks))
+    return Report(
+        machine,
+        OURS.name,
+        references(networks),
+        rounds,
+        rows,
+        [*skipped, *tally.entries()],
+        runs,
+        with_random_weights(networks),
+        UNTUNED.name if UNTUNED in present else None,
+    )
 
 
 def references(networks: Sequence[Candidate]) -> str:
@@ -116,7 +128,8 @@ def references(networks: Sequence[Candidate]) -> str:
 
 def with_random_weights(networks: Sequence[Candidate]) -> list[str]:
     """Those of the networks whose weights are random, by name."""
-    return [network.name for network in networks if network.prepared.source.options.weights == "random"]
+    random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
+    return list(dict.fromkeys(random))
 
 
 def take_turns(
@@ -168,6 +181,11 @@ def timing(turns: Sequence[Turn]) -> EndToEnd:
     return EndToEnd(total, Timing.of_seconds(kernels) if kernels else None)
 
 
+def turn_medians(turns: Sequence[Turn]) -> tuple[float, ...]:
+    """The median time of each turn in milliseconds."""
+    return tuple(median(turn.seconds) * 1e3 for turn in turns)
+
+
 @dataclass(frozen=True)
 class Difference:
     """How far the outputs of one inference are from the reference's.
@@ -207,6 +225,19 @@ def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarra
     return worst
 
 
+def same_top1(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> bool | None:
+    """Whether the first output has its largest value where the reference has it, for every image.
+
+    None unless that output is a row of scores for each image: of two dimensions beside those of size one.
+    """
+    name, wanted = next(iter(reference.items()))
+    batch, scores = wanted.shape[:1], [size for size in wanted.shape[1:] if size > 1]
+    if not batch or len(scores) != 1:
+        return None
+    rows = (np.reshape(array, (*batch, -1)).argmax(axis=1) for array in (outputs[name], wanted))
+    return bool(np.array_equal(*rows))
+
+
 def _measure_network(
     network: Candidate,
     peers: Sequence[Engine],
@@ -219,57 +250,85 @@ def _measure_network(
     """The rows of one network."""
 
     def leave_out(engine: Engine, error: CannotRunError) -> None:
-        if engine is OURS:
+        if network.package_of(engine):
             if isinstance(error.__cause__, EdgedeployError):
                 raise error.__cause__
             raise CompileError(f"edgedeploy's own code for {network.name} does not run", why=str(error)) from error
-        if tally.skip(engine, [network.name], str(error)):
-            progress.note(f"{engine.name} is left out for {network.name}: {error}")
+        if tally.skip(engine, [network.case], str(error)):
+            progress.note(f"{engine.name} is left out for {network.case}: {error}")
 
     engines = {engine.name: engine for engine in [OURS, *peers]}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-bench-")))
         file = network.write(folder)
         workers: dict[str, EngineWorker] = {}
-        with progress.stage(f"load {network.name}"):
+        with progress.stage(f"load {network.case}"):
             for engine in engines.values():
                 try:
                     workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
                 except CannotRunError as error:
                     leave_out(engine, error)
             reference = reference_outputs(network, file, folder, threads, workers.get(network.reference.name))
-        with progress.steps(f"measure {network.name}", min(rounds, runs or rounds) * len(workers)) as done:
+        with progress.steps(f"measure {network.case}", min(rounds, runs or rounds) * len(workers)) as done:
             turns = take_turns(
                 workers, rounds, lambda name, error: leave_out(engines[name], error), runs=runs, done=done
             )
-        differences = {}
+        differences, costs = {}, {}
         for name in list(turns):
             try:
                 # Of the last timed inference: an engine that spoils its inputs on the way is found out.
-                differences[name] = compare(workers[name].outputs(), reference)
+                outputs = workers[name].outputs()
+                differences[name] = compare(outputs, reference), same_top1(outputs, reference)
+                costs[name] = _costs(workers[name], network.package_of(engines[name]))
             except CannotRunError as error:
                 leave_out(engines[name], error)
                 del turns[name]
     times = {name: timing(taken) for name, taken in turns.items()}
-    for name, found in differences.items():
+    for name, (found, same) in differences.items():
         busy = median(turn.processors or 0.0 for turn in turns[name])
         if busy > threads + _EXTRA_PROCESSORS:
-            progress.note(f"{name} kept {busy:.1f} processors busy on {network.name}, with {threads} threads asked for")
+            progress.note(f"{name} kept {busy:.1f} processors busy on {network.case}, with {threads} threads asked for")
         version, device = engines[name].version(), workers[name].device
         ratio = times[OURS.name].total.median_ms / times[name].total.median_ms
-        yield Row(network.name, name, version, device, threads, times[name], ratio, found.relative, found.absolute)
+        yield Row(
+            network.name,
+            name,
+            version,
+            device,
+            threads,
+            times[name],
+            ratio,
+            found.relative,
+            found.absolute,
+            same,
+            network.batch,
+            costs[name],
+            turn_medians(turns[name]),
+        )
+
+
+def _costs(worker: EngineWorker, package: Prepared | None) -> Costs:
+    """What an engine needed beside the time of an inference."""
+    start = worker.start
+    compile_s, size = start.compile_s, start.file_bytes
+    if package:
+        compile_s, size = package.build_s, package.package_path.stat().st_size
+    return Costs(compile_s, start.load_s, start.first_s, worker.peak_bytes(), size)
 
 
 def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> EngineWorker:
     """An engine's process with the network loaded."""
-    if engine is not OURS and file.suffix != engine.suffix:
+    package = network.package_of(engine)
+    if package is None and file.suffix != engine.suffix:
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
     scratch = folder / f"{engine.name}-{os.urandom(4).hex()}"
     scratch.mkdir()
     outputs = [spec.name for spec in network.outputs]
-    prepared = network.prepared
-    accelerated = prepared.manifest.device is not None
-    task = Task(file, prepared.package_path, network.tensors(), outputs, threads, scratch, accelerated)
+    package = package or network.prepared
+    accelerated = package.manifest.device is not None
+    task = Task(
+        file, package.package_path, network.tensors(), outputs, threads, scratch, accelerated, network.batch or 1
+    )
     return EngineWorker(engine, task)
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from edgedeploy.benchmarking.engines import REFERENCES
+from edgedeploy.benchmarking.batches import check_batch
+from edgedeploy.benchmarking.engines import OURS, REFERENCES, UNTUNED
 from edgedeploy.benchmarking.engines.engine import Engine
+from edgedeploy.benchmarking.report import case_of
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.usage import find_use
-from edgedeploy.errors import DownloadError, UnsupportedError
+from edgedeploy.errors import DownloadError, EdgedeployError, UnsupportedError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.frontends.onnx_settings import with_own_inputs
-from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.records.best import NO_RECORDS
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.tensors import TensorSpec
@@ -34,12 +37,25 @@ class Candidate:
         name: what reports call it.
         prepared: its package, and what it was made from.
         inputs, outputs: what it takes and gives, in the network's order.
+        batch: the first dimension of every input, if that was asked for.
+        untuned: the package without tuning records, if that was asked for.
     """
 
     name: str
     prepared: Prepared
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
+    batch: int | None = None
+    untuned: Prepared | None = None
+
+    @property
+    def case(self) -> str:
+        """The name, with the batch if that was asked for."""
+        return case_of(self.name, self.batch)
+
+    def package_of(self, engine: Engine) -> Prepared | None:
+        """The package that an engine runs, if it is edgedeploy."""
+        return {OURS.name: self.prepared, UNTUNED.name: self.untuned}.get(engine.name)
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Seeded random inputs by name."""
@@ -85,10 +101,24 @@ def candidates(
     progress: Progress = SILENT,
     *,
     options: ImportOptions = AS_THE_FILE_SAYS,
+    batches: Sequence[int] = (),
+    tuned: str | None = None,
+    left_out: Callable[[str, EdgedeployError], None] | None = None,
 ) -> list[Candidate]:
     """The networks that `models` names, each once, built; all are found before the first is built.
 
     Networks of the zoo whose files cannot be had, and which edgedeploy can write itself, have random weights.
+
+    Args:
+        models: names of the zoo, or paths.
+        board: what to build for.
+        shapes: shapes of inputs by name.
+        progress: is told about each step.
+        options: what the files leave open.
+        batches: sizes of the first dimension of every input; each network is built for each.
+        tuned: tuning records to build with, a folder or a board's name; each network is then built without, too.
+        left_out: is told of a network with a batch that it cannot have, by the name of the case; without it, that is an
+            error.
 
     Raises:
         EdgedeployError: as `edgedeploy.building.prepare`.
@@ -99,12 +129,25 @@ def candidates(
     found = []
     for model, source in zip(wanted, sources, strict=True):
         asked = replace(options, weights="random") if source.options.weights == "random" else options
-        use = find_use(model)
-        prepared = prepare(model, board, input_shapes=shapes, options=asked, use=use, progress=progress)
-        manifest = read_manifest(prepared.package_path)
+        build = partial(
+            prepare, model, board, input_shapes=shapes, options=asked, use=find_use(model), progress=progress
+        )
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model
-        found.append(Candidate(name, prepared, manifest.inputs, manifest.results))
+        for batch in batches or (None,):
+            sizes = () if batch is None else (batch,)
+            try:
+                if sizes:
+                    check_batch(source, source.with_further((), sizes))
+                prepared = build(batches=sizes, tuning=tuned)
+                untuned = build(batches=sizes, tuning=NO_RECORDS) if tuned else None
+            except EdgedeployError as error:
+                if batch is None or left_out is None:
+                    raise
+                left_out(case_of(name, batch), error)
+                continue
+            manifest = prepared.manifest
+            found.append(Candidate(name, prepared, manifest.inputs, manifest.results, batch, untuned))
     return found
 
 

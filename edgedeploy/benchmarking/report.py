@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edgedeploy.benchmarking.engines.engine import CPU
 from edgedeploy.benchmarking.machine import Machine
-from edgedeploy.runtime.timing import EndToEnd, Timing
-from edgedeploy.text import count, significant
+from edgedeploy.runtime.timing import EndToEnd
+from edgedeploy.text import count
 
 # Outputs that differ from the reference's by more than this part of their largest value are pointed out: such an
 # engine may do other work. Below the absolute bound, the part is large because the output is nearly zero.
@@ -18,6 +18,31 @@ SUSPICIOUS, NEARLY_ZERO = 1e-3, 1e-6
 
 # The column of the fastest of the other engines.
 BEST = "best"
+
+
+def case_of(name: str, batch: int | None) -> str:
+    """What reports call a network with a batch."""
+    return name if batch is None else f"{name} (batch {batch})"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an engine needs beside the time of an inference; None where nothing tells.
+
+    Attributes:
+        compile_s: what its compiler or converter took before the network could be loaded. For edgedeploy, how long the
+            package took to build when it was.
+        load_s: from the file to a network that is ready, without importing the engine itself.
+        first_s: the first inference.
+        peak_bytes: the most memory that its process had in use after that, the engine's own code included.
+        size_bytes: of the files that it reads, or of edgedeploy's package, which is compressed.
+    """
+
+    compile_s: float | None = None
+    load_s: float | None = None
+    first_s: float | None = None
+    peak_bytes: int | None = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +57,11 @@ class Row:
         max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
             output where that is largest.
         max_abs_diff: the largest |difference| of that output, which tells whether the output is nearly zero.
+        same_top1: whether the first output has its largest value where the reference has it, for every image; None
+            where that output is not one row of scores for each.
+        batch: how many inferences one call makes, if that was asked for. Times are those of a call.
+        costs: what else it needed.
+        turns_ms: the median of each turn, by which runs are compared: inferences of one turn are no independent sample.
     """
 
     model: str
@@ -43,22 +73,43 @@ class Row:
     ratio: float
     max_rel_diff: float
     max_abs_diff: float
+    same_top1: bool | None = None
+    batch: int | None = None
+    costs: Costs = Costs()
+    turns_ms: tuple[float, ...] = ()
+
+    @property
+    def case(self) -> str:
+        """The network, with the batch if that was asked for: what engines are compared on."""
+        return case_of(self.model, self.batch)
+
+    @property
+    def per_second(self) -> float:
+        """Inferences in a second at the median time; a call makes as many as there are in a batch."""
+        return (self.batch or 1) * 1e3 / self.times.total.median_ms
 
     def to_dict(self) -> dict[str, Any]:
         """The row for scripts: times as their number and statistics, in milliseconds."""
         total, kernels = self.times.total, self.times.kernels
         return {
             "model": self.model,
+            "batch": self.batch,
             "engine": self.engine,
             "version": self.version,
             "device": self.device,
             "threads": self.threads,
             "runs": len(total.runs_ms),
             **total.to_dict(),
+            "p90_ms": total.p90_ms,
+            "p99_ms": total.p99_ms,
+            "per_second": self.per_second,
+            "turns_ms": list(self.turns_ms),
+            **asdict(self.costs),
             **({"kernels": kernels.to_dict()} if kernels else {}),
             "ratio": self.ratio,
             "max_rel_diff": self.max_rel_diff,
             "max_abs_diff": self.max_abs_diff,
+            "same_top1": self.same_top1,
         }
 
 
@@ -83,6 +134,7 @@ class Report:
         skipped: what is missing in `rows`.
         runs: how many inferences of each engine were timed, if that was asked for.
         random_weights: the networks whose weights are random.
+        untuned: the name of our engine without tuning records, if both were measured.
     """
 
     machine: Machine
@@ -93,11 +145,12 @@ class Report:
     skipped: list[Skipped]
     runs: int | None = None
     random_weights: list[str] = field(default_factory=list)
+    untuned: str | None = None
 
     @property
-    def models(self) -> list[str]:
-        """The networks in order."""
-        return list(dict.fromkeys(row.model for row in self.rows))
+    def cases(self) -> list[str]:
+        """The networks in order, each with each batch."""
+        return list(dict.fromkeys(row.case for row in self.rows))
 
     @property
     def engines(self) -> list[str]:
@@ -117,13 +170,14 @@ class Report:
             "skipped": [asdict(entry) for entry in self.skipped],
         }
 
-    def row(self, model: str, engine: str) -> Row | None:
+    def row(self, case: str, engine: str) -> Row | None:
         """The row of an engine on a network, if it ran there."""
-        return next((row for row in self.rows if (row.model, row.engine) == (model, engine)), None)
+        return next((row for row in self.rows if (row.case, row.engine) == (case, engine)), None)
 
-    def best(self, model: str) -> Row | None:
+    def best(self, case: str) -> Row | None:
         """The row of the fastest engine other than ours, if there is any."""
-        others = [row for row in self.rows if row.model == model and row.engine != self.ours]
+        own = {self.ours, self.untuned}
+        others = [row for row in self.rows if row.case == case and row.engine not in own]
         return min(others, key=lambda row: row.times.total.median_ms, default=None)
 
     def geometric_means(self) -> dict[str, float]:
@@ -133,56 +187,13 @@ class Report:
             for engine in self.engines
             if engine != self.ours
         }
-        ratios[BEST] = [row.ratio for model in self.models if (row := self.best(model))]
+        ratios[BEST] = [row.ratio for case in self.cases if (row := self.best(case))]
         return {engine: geometric_mean(values) for engine, values in ratios.items() if values}
 
 
 def geometric_mean(values: Sequence[float]) -> float:
     """The geometric mean of positive numbers."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-def time_table(report: Report) -> list[list[str]]:
-    """The cells of the table of times, titles first: a line per network, the geometric means last."""
-    others = [engine for engine in report.engines if engine != report.ours]
-    lines = [["model", f"{report.ours} ms", *(f"{engine} ms (ratio)" for engine in others), "ratio to the best"]]
-    for model in report.models:
-        best = report.best(model)
-        own = report.row(model, report.ours)
-        cells = [_time(own)]
-        for engine in others:
-            row = report.row(model, engine)
-            cells.append(f"{_time(row)} ({row.ratio:.2f})" if row else "-")
-        lines.append([model, *cells, f"{best.ratio:.2f} ({best.engine})" if best else "-"])
-    means = report.geometric_means()
-    if len(report.models) > 1 and means:
-        lines.append(["geometric mean", "", *(f"{means[engine]:.2f}" for engine in others), f"{means[BEST]:.2f}"])
-    return lines
-
-
-def spread_table(report: Report) -> list[list[str]]:
-    """The cells of the table of means and standard deviations, titles first: a line per network.
-
-    The times that kernels took stand before those of their engine, where any are known.
-    """
-    columns = []
-    for engine in report.engines:
-        rows = {model: report.row(model, engine) for model in report.models}
-        if any(row and row.times.kernels for row in rows.values()):
-            kernels = [_spread(row.times.kernels if row else None) for row in rows.values()]
-            columns.append([f"{engine} kernels", *kernels])
-        columns.append([engine, *(_spread(row.times.total if row else None) for row in rows.values())])
-    return [list(line) for line in zip(["model", *report.models], *columns, strict=True)]
-
-
-def difference_table(report: Report) -> list[list[str]]:
-    """The cells of the table of differences from the reference, titles first: a line per network."""
-    engines = [engine for engine in report.engines if engine != report.reference]
-    lines = [["model", *engines]]
-    for model in report.models:
-        rows = [report.row(model, engine) for engine in engines]
-        lines.append([model, *(f"{row.max_rel_diff:.1e}" if row else "-" for row in rows)])
-    return lines
 
 
 def notes(report: Report) -> list[str]:
@@ -200,16 +211,16 @@ def notes(report: Report) -> list[str]:
     for row in report.rows:
         if row.max_rel_diff > SUSPICIOUS and row.max_abs_diff > NEARLY_ZERO:
             lines.append(
-                f"{row.engine} on {row.model}: outputs differ from {report.reference}'s by {row.max_rel_diff:.1e} "
+                f"{row.engine} on {row.case}: outputs differ from {report.reference}'s by {row.max_rel_diff:.1e} "
                 "of the largest value; its time may be that of other work"
             )
-    for model in report.models:
-        tiny = [row for row in report.rows if row.model == model and row.max_rel_diff > SUSPICIOUS]
+    for case in report.cases:
+        tiny = [row for row in report.rows if row.case == case and row.max_rel_diff > SUSPICIOUS]
         tiny = [row for row in tiny if row.max_abs_diff <= NEARLY_ZERO]
         if tiny:
             largest = max(row.max_abs_diff for row in tiny)
             lines.append(
-                f"{', '.join(row.engine for row in tiny)} on {model}: the relative difference is that of an output "
+                f"{', '.join(row.engine for row in tiny)} on {case}: the relative difference is that of an output "
                 f"which is nearly zero everywhere; in absolute terms it is at most {largest:.1e}"
             )
     return lines
@@ -224,48 +235,3 @@ def heading(report: Report) -> str:
     if report.runs:
         how = f"{count(report.runs, 'run')} of each in {count(min(report.rounds, report.runs), 'round')}"
     return f"{report.machine.line()}; threads: {', '.join(map(str, sorted(threads)))}; {how}; {', '.join(engines)}."
-
-
-def tables(report: Report) -> Iterator[tuple[str, list[list[str]]]]:
-    """The tables with a line on what each shows."""
-    ours = report.ours
-    yield (
-        f"milliseconds of one inference, medians; in brackets {ours}'s divided by the other's, below 1 where {ours} "
-        "is quicker",
-        time_table(report),
-    )
-    if report.runs:
-        title = f"milliseconds of one inference, mean ± standard deviation of {count(report.runs, 'run')}"
-        if any(row.times.kernels for row in report.rows):
-            title += "; kernels: what the device's kernels took of it, summed"
-        yield title, spread_table(report)
-    differences = difference_table(report)
-    if len(differences[0]) > 1:
-        yield (
-            f"largest difference from the outputs of {report.reference}, as a fraction of their largest value",
-            differences,
-        )
-
-
-def as_markdown(report: Report) -> str:
-    """The report as a section of a Markdown page, without a title."""
-    parts = [heading(report)]
-    for title, cells in tables(report):
-        parts += [f"{title[0].upper()}{title[1:]}:", _markdown(cells)]
-    if lines := notes(report):
-        parts.append("\n".join(f"- {line}" for line in lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def _time(row: Row | None) -> str:
-    return significant(row.times.total.median_ms) if row else "-"
-
-
-def _spread(timing: Timing | None) -> str:
-    return f"{significant(timing.mean_ms)} ± {significant(timing.std_ms)}" if timing else "-"
-
-
-def _markdown(lines: list[list[str]]) -> str:
-    head, *body = [[cell.replace("|", r"\|") for cell in line] for line in lines]
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *body])

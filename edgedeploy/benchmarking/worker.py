@@ -7,10 +7,13 @@ others are measured: it answers only when its threads have come to rest.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter, process_time, sleep
 from typing import Any
 
@@ -46,6 +49,28 @@ class Turn:
     kernel_seconds: list[float] | None = None
 
 
+@dataclass(frozen=True)
+class Start:
+    """What an engine needed until it was warm.
+
+    Attributes:
+        typical: the median time of an inference once warm, in seconds.
+        device: what runs the network.
+        compile_s: what a converter or compiler took, which another run need not wait for where its result is kept;
+            None where the engine has none.
+        load_s: from the file, or from what was made of it, to a network that is ready.
+        first_s: the first inference.
+        file_bytes: of the files that the engine reads.
+    """
+
+    typical: float
+    device: str
+    compile_s: float | None
+    load_s: float
+    first_s: float
+    file_bytes: int
+
+
 class EngineWorker(Closing):
     """An engine's process with one network loaded; a context manager that ends it.
 
@@ -57,9 +82,8 @@ class EngineWorker(Closing):
     def __init__(self, engine: Engine, task: Task) -> None:
         self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt", restarts=False)
         # The median time of an inference once warm, in seconds, and what runs it.
-        self.typical: float
-        self.device: str
-        self.typical, self.device = self._asked(self._worker.start, timeout_s=_PATIENCE_S)
+        self.start: Start = self._asked(self._worker.start, timeout_s=_PATIENCE_S)
+        self.typical, self.device = self.start.typical, self.start.device
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""
@@ -69,6 +93,10 @@ class EngineWorker(Closing):
     def outputs(self) -> dict[str, np.ndarray]:
         """The outputs of the last inference by name."""
         return self._asked(self._worker.call, _outputs, timeout_s=_PATIENCE_S)
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that its process had in use since the network was loaded, if the system tells."""
+        return self._asked(self._worker.call, _peak_bytes, timeout_s=_PATIENCE_S)
 
     def close(self) -> None:
         """End the process."""
@@ -92,26 +120,65 @@ class EngineWorker(Closing):
 _loaded: Loaded
 
 
-def _load(name: str, task: Task) -> tuple[float, str]:
-    """Load and warm up; the typical time of an inference in seconds, and what runs it."""
+def _load(name: str, task: Task) -> Start:
+    """Load and warm up."""
     global _loaded
     os.environ["OMP_NUM_THREADS"] = str(task.threads)
-    _loaded = find_engine(name).load(task)
-    return _warm_up(_loaded), _loaded.device
+    engine = find_engine(name)
+    for module in (engine.module, *engine.imports):  # the same for all networks, and no part of loading one
+        with suppress(ImportError):  # which `load` finds a reason for
+            importlib.import_module(module)
+    compile_s = None
+    if engine.convert:
+        started = perf_counter()
+        task = replace(task, converted=engine.convert(task))
+        compile_s = perf_counter() - started
+    started = perf_counter()
+    _loaded = engine.load(task)
+    load_s = perf_counter() - started
+    if _loaded.compile_s is not None:
+        compile_s, load_s = _loaded.compile_s, max(0.0, load_s - _loaded.compile_s)
+    _forget_peak()
+    first_s, typical = _warm_up(_loaded)
+    return Start(typical, _loaded.device, compile_s, load_s, first_s, _file_bytes(task))
+
+
+def _file_bytes(task: Task) -> int:
+    """The size of the network's files as the engine reads them."""
+    if task.converted is None:
+        return task.file.stat().st_size
+    stem = task.converted.with_suffix("").name
+    return sum(path.stat().st_size for path in task.converted.parent.iterdir() if path.name.startswith(f"{stem}."))
+
+
+def _forget_peak() -> None:
+    """Have the system count the peak of memory anew, which loading may have reached (proc(5), clear_refs)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _peak_bytes() -> int | None:
+    """The most that was resident at once, as proc(5) has it."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def _outputs() -> dict[str, np.ndarray]:
     return _loaded.outputs()
 
 
-def _warm_up(loaded: Loaded) -> float:
+def _warm_up(loaded: Loaded) -> tuple[float, float]:
+    """The time of the first inference and of a typical one, in seconds."""
     seconds: list[float] = []
     while len(seconds) < _WARMUP_CALLS or sum(seconds) < _WARMUP_S:
         started = perf_counter()
         loaded.run()
         seconds.append(perf_counter() - started)
     _rest()
-    return float(np.median(seconds))
+    return seconds[0], float(np.median(seconds))
 
 
 def _turn(warmup: int, count: int) -> Turn:

@@ -20,14 +20,27 @@ from edgedeploy.cli.options import (
     WhereOrHere,
     check_one_model,
     complete_model,
+    complete_records,
     import_options,
+    parse_batches,
     parse_shapes,
 )
 from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgedeploy.benchmarking.columns import Column
     from edgedeploy.benchmarking.report import Report
     from edgedeploy.board import Overrides
+
+
+def complete_columns(incomplete: str) -> list[str]:
+    """Lists of columns that go on from the list that was typed."""
+    from edgedeploy.benchmarking.columns import ALL, COLUMNS
+
+    typed, comma, last = incomplete.rpartition(",")
+    return [f"{typed}{comma}{name}" for name in (*COLUMNS, ALL) if name.startswith(last)]
 
 
 def complete_engines(incomplete: str) -> list[str]:
@@ -72,6 +85,31 @@ def bench(
             f"{RUNS_ON_DEVICES} for boards with a device, else as many as fit into a tenth of a second each round.",
         ),
     ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            "--batch", metavar="N,N,...", help="Sizes of the inputs' first dimension: all are measured with each."
+        ),
+    ] = None,
+    tuned: Annotated[
+        str | None,
+        typer.Option(
+            "--tuned",
+            metavar="BOARD|DIR",
+            help="Build with these tuning records, and measure edgedeploy without any beside it.",
+            autocompletion=complete_records,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAMES",
+            help="Columns of the table of engines, separated by commas: median,compile,load,memory,size,p99,first,"
+            "per-second,deviation,mean,p90,difference,top-1, or all; by default those that fit.",
+            autocompletion=complete_columns,
+        ),
+    ] = None,
     input_shape: InputShapeOption = None,
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
@@ -89,6 +127,12 @@ def bench(
     large) or cannot run a network is named and left out. Networks of the zoo that edgedeploy can write itself have
     random weights where their files are not in reach, and the report says so.
 
+    The second table has a line for each engine on each network: what its compiler or converter took, what loading the
+    network took without importing the engine, the memory of its process while it ran, and the size of the files that it
+    reads. `--columns` chooses, and `--json` has all. With `--batch`, times are those of a whole batch, and `per second`
+    counts its images; a batch that exporters wrote into constants is changed, and a network whose images would then
+    change each other's results is left out, as is an engine that has no batch.
+
     On a board over SSH, edgedeploy alone is measured: its times are taken there, its outputs compared here. The other
     engines are named as left out. `--host local` measures here what was built for another board, beside all engines.
 
@@ -96,26 +140,33 @@ def bench(
 
     Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7
 
+    Example: edgedeploy bench mobilenet_v1 --batch 1,4,16 --columns median,per-second,compile
+
     Example: edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
     """
     from edgedeploy.api.measuring import bench as measured
-    from edgedeploy.benchmarking.report import as_markdown
+    from edgedeploy.benchmarking.columns import columns_called
+    from edgedeploy.benchmarking.tables import as_markdown
     from edgedeploy.cli.console import print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
 
+    shown = columns_called(None if columns is None else _names(columns))
     if json_output and markdown:
         raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
+    batches = parse_batches(batch)
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
     check_one_model(models, "measured", shapes, options)
     report = measured(
         models,
         board=resolve(board, overrides),
         **where.options,
-        against=None if against is None else [name.strip() for name in against.split(",") if name.strip()],
+        against=None if against is None else _names(against),
         threads=threads,
         rounds=rounds,
         runs=runs,
+        batches=batches,
+        tuned=tuned,
         shapes=shapes,
         options=options,
         progress=quiet_if(json_output),
@@ -123,19 +174,24 @@ def bench(
     if json_output:
         print_json(report.to_dict())
     elif markdown:
-        print_lines(as_markdown(report).splitlines())
+        print_lines(as_markdown(report, shown).splitlines())
     else:
-        _print(report)
+        _print(report, shown, fitting=columns is None)
 
 
-def _print(report: Report) -> None:
-    """The report as tables on the terminal."""
-    from edgedeploy.benchmarking.report import heading, notes, tables
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def _print(report: Report, columns: Sequence[Column], *, fitting: bool) -> None:
+    """The report as tables on the terminal; those of the columns that fit, where that is wanted."""
+    from edgedeploy.benchmarking.report import heading, notes
+    from edgedeploy.benchmarking.tables import tables
     from edgedeploy.cli.console import print_table, stdout
 
     console = stdout()
     console.print(heading(report))
-    for title, cells in tables(report):
+    for title, cells in tables(report, columns, console.width if fitting else None):
         console.print("", title, sep="\n")
         print_table(cells[0], cells[1:], right=cells[0][1:])
     for note in notes(report):

@@ -22,6 +22,7 @@ from edgedeploy.frontends.format import (
     Shapes,
     check_given_shapes,
 )
+from edgedeploy.frontends.onnx_batch import change_batch
 from edgedeploy.frontends.onnx_functions import opset_of
 from edgedeploy.frontends.onnx_layout import put_time_first
 from edgedeploy.frontends.onnx_settings import fixed_values, with_values
@@ -193,7 +194,7 @@ def _metadata(model: onnx.ModelProto) -> dict[str, str]:
 def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
     """Write the shapes into the graph's inputs."""
     check_given_shapes(path, shapes, [value.name for value in graph.input])
-    changed = False
+    changed, batches = False, set[tuple[int, int]]()
     # Old exporters write 0 for what they do not know, of outputs too.
     whole = all(_stated(value) and min(_stated(value)) > 0 for value in graph.output)
     for value in graph.input:
@@ -210,7 +211,11 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
             dimension.Clear()
             dimension.dim_value = size
         changed |= list(shape) != stated
+        batches.add((stated[0], shape[0]) if shape else (0, 0))
     if changed:
+        [(before, after), *others] = batches
+        if before != after and not others and before > 0:
+            change_batch(graph, before, after)
         # What the file states of later shapes belongs to the old input shapes.
         del graph.value_info[:]
         for value in graph.output:

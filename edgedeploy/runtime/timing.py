@@ -43,6 +43,24 @@ class Timing:
         """The population's standard deviation, as TVM's `BenchmarkResult` has it."""
         return statistics.pstdev(self.runs_ms)
 
+    @property
+    def p90_ms(self) -> float:
+        """The 90th percentile, between neighbours in proportion, as numpy has it."""
+        return self.percentile(90)
+
+    @property
+    def p99_ms(self) -> float:
+        """The 99th percentile."""
+        return self.percentile(99)
+
+    def percentile(self, percent: float) -> float:
+        """The time that so many percent of the repetitions do not exceed."""
+        ordered = sorted(self.runs_ms)
+        place = (len(ordered) - 1) * percent / 100
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
     def to_dict(self) -> dict[str, float]:
         """The five statistics under the names that `--json` prints."""
         return {name: getattr(self, name) for name in ("min_ms", "median_ms", "mean_ms", "max_ms", "std_ms")}

@@ -22,7 +22,7 @@ from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import generous
 
-from edgedeploy.benchmarking import engines, measure, networks, report
+from edgedeploy.benchmarking import engines, measure, networks, report, tables
 from edgedeploy.benchmarking.engines import litert, mnn
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
 from edgedeploy.benchmarking.machine import Machine
@@ -169,7 +169,7 @@ def test_means_are_over_the_networks_that_an_engine_ran(found: report.Report) ->
 
 
 def test_the_table_names_the_fastest_engine_and_ends_with_the_means(found: report.Report) -> None:
-    assert report.time_table(found) == [
+    assert tables.time_table(found) == [
         ["model", "edgedeploy ms", "onnxruntime ms (ratio)", "ncnn ms (ratio)", "ratio to the best"],
         ["small", "0.500", "1.00 (0.50)", "0.250 (2.00)", "2.00 (ncnn)"],
         ["large", "160", "80.0 (2.00)", "-", "2.00 (onnxruntime)"],
@@ -178,14 +178,14 @@ def test_the_table_names_the_fastest_engine_and_ends_with_the_means(found: repor
 
 
 def test_markdown_tells_machine_times_differences_and_what_was_skipped(found: report.Report) -> None:
-    text = report.as_markdown(found)
+    text = tables.as_markdown(found)
     assert "Example CPU, 2 cores, Example 1, Linux 6" in text
     assert "| small | 0.500 | 1.00 (0.50) | 0.250 (2.00) | 2.00 (ncnn) |" in text
     assert "| small | 1.0e-06 | 1.0e-02 |" in text
     assert "- ncnn was not measured on large: it has no Loop" in text
-    tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 2
-    for table in tables:
+    found_tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
+    assert len(found_tables) == 3
+    for table in found_tables:
         assert len({line.count("|") for line in table}) == 1
 
 
@@ -207,11 +207,11 @@ def test_means_and_deviations_stand_side_by_side_with_what_kernels_took(found: r
     times = EndToEnd(Timing((2.0, 4.0, 9.0)), Timing((1.0, 1.0, 4.0)))
     rows = [replace(ours, times=times, device="Example GPU"), replace(theirs, times=EndToEnd(times.total)), *rest]
     counted = replace(found, runs=3, rows=rows)
-    small, large = report.spread_table(counted)[1:]
-    assert report.spread_table(counted)[0] == ["model", "edgedeploy kernels", "edgedeploy", "onnxruntime", "ncnn"]
+    small, large = tables.spread_table(counted)[1:]
+    assert tables.spread_table(counted)[0] == ["model", "edgedeploy kernels", "edgedeploy", "onnxruntime", "ncnn"]
     assert small[:4] == ["small", "2.00 ± 1.41", "5.00 ± 2.94", "5.00 ± 2.94"]
     assert (large[1], large[4]) == ("-", "-")
-    text = report.as_markdown(counted)
+    text = tables.as_markdown(counted)
     assert "mean ± standard deviation of 3 runs" in text
     assert "3 runs of each in 3 rounds" in text
     assert "edgedeploy 1.0 on Example GPU" in text
@@ -219,13 +219,13 @@ def test_means_and_deviations_stand_side_by_side_with_what_kernels_took(found: r
 
 
 def test_kernels_are_not_spoken_of_where_there_are_none(found: report.Report) -> None:
-    text = report.as_markdown(replace(found, runs=3))
+    text = tables.as_markdown(replace(found, runs=3))
     assert "mean ± standard deviation of 3 runs:" in text
     assert "kernels" not in text
 
 
 def test_without_counted_runs_means_are_not_printed(found: report.Report) -> None:
-    assert "±" not in report.as_markdown(found)
+    assert "±" not in tables.as_markdown(found)
     assert "medians of 5 rounds; edgedeploy 1.0, onnxruntime 1.0" in report.heading(found)
 
 
@@ -239,6 +239,7 @@ def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
     assert written["machine"] == {"cpu": "Example CPU", "cores": 2, "os": "Example 1, Linux 6", "load": 0.25}
     assert written["rows"][2] == {
         "model": "small",
+        "batch": None,
         "engine": "ncnn",
         "version": "1.0",
         "device": "CPU",
@@ -249,9 +250,19 @@ def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
         "mean_ms": pytest.approx(0.275),
         "max_ms": 0.35,
         "std_ms": pytest.approx(0.0540, abs=1e-4),
+        "p90_ms": pytest.approx(0.33),
+        "p99_ms": pytest.approx(0.348),
+        "per_second": pytest.approx(4000),
+        "turns_ms": [],
+        "compile_s": None,
+        "load_s": None,
+        "first_s": None,
+        "peak_bytes": None,
+        "size_bytes": None,
         "ratio": 2.0,
         "max_rel_diff": 0.01,
         "max_abs_diff": 0.1,
+        "same_top1": None,
     }
     assert written["geometric_means"]["best"] == pytest.approx(2.0)
     assert written["skipped"] == [{"engine": "ncnn", "models": ["large"], "reason": "it has no Loop"}]
@@ -435,6 +446,9 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
         (["digits", "--board", "rpi4", "--host", "pi:secret@10.0.0.7"], 7, "it holds a password"),
         (["digits", "--host", "virtual:no-such-board"], 4, "no-such-board"),
         (["digits", "--json", "--markdown"], 7, "one of them"),
+        (["digits", "--batch", "1,0"], 7, "no list of batch sizes"),
+        (["digits", "--columns", "median,speed"], 4, "unknown column 'speed'"),
+        (["digits", "--tuned", "no-such-records"], 4, "no-such-records"),
         (["digits", "mnist", "--input-shape", "data:1,1,16,16"], 7, "one model"),
         ([], 2, "MODEL"),
     ],

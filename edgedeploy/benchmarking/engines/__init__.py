@@ -10,7 +10,7 @@ from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.errors import InputError, UnknownNameError
 from edgedeploy.plugins import Group
 
-OURS = ours.ENGINE
+OURS, UNTUNED = ours.ENGINE, ours.UNTUNED
 # The engine that says what is right, and by the suffix of the networks' files as engines are given them.
 REFERENCE = onnxruntime.ENGINE
 REFERENCES = {engine.suffix: engine for engine in (REFERENCE, litert.ENGINE)}
@@ -19,9 +19,9 @@ _OWN = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENG
 _OTHERS: Group[Engine] = Group(
     "edgedeploy.engines", "engine", "Engine", lambda given: given.name if isinstance(given, Engine) else None
 )
-PEERS = [*_OWN, *_OTHERS.sound([engine.name for engine in [OURS, *_OWN]])]
+PEERS = [*_OWN, *_OTHERS.sound([engine.name for engine in [OURS, UNTUNED, *_OWN]])]
 
-_BY_NAME = {engine.name: engine for engine in [OURS, *PEERS]}
+_BY_NAME = {engine.name: engine for engine in [OURS, UNTUNED, *PEERS]}
 
 
 def find_engine(name: str) -> Engine:

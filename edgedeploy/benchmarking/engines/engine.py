@@ -29,6 +29,8 @@ class Task:
         folder: an empty folder for converted files.
         accelerated: whether edgedeploy runs on another device than the processor: then engines that know graphics
             processors take one too, if there is one.
+        batch: how many inferences one call makes, if that was asked for: the first dimension of every input.
+        converted: what the engine's `convert` wrote, if it has one.
     """
 
     file: Path
@@ -38,6 +40,8 @@ class Task:
     threads: int
     folder: Path
     accelerated: bool = False
+    batch: int = 1
+    converted: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,14 @@ class Loaded:
         device: what runs the network.
         kernel_seconds: what the kernels of the last inference took by the device's own clock, summed; None where
             nothing tells.
+        compile_s: of the time that loading took, what a compiler took that another run would have to wait for again.
     """
 
     run: Callable[[], None]
     outputs: Callable[[], dict[str, np.ndarray]]
     device: str = CPU
     kernel_seconds: Callable[[], float] | None = None
+    compile_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,11 @@ class Engine:
         distribution: the Python package that provides the module.
         suffix: the suffix of the files that it reads or converts.
         load: makes a network ready to run. Whatever it raises means that the engine cannot run the network.
-        convert: writes the network in the engine's own form, into the task's folder; None where it reads the file.
+        convert: writes the network in the engine's own form, into the task's folder, in files whose names begin alike;
+            one of them is returned. None where the engine reads the network's file.
         extra: the optional dependencies of edgedeploy that it belongs to.
+        lack: says what it needs and this machine has not, such as a graphics processor; None if it needs nothing.
+        imports: what else `load` imports, so that it is no part of the time that loading a network takes.
     """
 
     name: str
@@ -81,10 +90,18 @@ class Engine:
     load: Callable[[Task], Loaded]
     convert: Callable[[Task], Path] | None = None
     extra: str = "bench"
+    lack: Callable[[], str | None] | None = None
+    imports: tuple[str, ...] = ()
 
     def installed(self) -> bool:
         """Whether the engine's Python package is here."""
         return importlib.util.find_spec(self.module) is not None
+
+    def absence(self) -> str | None:
+        """Why it is left out everywhere, None if it can be asked: for people."""
+        if self.installed():
+            return self.lack() if self.lack else None
+        return f"it is not installed; `pip install 'edgedeploy[{self.extra}]'` installs it"
 
     def version(self) -> str:
         """The version of the engine's Python package."""

@@ -18,7 +18,7 @@ _CONVERTER = "import sys, _tools; _tools.mnnconvert(sys.argv)"
 
 def load(task: Task) -> Loaded:
     """Convert the network and load it as a module: the older session interface overwrites its own inputs."""
-    target = convert(task)
+    target = task.converted or convert(task)
 
     import MNN.expr as expr
     import MNN.nn as nn

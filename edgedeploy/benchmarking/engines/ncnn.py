@@ -17,7 +17,7 @@ def load(task: Task) -> Loaded:
     """Convert the network and load it, in single precision throughout."""
     import ncnn
 
-    parameters = convert(task)
+    parameters = task.converted or convert(task)
     network = ncnn.Net()
     network.opt.num_threads = task.threads
     network.opt.use_fp16_packed = False
@@ -48,8 +48,10 @@ def convert(task: Task) -> Path:
 
     Raises:
         NotHereError: pnnx is not here.
-        CannotRunError: it fails.
+        CannotRunError: it fails, or the network has a batch.
     """
+    if task.batch > 1:
+        raise CannotRunError("it has no dimension for the batch")
     program = _converter()
     if program is None:
         raise NotHereError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,4 +34,13 @@ def load(task: Task) -> Loaded:
     return Loaded(run_on_device, outputs, session.device_name, lambda: seconds[0])
 
 
-ENGINE = Engine("edgedeploy", module="edgedeploy", distribution="edgedeploy", suffix=".onnx", load=load)
+ENGINE = Engine(
+    "edgedeploy",
+    module="edgedeploy",
+    distribution="edgedeploy",
+    suffix=".onnx",
+    load=load,
+    imports=("tvm", "edgedeploy.runtime.session"),
+)
+# The same, of packages that were built without tuning records.
+UNTUNED = replace(ENGINE, name="edgedeploy-untuned")

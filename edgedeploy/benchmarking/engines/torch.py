@@ -36,4 +36,12 @@ def load(task: Task) -> Loaded:
     return Loaded(run, outputs)
 
 
-ENGINE = Engine("torch", module="torch", distribution="torch", suffix=".onnx", load=load, extra="bench-torch")
+ENGINE = Engine(
+    "torch",
+    module="torch",
+    distribution="torch",
+    suffix=".onnx",
+    load=load,
+    extra="bench-torch",
+    imports=("onnx", "onnx2torch"),
+)

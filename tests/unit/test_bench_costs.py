@@ -1,0 +1,276 @@
+"""What `edgedeploy bench` tells of engines beside times: compiling, loading, memory, sizes, and batches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Command
+from support.networks import Graph, tiny
+from support.notebook import Notebook
+
+from edgedeploy.benchmarking import measure
+from edgedeploy.benchmarking.batches import check_batch
+from edgedeploy.benchmarking.columns import COLUMNS, columns_called, engine_table
+from edgedeploy.benchmarking.machine import Machine
+from edgedeploy.benchmarking.report import Costs, Report, Row
+from edgedeploy.errors import InputError
+from edgedeploy.frontends.onnx import FORMAT
+from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.runtime.timing import EndToEnd, Timing
+from edgedeploy.zoo.source import Source
+
+pytestmark = pytest.mark.compiles
+
+COSTS = Costs(compile_s=1.5, load_s=0.25, first_s=0.004, peak_bytes=50_000_000, size_bytes=2_000_000)
+
+
+def row(engine: str, costs: Costs = COSTS, batch: int | None = 4) -> Row:
+    times = EndToEnd(Timing((2.0, 1.0, 4.0)))
+    return Row("net", engine, "1.0", "CPU", 2, times, 1.0, 1e-6, 0.1, True, batch, costs, (2.0, 2.5))
+
+
+def report(*rows: Row) -> Report:
+    return Report(Machine(cpu="Example", cores=2, os="Example"), "edgedeploy", "onnxruntime", 2, list(rows), [])
+
+
+def test_percentiles_are_those_of_numpy() -> None:
+    times = tuple(np.random.default_rng(0).random(57).tolist())
+    assert Timing(times).p90_ms == pytest.approx(np.percentile(times, 90))
+    assert Timing(times).p99_ms == pytest.approx(np.percentile(times, 99))
+    assert Timing((3.0,)).p99_ms == 3.0
+
+
+def test_every_column_says_what_an_engine_needed() -> None:
+    titles, cells = engine_table(report(row("edgedeploy")), columns_called(["all"]))
+    assert dict(zip(titles, cells, strict=True)) == {
+        "model": "net (batch 4)",
+        "engine": "edgedeploy",
+        "median ms": "2.00",
+        "compile s": "1.50",
+        "load s": "0.250",
+        "peak MB": "50.0",
+        "size MB": "2.00",
+        "p99 ms": "3.96",
+        "first ms": "4.00",
+        "per second": "2000",
+        "deviation ms": "1.25",
+        "mean ms": "2.33",
+        "p90 ms": "3.60",
+        "difference": "1.0e-06",
+        "same top-1": "yes",
+    }
+
+
+def test_columns_are_shown_in_the_order_that_was_asked_for() -> None:
+    [titles, _] = engine_table(report(row("edgedeploy")), columns_called(["size", "median", "size"]))
+    assert titles == ["model", "engine", "size MB", "median ms"]
+
+
+def test_a_column_that_nothing_is_known_of_is_left_out_and_one_cell_is_a_dash() -> None:
+    nothing = replace(COSTS, compile_s=None, load_s=None)
+    lines = engine_table(
+        report(row("a", nothing), row("b", replace(nothing, load_s=2.0))), columns_called(["compile", "load"])
+    )
+    assert lines == [["model", "engine", "load s"], ["net (batch 4)", "a", "-"], ["net (batch 4)", "b", "2.00"]]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_a_narrow_terminal_is_shown_the_first_columns_that_fit(width: int) -> None:
+    found = report(row("edgedeploy"), row("onnxruntime"))
+    lines = engine_table(found, columns_called(None), width)
+    lengths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    assert sum(lengths) + len(lengths) - 1 <= width
+    assert lines[0] == engine_table(found, columns_called(None))[0][: len(lines[0])]
+    assert lines[0][2] == "median ms"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "reference", "same"),
+    [
+        ([[0.1, 0.9], [0.8, 0.2]], [[0.2, 0.8], [0.7, 0.3]], True),
+        ([[0.1, 0.9], [0.2, 0.8]], [[0.2, 0.8], [0.7, 0.3]], False),
+        ([[[[0.1]], [[0.9]]]], [[[[0.3]], [[0.4]]]], True),
+        ([[[0.1, 0.9], [0.1, 0.9]]], [[[0.1, 0.9], [0.1, 0.9]]], None),
+        ([[0.5]], [[0.5]], None),
+    ],
+    ids=["all images", "one of two", "1x1 maps", "a map of scores", "one value"],
+)
+def test_the_top_class_is_compared_where_there_are_classes(
+    outputs: list[object], reference: list[object], same: bool | None
+) -> None:
+    assert measure.same_top1({"y": np.array(outputs)}, {"y": np.array(reference)}) is same
+
+
+def test_what_engines_need_is_measured(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    code, out, err = command("bench", net, "--against", "onnxruntime,mnn", "--threads", 1, "--rounds", 2, "--json")
+    assert code == 0, err
+    rows = {each["engine"]: each for each in json.loads(out)["rows"]}
+    for each in rows.values():
+        assert each["load_s"] > 0
+        assert each["first_s"] > 0
+        assert each["peak_bytes"] > 10e6  # Python alone takes that
+        assert each["batch"] is None
+        assert len(each["turns_ms"]) == 2
+        assert each["median_ms"] <= each["p90_ms"] <= each["p99_ms"] <= each["max_ms"]
+        assert each["same_top1"] is True
+    assert rows["onnxruntime"]["compile_s"] is None
+    assert rows["onnxruntime"]["size_bytes"] == net.stat().st_size
+    assert rows["edgedeploy"]["compile_s"] > 0.1
+    assert rows["edgedeploy"]["size_bytes"] > net.stat().st_size
+    if "mnn" in rows:
+        assert rows["mnn"]["compile_s"] > 0
+        assert rows["mnn"]["size_bytes"] > 0
+
+
+def with_reshape(path: Path, *shape: int, batch: int = 1) -> Path:
+    """Four features of each image of 3 x 4 x 4, brought into a shape that the exporter wrote down."""
+    graph = Graph()
+    mean = graph.node("GlobalAveragePool", graph.conv(graph.input("data", [batch, 3, 4, 4]), 3, 4, 3))
+    return graph.save(path, graph.node("Reshape", mean, graph.weight(np.array(shape, np.int64))))
+
+
+def run(source: Source, images: np.ndarray) -> np.ndarray:
+    model = FORMAT.convert(source.files, source.shapes).model
+    [output] = cpu_session(model.SerializeToString()).run(None, {"data": images})
+    return np.asarray(output)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((1, 4), (3, 4)),
+        ((1, -1), (3, 4)),
+        ((1, 2, 2), (3, 2, 2)),
+        ((2, 2), (6, 2)),
+        ((-1, 4), (3, 4)),
+        ((0, 4), (3, 4)),
+    ],
+    ids=str,
+)
+def test_shapes_that_an_exporter_wrote_down_follow_the_batch(
+    tmp_path: Path, shape: tuple[int, ...], wanted: tuple[int, ...]
+) -> None:
+    alone = Source.of(with_reshape(tmp_path / "net.onnx", *shape), {})
+    together = alone.with_further((), [3])
+    images = np.random.default_rng(0).random((3, 3, 4, 4), np.float32)
+    found = run(together, images)
+    assert found.shape == wanted
+    each = np.concatenate([run(alone, image[None]) for image in images])
+    np.testing.assert_allclose(found, each, rtol=1e-5)
+
+
+def test_a_file_for_several_images_is_changed_for_more_of_them(tmp_path: Path) -> None:
+    source = Source.of(with_reshape(tmp_path / "net.onnx", 2, 4, batch=2), {})
+    assert run(source.with_further((), [6]), np.ones((6, 3, 4, 4), np.float32)).shape == (6, 4)
+
+
+def test_shapes_of_weights_and_open_batches_stay_as_they_are(tmp_path: Path) -> None:
+    graph = Graph()
+    bias = graph.node("Reshape", graph.normal(4), graph.weight(np.array([1, 4, 1, 1], np.int64)))
+    summed = graph.node("Add", graph.conv(graph.input("data", [1, 3, 4, 4]), 3, 4, 1), bias)
+    graph.save(tmp_path / "net.onnx", summed)
+    source = Source.of(tmp_path / "net.onnx", {}).with_further((), [2])
+    assert run(source, np.ones((2, 3, 4, 4), np.float32)).shape == (2, 4, 4, 4)
+
+    sequence = Graph()
+    rows = sequence.input("data", ["length", 4])
+    shape = sequence.weight(np.array([1, -1, 4], np.int64))
+    sequence.save(tmp_path / "open.onnx", sequence.node("Reshape", rows, shape))
+    source = Source.of(tmp_path / "open.onnx", {"data": [5, 4]})
+    assert run(source, np.ones((5, 4), np.float32)).shape == (1, 5, 4)
+
+
+def test_images_that_a_batch_would_mix_are_found_out(tmp_path: Path) -> None:
+    """A mean over the first dimension is that of one image alone, and of all in a batch."""
+    graph = Graph()
+    mean = graph.node("ReduceMean", graph.input("data", [1, 3, 4, 4]), axes=[0], keepdims=1)
+    graph.save(tmp_path / "net.onnx", graph.node("Add", mean, "data"))
+    alone = Source.of(tmp_path / "net.onnx", {})
+    with pytest.raises(InputError, match="change each other's results"):
+        check_batch(alone, alone.with_further((), [4]))
+
+
+def test_a_network_without_a_batch_is_named_and_left_out_and_the_others_are_measured(
+    command: Command, tmp_path: Path
+) -> None:
+    net, tied = tiny(tmp_path / "net.onnx"), Graph()
+    whole = tied.node("Flatten", tied.input("data", [1, 3, 2, 2]), axis=0)
+    tied.save(tmp_path / "tied.onnx", tied.node("MatMul", whole, tied.normal(12, 2)))
+    options = ["--batch", "1,2", "--against", "onnxruntime", "--threads", 1, "--rounds", 1, "--json"]
+    code, out, err = command("bench", net, tmp_path / "tied.onnx", *options)
+    assert code == 0, err
+    said = json.loads(out)
+    measured = {(each["model"], each["batch"]) for each in said["rows"]}
+    assert measured == {("net", 1), ("net", 2), ("tied", 1)}
+    assert {(each["engine"], *each["models"]) for each in said["skipped"]} == {
+        ("edgedeploy", "tied (batch 2)"),
+        ("onnxruntime", "tied (batch 2)"),
+    }
+    assert all("cannot have a batch of 2" in each["reason"] for each in said["skipped"])
+    [two] = [each for each in said["rows"] if (each["batch"], each["engine"]) == (2, "onnxruntime")]
+    assert two["per_second"] == pytest.approx(2e3 / two["median_ms"])
+
+
+def test_nothing_is_left_of_one_network_without_a_batch(command: Command, tmp_path: Path) -> None:
+    tied = Graph()
+    tied.save(tmp_path / "tied.onnx", tied.node("Add", tied.input("data", [1, 4]), tied.input("other", [3, 4])))
+    code, _, err = command("bench", tmp_path / "tied.onnx", "--batch", "2", "--against", "onnxruntime")
+    assert code == InputError.exit_code
+    assert "nothing to measure" in err
+
+
+def test_ncnn_has_no_batch(tmp_path: Path) -> None:
+    from edgedeploy.benchmarking.engines import ncnn
+    from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
+
+    given = Task(tiny(tmp_path / "net.onnx"), tmp_path, {}, [], 1, tmp_path, batch=2)
+    with pytest.raises(CannotRunError, match="no dimension for the batch"):
+        ncnn.convert(given)
+
+
+@pytest.mark.slow
+def test_tuned_code_takes_turns_with_the_same_network_untuned(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    code, _, err = command("tune", net, "--trials", 2, "--output", tmp_path / "records")
+    assert code == 0, err
+    options = ["--against", "onnxruntime", "--threads", 1, "--rounds", 2]
+    code, out, err = command("bench", net, "--tuned", tmp_path / "records", *options, "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    rows = {each["engine"]: each for each in said["rows"]}
+    assert list(rows) == ["edgedeploy", "edgedeploy-untuned", "onnxruntime"]
+    untuned = rows["edgedeploy-untuned"]
+    assert untuned["ratio"] == pytest.approx(rows["edgedeploy"]["median_ms"] / untuned["median_ms"])
+    assert untuned["max_rel_diff"] < 1e-5
+    assert said["geometric_means"]["best"] == pytest.approx(rows["onnxruntime"]["ratio"])
+
+
+def test_a_note_says_what_is_left_out_for_people(tmp_path: Path) -> None:
+    from edgedeploy.api import measuring
+
+    notes = Notebook()
+    onnx.save(onnx.load(with_reshape(tmp_path / "net.onnx", 1, 4)), tmp_path / "net.onnx")
+    tied = Graph()
+    tied.save(tmp_path / "tied.onnx", tied.node("Flatten", tied.input("data", [1, 4]), axis=0))
+    measuring.bench(
+        [tmp_path / "net.onnx", tmp_path / "tied.onnx"],
+        against=["onnxruntime"],
+        threads=1,
+        rounds=1,
+        batches=[2],
+        progress=notes,
+    )
+    assert any(line.startswith("tied (batch 2) is left out") for line in notes.lines)
+
+
+def test_the_columns_that_help_names_are_those_that_there_are() -> None:
+    from edgedeploy.cli.bench import complete_columns
+
+    assert complete_columns("median,p9") == ["median,p99", "median,p90"]
+    assert [name.strip() for name in COLUMNS] == complete_columns("")[:-1]
