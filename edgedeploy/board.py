@@ -177,6 +177,7 @@ class Board(Record):
     def overridden(self, overrides: Overrides) -> Board:
         """This board with some fields replaced. Another toolchain is called with none of this one's compiler options.
 
+        Another CPU has its own vectors, where the table of triples knows it.
         `device` stands for fields of the device, as a mapping.
 
         Raises:
@@ -187,6 +188,8 @@ class Board(Record):
         if "toolchain" in overrides:
             fields |= {"cross_compiler": [], "cross_compiler_options": []}
         stated = dict(overrides)
+        if "cpu" in stated and "vector" not in stated:
+            fields["vector"] = (architecture_of(self.triple).vector_of(stated["cpu"]) or self.vector).model_dump()
         if part := stated.pop("device", None):
             if not self.devices:
                 raise InputError(

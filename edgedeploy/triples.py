@@ -159,6 +159,14 @@ class Architecture(Record):
         known = (core for core in self.cpus if core.name == cpu)
         return next(known, Core(name=self.generic, features=self.features))
 
+    def vector_of(self, cpu: str) -> Vector | None:
+        """The vector unit of the CPU of LLVM's name; None if it is not in the table, or has what all of them have."""
+        known = next((core for core in self.cpus if core.name == cpu), None)
+        if known is None or len(self.vectors) == 1:
+            return None
+        unit = next(unit for unit in self.vectors if set(unit.features) <= set(known.features))
+        return Vector(bits=unit.bits, registers=unit.registers)
+
 
 ARCHITECTURES = Catalog("architecture", "triples", Architecture)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.profiles import x86
 
 from edgedeploy.board import BOARDS, load_board
 from edgedeploy.catalog import builtin_folder
@@ -50,6 +51,24 @@ def test_tvm_accepts_every_target(name: str) -> None:
 
     target = tvm.target.Target(load_board(name).target())
     assert target.kind.name == ("opencl" if name.endswith("-opencl") else "llvm")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "bits"), [("x86-64-v3", 256), ("haswell", 256), ("skylake-avx512", 512), ("x86-64-v2", 128)]
+)
+def test_another_cpu_has_vectors_of_its_own(cpu: str, bits: int) -> None:
+    for board in (load_board("nuc-opencl"), x86("znver4", 512)):
+        vector = board.overridden({"cpu": cpu}).vector
+        assert (vector.bits, vector.registers) == (bits, 32 if bits == 512 else 16)
+        stated = board.overridden({"cpu": cpu, "vector": {"bits": 128, "registers": 16}})
+        assert stated.vector.bits == 128
+
+
+def test_a_cpu_that_the_table_does_not_know_keeps_the_boards_vectors() -> None:
+    board = x86("znver4", 512)
+    assert board.overridden({"cpu": "tigerlake"}).vector == board.vector
+    pi = load_board("rpi4")
+    assert pi.overridden({"cpu": "cortex-a76"}).vector == pi.vector
 
 
 def test_32_bit_arm_passes_floats_in_vector_registers() -> None:

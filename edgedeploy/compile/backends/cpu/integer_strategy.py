@@ -38,10 +38,17 @@ _VECTORS = (2, 1, 4, 3, 5, 7)
 # output channels.
 _CROPPED_CYCLES = 8
 
-# More for each vector of results where those of a pixel do not fill registers of bytes: with dot products on ARM, of
-# which a tile takes few cycles. A pair of pixels by 16 channels does 24 products in a cycle on Cortex-A76 with 64
-# inputs, eight pixels by 8 channels 20.
+# More for each vector of results where those of a pixel do not fill registers of bytes. A pair of pixels by 16 channels
+# does 24 products in a cycle on Cortex-A76 with 64 inputs, eight pixels by 8 channels 20.
 _PART_CYCLES = 1
+
+_OF_AARCH64 = ("sdot", "smull")
+
+# What a loop over the steps of a tile takes before the first and after the last one, out of order and in order.
+_LOOP_CYCLES = (10, 50)
+
+# What makes bytes of a vector of sums where it is executed beside the next tile's products: there is no loop between.
+_HIDDEN_CYCLES = RESULT_CYCLES / 2
 
 # What a load takes beside the arithmetic on cores that execute in order: tiles of one pixel, which load a vector of
 # weights for each sum, do 1.9 to 2.7 products of bytes in a cycle there, those of four pixels 3.8
@@ -88,9 +95,16 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
         tiles = whole_rows * whole_columns // pixels * form.groups * form.whole_outputs // tile.channels
         steps = math.prod(form.window.kernel) * form.deep
+        written_out = step.is_written_out(steps, pixels * vectors)
         cycles = steps * form.addends * _step_cycles(step, pixels, vectors, self.board)
-        cycles += pixels * vectors * RESULT_CYCLES
-        if step.instruction == "sdot" and tile.channels % lanes_for(self.board, step.data):
+        if (
+            step.adds_in_16_bits and not written_out
+        ):  # what repeats input channels hides behind four vectors of products
+            cycles += steps * pixels * step.registers * max(0.0, 1 - vectors / 4)
+        cycles += pixels * vectors * (_HIDDEN_CYCLES if written_out and not self.board.in_order else RESULT_CYCLES)
+        if step.adds_in_16_bits and not written_out:
+            cycles += _LOOP_CYCLES[self.board.in_order]
+        if step.instruction in _OF_AARCH64 and not written_out and tile.channels % lanes_for(self.board, step.data):
             cycles += pixels * vectors * _PART_CYCLES
         if tile.useful(rows, columns) < 1:
             cycles += _CROPPED_CYCLES * pixels
@@ -202,18 +216,18 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
     pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
     # x86 multiplies one pixel's data, in a register, by weights in registers; ARM reads weights as they are used.
     others = vectors + 1 if board.is_x86 else pixels + 2
-    sums = pixels * vectors * step.lanes
-    if step.groups > 1 and pixels > 1:  # LLVM loads all weights of a step once, for all pixels
+    sums = pixels * vectors
+    if step.adds_in_16_bits:
+        others += vectors * step.registers + (pixels if step.registers > 1 else 0)
+    elif step.groups > 1 and pixels > 1:  # LLVM loads all weights of a step once, for all pixels
         others = max(others, vectors * step.groups - 2)
-    if step.lanes > 1 and board.family == "arm":
-        others += sums  # for 32-bit ARM LLVM puts all products of a step before all additions
-    return sums + others + (step.slots == 2) <= tile_registers(board)
+    return sums + others + (board.is_x86 and step.slots == 2) <= tile_registers(board)
 
 
 def _step_cycles(step: Step, pixels: int, vectors: int, board: Board) -> float:
     """What one step of all of a tile's sums costs, as `tiles.step_cycles` has it for floats."""
-    loads = pixels + vectors * (step.lanes if step.lanes > 1 else step.groups)
-    chain = board.fma.latency * (step.groups if step.lanes == 1 else 1)
+    loads = pixels + vectors * step.registers
+    chain = board.fma.latency * step.registers
     arithmetic = max(pixels * vectors * step.slots / board.fma.per_cycle, chain)
     hidden = max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)
     return hidden + _LOAD_CYCLES * loads if board.in_order else hidden

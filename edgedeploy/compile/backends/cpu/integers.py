@@ -22,8 +22,8 @@ from edgedeploy.compile.operators.direct import CROP, VectorRows, Window
 from edgedeploy.compile.operators.product import unravelled
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
-# What the template looks for: the blocks that copy the data, that sum up products, and that add up lanes.
-COPY, SUMS, LANES = "copied_data", "integer_sums", "integer_lanes"
+# What the template looks for: the blocks that copy the data, and that sum up products.
+COPY, SUMS = "copied_data", "integer_sums"
 
 IntegerLayer = Convolution | FirstConvolution | Dense
 
@@ -127,16 +127,11 @@ class StepForm:
         shape = (self._batch, *self._whole, self.groups * per_group, step.channels)
         terms = [te.reduce_axis((0, extent), f"rt{index}") for index, extent in enumerate(step.terms)]
 
-        def sum_of_products(n: Any, y: Any, x: Any, vector: Any, *inside: Any) -> Any:
-            channel, weight = step.operands(*inside, terms=terms)
-            return te.sum(product(n, y, x, vector, channel, *weight), axis=[ky, kx, ko, *addend, *terms])
+        def sum_of_products(n: Any, y: Any, x: Any, vector: Any, channel: Any) -> Any:
+            of_pixel, weight = step.operands(channel, terms)
+            return te.sum(product(n, y, x, vector, of_pixel, *weight), axis=[ky, kx, ko, *addend, *terms])
 
-        if step.lanes == 1:
-            return self._cropped(te.compute(shape, sum_of_products, name=SUMS))
-        lane = te.reduce_axis((0, step.lanes), "rl")
-        parts = te.compute((*shape, step.lanes), sum_of_products, name=SUMS)
-        sums = te.compute(shape, lambda *place: te.sum(parts(*place, lane), axis=lane), name=LANES)
-        return self._cropped(sums)
+        return self._cropped(te.compute(shape, sum_of_products, name=SUMS))
 
     @property
     def _batch(self) -> int:

@@ -59,7 +59,7 @@ class PairStrategy(DepthwiseStrategy):
     def lower(self, configuration: Configuration) -> Form:
         if not self._are_eight(configuration) or self._step is None:
             return super().lower(configuration)
-        if self._step.lanes == 1:
+        if not self._step.adds_in_16_bits:
             return self.layer.in_tiles(configuration.register_tile, copied_as=self._step.data)
         return PairForm(self.layer, configuration.tile, self._step).compute
 

@@ -30,31 +30,13 @@ def intrinsic(step: Step, words: bool = False) -> str:
     weights, sums = _Operand(step.block, step.weights), _sums_of(step)
 
     def product(data: Any, weights: Any, spatial: list[Any], terms: list[Any]) -> Any:
-        place, weight = step.operands(*spatial, terms=terms)
+        place, weight = step.operands(spatial[0], terms)
         value = part_of_word(data[0], place, step.data) if words else data[place]
         return T.cast(value, "int32") * T.cast(weights[tuple(weight)], "int32")
 
     plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, step.terms, product))
     written = _function([data, weights], sums, lambda *buffers: _MULTIPLY_ADDS[step.instruction](step, *buffers))
     TensorIntrin.register(name, plain, written, override=True)  # another thread may have
-    return name
-
-
-@cache
-def lanes_intrinsic(step: Step) -> str:
-    """The name of the intrinsic that adds up the partial sums of a step's results."""
-    name, sums, results = f"{step.name}.lanes", _sums_of(step), _Operand((step.channels,), "int32", "local")
-    add_lanes = {"smull": _addp, "vmull.s8": _vpadd}[step.instruction]
-
-    def written(partial: Any, total: Any) -> None:
-        each = [partial.vload([channel, 0], "int32x4") for channel in range(step.channels)]
-        _store(total, [0], _load(total, [0], step.channels) + add_lanes(each))
-
-    def value(partial: Any, spatial: list[Any], reduced: list[Any]) -> Any:
-        return partial[spatial[0], reduced[0]]
-
-    plain = _function([sums], results, lambda *buffers: _summed(buffers, results.shape, [step.lanes], value))
-    TensorIntrin.register(name, plain, _function([sums], results, written), override=True)
     return name
 
 
@@ -127,7 +109,7 @@ class _Operand:
 
 
 def _sums_of(step: Step) -> _Operand:
-    return _Operand((step.channels, step.lanes) if step.lanes > 1 else (step.channels,), "int32", "local")
+    return _Operand((step.channels,), "int32", "local")
 
 
 def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None], *, adds: bool = True) -> Any:
@@ -234,37 +216,37 @@ def _by_element(step: Step, data: Any, weights: Any, sums: Any) -> None:
     _store(sums, [0], found)
 
 
-def _in_16_bits(step: Step, data: Any, weights: Any) -> Any:
-    """`smull` and `smlal`: eight sums of one or two products of int8; two fit int16 unless all four are -128.
+def _by_pairs(step: Step, data: Any, weights: Any, sums: Any) -> None:
+    """`smull` and `smlal2`: eight sums of two products of int8, which fit int16 unless all four are -128; their pairs.
 
-    Casts LLVM would move away from the products, which are of 16 bits then.
+    Two input channels of a pixel are repeated for the weights of four output channels, and two more. Of casts LLVM
+    would move these away from the products, which would be of 16 bits then.
     """
-    multiply = {"smull": "aarch64.neon.smull.v8i16", "vmull.s8": "arm.neon.vmulls.v8i16"}[step.instruction]
+    multiply, add_pairs = _BY_PAIRS[step.instruction]
+    found, values = _load(sums, [0], 4), _load(data, [0], int(data.shape[0]))
+    if step.reads_words:
+        values = tirx.Broadcast(tirx.reinterpret("int32", values), 4)
+    pairs = tirx.reinterpret("int16x8", values)
 
-    def product(half: Callable[..., Any]) -> Any:
-        return _call("int16x8", multiply, half(data, dtype="int8x8"), half(weights, dtype="int8x8"))
+    def product(half: Callable[..., Any], repeated: Any, factors: Any) -> Any:
+        return _call("int16x8", multiply, half(repeated, dtype="int8x8"), half(factors, dtype="int8x8"))
 
-    if step.depth == 8:
-        return _call("int16x8", multiply, data, weights)
-    return product(T.vectorlow) + product(T.vectorhigh)
-
-
-def _lanes_of_products(add_pairs: Callable[[Any, Any], Any]) -> MultiplyAdd:
-    """Sums of four lanes for each channel; lane j has the products of the inputs 2j and 2j + 1 of each eight."""
-
-    def multiply_add(step: Step, data: Any, weights: Any, sums: Any) -> None:
-        for channel in range(step.channels):
-            products = _in_16_bits(
-                step, _load(data, [0], step.depth), _load(weights, [channel, *[0] * (len(step.block) - 1)], step.depth)
-            )
-            _store(sums, [channel, 0], add_pairs(_load(sums, [channel, 0], 4), products))
-
-    return multiply_add
+    for group in range(0, step.groups, 2):
+        repeated = tirx.Shuffle([pairs], [group] * 4 + [group + 1] * 4)
+        factors = tirx.reinterpret("int8x16", repeated), _load(weights, [group, 0, 0], 16)
+        found = add_pairs(found, product(T.vectorlow, *factors) + product(T.vectorhigh, *factors))
+    _store(sums, [0], found)
 
 
 def _sadalp(sums: Any, products: Any) -> Any:
-    """LLVM makes `sadalp` of it: with `smull` and `smlal2`, 16 products in three instructions."""
-    return sums + _call("int32x4", "aarch64.neon.saddlp.v4i32.v8i16", products)
+    """LLVM makes `sadalp` of it: with `smull` and `smlal2`, 16 products in three instructions.
+
+    Without the fence, which takes none, it would add the terms of a sum to each other first, and have no registers for
+    them.
+    """
+    fenced = _call("float32x4", "arithmetic.fence", tirx.reinterpret("float32x4", sums))
+    added = _call("int32x4", "aarch64.neon.saddlp.v4i32.v8i16", products)
+    return tirx.reinterpret("int32x4", fenced) + added
 
 
 def _vpadal(sums: Any, products: Any) -> Any:
@@ -272,22 +254,11 @@ def _vpadal(sums: Any, products: Any) -> Any:
     return _call("int32x4", "arm.neon.vpadals.v4i32.v8i16", sums, products)
 
 
-def _addp(sums: list[Any]) -> Any:
-    def pairs(low: Any, high: Any) -> Any:
-        return _call("int32x4", "aarch64.neon.addp.v4i32", low, high)
-
-    return pairs(pairs(sums[0], sums[1]), pairs(sums[2], sums[3]))
-
-
-def _vpadd(sums: list[Any]) -> Any:
-    def pairs(low: Any, high: Any) -> Any:
-        return _call("int32x2", "arm.neon.vpadd.v2i32", low, high)
-
-    def folded(four: Any) -> Any:
-        return pairs(T.vectorlow(four, dtype="int32x2"), T.vectorhigh(four, dtype="int32x2"))
-
-    halves = [pairs(folded(sums[0]), folded(sums[1])), pairs(folded(sums[2]), folded(sums[3]))]
-    return T.vectorcombine(*halves, dtype="int32x4")
+# LLVM's name of what multiplies, and what adds up pairs.
+_BY_PAIRS = {
+    "smull": ("aarch64.neon.smull.v8i16", _sadalp),
+    "vmull.s8": ("arm.neon.vmulls.v8i16", _vpadal),
+}
 
 
 _MULTIPLY_ADDS: dict[str, MultiplyAdd] = {
@@ -296,8 +267,8 @@ _MULTIPLY_ADDS: dict[str, MultiplyAdd] = {
     "vpmaddwd": _vpmaddwd,
     "pmaddwd": _vpmaddwd,
     "sdot": _sdot,
-    "smull": _lanes_of_products(_sadalp),
-    "vmull.s8": _lanes_of_products(_vpadal),
+    "smull": _by_pairs,
+    "vmull.s8": _by_pairs,
     "smlal": _by_element,
     "vmlal.s16": _by_element,
 }

@@ -31,8 +31,7 @@ class Step:
         channels: output channels whose weights lie together: a vector of sums.
         depth: input channels.
         groups: the weights of `depth / groups` input channels lie together for all output channels, then those of the
-            next group. One group where sums have lanes.
-        lanes: partial sums of each result, which are added up at the end; 1 if there are none.
+            next group.
         slots: what it costs, in multiply-adds of float vectors.
         adds_bytes: whether it also takes weights of 16 bits, each as the sum of two bytes (`in_bytes`), one after the
             other.
@@ -44,7 +43,6 @@ class Step:
     channels: int
     depth: int
     groups: int = 1
-    lanes: int = 1
     slots: float = 1.0
     adds_bytes: bool = False
 
@@ -65,34 +63,46 @@ class Step:
     @property
     def reads_words(self) -> bool:
         """Whether the input channels that it takes are 32 bits, which it reads as one."""
-        return self.lanes == self.groups == 1 and fill_word(self.data, self.depth)
+        return fill_word(self.data, self.depth)
+
+    @property
+    def adds_in_16_bits(self) -> bool:
+        """Whether the products of two pairs of input channels are added in 16 bits first."""
+        return self.instruction in ("smull", "vmull.s8")
+
+    def is_written_out(self, steps: int, sums: int) -> bool:
+        """Whether all steps of a tile's sums are written out one after the other.
+
+        What counts them would take a third of the time of 32 input channels on Cortex-A72, and make bytes of sums wait
+        for the last one.
+        """
+        few = sums <= _FEW_SUMS and steps * sums <= _WRITTEN_OUT
+        return self.adds_in_16_bits and self.reads_words and few
+
+    @property
+    def registers(self) -> int:
+        """Of ARM, that hold its weights."""
+        return self.groups // 2 if self.adds_in_16_bits else self.groups
 
     @property
     def block(self) -> tuple[int, ...]:
         """The shape of the weights of one step."""
-        if self.lanes > 1:
-            return (self.channels, *self.terms[:-1], 4, 2)
         together = (self.depth // self.groups,) if self.depth > self.groups else ()
         return (*((self.groups,) if self.groups > 1 else ()), self.channels, *together)
 
     @property
     def terms(self) -> tuple[int, ...]:
-        """The products that a step adds to each sum, or lane of one: groups of those that lie together, unless one."""
-        found = (self.depth // 8, 2) if self.lanes > 1 else (self.groups, self.depth // self.groups)
+        """The products that a step adds to each sum: groups of those that lie together, unless one."""
+        found = self.groups, self.depth // self.groups
         return tuple(each for each in found if each > 1)
 
-    def operands(self, channel: Any, *lane: Any, terms: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def operands(self, channel: Any, terms: Sequence[Any]) -> tuple[Any, list[Any]]:
         """Of one product: which of the input channels, and the place of the weight in `block`.
 
         Args:
             channel: of the output.
-            lane: of the sum, where it has lanes: lane j has the input channels 2j and 2j + 1 of each eight.
             terms: which of `terms` it is.
         """
-        if lane:
-            [each] = lane
-            place = each * 2 + terms[-1]
-            return (terms[0] * 8 + place if len(terms) > 1 else place), [channel, *terms[:-1], each, terms[-1]]
         if self.groups == 1:
             return terms[0], [channel, terms[0]]
         if len(terms) == 1:
@@ -112,7 +122,7 @@ def weight_type(weights: np.ndarray, board: Board) -> str:
     """
     steps = _all_steps(board)
     limits = {
-        "int8": (-127 if any(step.lanes > 1 for step in steps) else -128, 127),
+        "int8": (-127 if any(step.adds_in_16_bits for step in steps) else -128, 127),
         "int16": _SUMS_OF_BYTES if any(step.adds_bytes for step in steps) else (-(2**15), 2**15 - 1),
     }
     low, high = weights.min(initial=0), weights.max(initial=0)
@@ -152,6 +162,9 @@ def word_steps(types: LayerTypes, board: Board) -> list[Step]:
     """Those whose instruction may as well multiply four bytes of each sum's own by four weights, the widest first."""
     return [step for step in steps_for(types, board) if step.instruction in ("vpdpbusd", "sdot") and step.groups == 1]
 
+
+# How many vectors of sums, and steps of all of them, code without a loop has at most. With more LLVM spills.
+_FEW_SUMS, _WRITTEN_OUT = 4, 64
 
 # Between which numbers lie the sums of two bytes whose halves differ by one at most.
 _SUMS_OF_BYTES = (-256, 254)
@@ -195,16 +208,19 @@ def _aarch64_steps(features: Set[str], _: int) -> Iterator[Step]:
         if "dotprod" in features:
             yield Step("sdot", "int8", "int8", 4, 4 * groups, groups, slots=groups, adds_bytes=True)
     if "dotprod" not in features:
-        yield Step("smull", "int8", "int8", 4, 16, lanes=4, slots=8)
-        yield Step("smull", "int8", "int8", 4, 8, lanes=4, slots=6)
+        yield from _pair_steps("smull")
         yield from _wide_steps("smlal")
 
 
 def _arm_steps(features: Set[str], _: int) -> Iterator[Step]:
     if "neon" in features:
-        yield Step("vmull.s8", "int8", "int8", 4, 16, lanes=4, slots=8)
-        yield Step("vmull.s8", "int8", "int8", 4, 8, lanes=4, slots=6)
+        yield from _pair_steps("vmull.s8")
         yield from _wide_steps("vmlal.s16")
+
+
+def _pair_steps(instruction: str) -> Iterator[Step]:
+    for groups in (8, 2):
+        yield Step(instruction, "int8", "int8", 4, 2 * groups, groups, slots=groups)
 
 
 def _wide_steps(instruction: str) -> Iterator[Step]:

@@ -12,9 +12,9 @@ from tvm import tirx
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
-from edgedeploy.compile.backends.cpu.integers import COPY, LANES, SUMS
+from edgedeploy.compile.backends.cpu.integers import COPY, SUMS
 from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
-from edgedeploy.compile.backends.cpu.step_code import intrinsic, lanes_intrinsic
+from edgedeploy.compile.backends.cpu.step_code import intrinsic
 from edgedeploy.compile.backends.cpu.steps import Step, step_of
 from edgedeploy.compile.backends.cpu.words import WORD
 from edgedeploy.compile.layers import Convolution, Dense
@@ -33,12 +33,11 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the sums and everything fused with them; the weights were packed with the form."""
     chosen, read = kernel.chosen(Steps), kernel.dtypes(kernel.block(SUMS))[0]
     tile, step, words = chosen.tile, step_of(read, chosen.vector, chosen.depth, board), read == WORD
-    anchor = LANES if step.lanes > 1 else SUMS
-    begin_with_bias(kernel, anchor, lambda n, y, x, vector, channel: vector * step.channels + channel)
-    schedule, sums, last = kernel.schedule, kernel.block(SUMS), kernel.block(anchor)
+    begin_with_bias(kernel, SUMS, lambda n, y, x, vector, channel: vector * step.channels + channel)
+    schedule, sums = kernel.schedule, kernel.block(SUMS)
     operations = 2 * math.prod(kernel.extents(sums))
 
-    *maps, column, channel = _result_loops(kernel, last, kernel.output_of(anchor))
+    *maps, column, channel = _result_loops(kernel, sums, kernel.output_of(SUMS))
     column, column_in = schedule.split(column, [None, tile.columns])
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     tasks, rows, pixels = maps[:1], [], [column_in]
@@ -54,8 +53,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     innermost = tiles[-1] if tiles else task
     kernel.unroll_tile([*pixels, channel_in], RESULTS)
 
-    if step.lanes > 1:
-        schedule.compute_at(last, innermost, preserve_unit_loops=True)
     schedule.compute_at(sums, innermost, preserve_unit_loops=True)
     if COPY in kernel.names:  # before steps hide who reads it
         flat = _is_flat(kernel)
@@ -66,8 +63,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         if words:
             kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
     _accumulate(kernel, sums, step, intrinsic(step, words))
-    if step.lanes > 1:
-        _add_lanes(kernel, last, lanes_intrinsic(step))
     return None
 
 
@@ -96,26 +91,19 @@ def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> None:
     dimensions = len(schedule.get(sums).iter_vars)
     _, *pixels, vectors, channels = schedule.get_loops(sums)[-dimensions:][:5]
     rest = schedule.get_loops(sums)[-dimensions:][5:]
-    first, last = int(step.lanes > 1), len(rest) - len(step.terms)
-    of_lanes, reduced, inside = rest[:first], rest[first:last], rest[last:]
-    schedule.reorder(*reduced, *pixels, vectors, channels, *of_lanes, *inside)
-    for loop in (*reduced[3:], *pixels, vectors):  # bytes that are added for one weight are the fourth
+    last = len(rest) - len(step.terms)
+    reduced, inside = rest[:last], rest[last:]
+    schedule.reorder(*reduced, *pixels, vectors, channels, *inside)
+    steps, tile = (
+        math.prod(int(schedule.get(loop).extent) for loop in loops) for loops in (reduced, [*pixels, vectors])
+    )
+    counted = 0 if step.is_written_out(steps, tile) else 3  # bytes that are added for one weight are the fourth
+    for loop in (*reduced[counted:], *pixels, vectors):
         schedule.unroll(loop)
     zero = schedule.decompose_reduction(sums, reduced[0])
     schedule.set_scope(sums, 0, "local")
     schedule.tensorize(channels, name)
     *around, last = schedule.get_loops(zero)
     schedule.vectorize(last)
-    for loop in around[-3 - len(of_lanes) :]:
+    for loop in around[-3:]:
         schedule.unroll(loop)
-
-
-def _add_lanes(kernel: Kernel, block: Any, name: str) -> None:
-    schedule = kernel.schedule
-    *_, row, column, vectors, channels, _ = schedule.get_loops(block)
-    for loop in (row, column, vectors):
-        schedule.unroll(loop)
-    zero = schedule.decompose_reduction(block, row)
-    schedule.set_scope(block, 0, "local")
-    schedule.tensorize(channels, name)
-    schedule.vectorize(schedule.get_loops(zero)[-1])
