@@ -47,7 +47,7 @@ def bench(
         host: where the board is, if its profile does not say it; `local` measures here what was built for another one.
         virtual: whether the virtual board of this profile is meant.
         strict_host_key: whether a board is refused whose host key is not known.
-        against: names of engines; all unless given.
+        against: names of engines; those that run on processors as they are installed unless given.
         threads: threads to use; the board's cores unless given.
         rounds: each engine has its turn in each.
         runs: how many inferences of each engine are timed; as many as fit into a tenth of a second each round unless

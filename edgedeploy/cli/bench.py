@@ -67,7 +67,8 @@ def bench(
         typer.Option(
             "--against",
             metavar="ENGINES",
-            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert,torch; all by default.",
+            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert,torch, which are all measured by "
+            "default, and torch-compile,tensorrt,onnxruntime-gpu.",
             autocompletion=complete_engines,
         ),
     ] = None,
@@ -124,8 +125,9 @@ def bench(
     kernels is shown as well; OpenVINO then uses a GPU too, if there is one.
 
     An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
-    large) or cannot run a network is named and left out. Networks of the zoo that edgedeploy can write itself have
-    random weights where their files are not in reach, and the report says so.
+    large; `edgedeploy[bench-gpu]` for NVIDIA's graphics processors) or cannot run a network is named and left out.
+    Networks of the zoo that edgedeploy can write itself have random weights where their files are not in reach, and the
+    report says so.
 
     The second table has a line for each engine on each network: what its compiler or converter took, what loading the
     network took without importing the engine, the memory of its process while it ran, and the size of the files that it

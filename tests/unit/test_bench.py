@@ -285,6 +285,11 @@ def test_a_network_that_is_not_in_reach_is_measured_with_random_weights(tmp_path
     assert ["measured with random weights" in line for line in notes.lines] == [True]
 
 
+def test_a_network_without_any_file_is_measured_with_random_weights() -> None:
+    found = networks.source_to_measure("convnext_tiny", None, SILENT, AS_THE_FILE_SAYS)
+    assert (found.options.weights, found.format.name) == ("random", "architecture")
+
+
 def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
     with pytest.raises(DownloadError):
         networks.source_to_measure(str(entry(tmp_path)), None, SILENT, AS_THE_FILE_SAYS)
