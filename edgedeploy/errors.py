@@ -275,6 +275,12 @@ class ServiceError(EdgedeployError):
     exit_code = 26
 
 
+class SlowerError(EdgedeployError):
+    """What was measured takes longer than `edgedeploy bench compare --fail-above` allows."""
+
+    exit_code = 27
+
+
 class MemoryExhaustedError(EdgedeployError):
     """There is not enough memory, or the process may not have more of it."""
 
