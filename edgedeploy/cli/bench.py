@@ -150,6 +150,9 @@ def bench(
     counts its images; a batch that exporters wrote into constants is changed, and a network whose images would then
     change each other's results is left out, as is an engine that has no batch.
 
+    `--report` writes all of it as a page with charts, and `edgedeploy bench compare` shows what changed between two
+    outputs of `--json`.
+
     On a board over SSH, edgedeploy alone is measured: its times are taken there, its outputs compared here. The other
     engines are named as left out. `--host local` measures here what was built for another board, beside all engines.
 

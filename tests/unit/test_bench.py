@@ -455,7 +455,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
         (["digits", "--columns", "median,speed"], 4, "unknown column 'speed'"),
         (["digits", "--tuned", "no-such-records"], 4, "no-such-records"),
         (["digits", "mnist", "--input-shape", "data:1,1,16,16"], 7, "one model"),
-        ([], 2, "MODEL"),
+        (["--rounds", "3"], 2, "MODEL"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
