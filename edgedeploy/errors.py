@@ -281,6 +281,12 @@ class NotInstalledError(EdgedeployError):
     exit_code = 27
 
 
+class SlowerError(EdgedeployError):
+    """What was measured takes longer than `edgedeploy bench compare --fail-above` allows."""
+
+    exit_code = 28
+
+
 class MemoryExhaustedError(EdgedeployError):
     """There is not enough memory, or the process may not have more of it."""
 

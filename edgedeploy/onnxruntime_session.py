@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,26 @@ def computing(inputs: str = "these inputs") -> Iterator[None]:
         ) from error
 
 
-def _session(model: bytes | Path, threads: int | None, optimised: bool, entries: dict[str, str]) -> Any:
+def cuda_session(model: Path) -> Any:
+    """A session on an NVIDIA graphics processor, in single precision throughout.
+
+    Raises:
+        Exception: whatever onnxruntime says of a model that it cannot run, or of a processor that it cannot use.
+    """
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    cuda = ("CUDAExecutionProvider", {"use_tf32": "0"})
+    return _session(model, None, True, {"session.disable_cpu_ep_fallback": "1"}, [cuda])
+
+
+def _session(
+    model: bytes | Path,
+    threads: int | None,
+    optimised: bool,
+    entries: dict[str, str],
+    providers: Sequence[Any] = ("CPUExecutionProvider",),
+) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -81,4 +100,4 @@ def _session(model: bytes | Path, threads: int | None, optimised: bool, entries:
     if threads is not None:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])  # noqa: TID251
+    return onnxruntime.InferenceSession(model, options, providers=list(providers))  # noqa: TID251

@@ -9,6 +9,7 @@
 
 #include "failure.h"
 #include "vision/outputs.h"
+#include "vision/projection.h"
 #include "vision/resize.h"
 
 namespace agent {
@@ -88,9 +89,7 @@ void WriteIntegers(const Image& pixels, const ImageInput& input, const TensorSpe
 
 Placed Place(const Image& image, Size size, Fit fit) {
   const Frame frame = Framed({image.height(), image.width()}, size, fit);
-  if (fit == Fit::kContain) {
-    return {Projected(image, size, frame), frame};
-  }
+  if (fit == Fit::kContain) return {Projected(image, size, frame), frame};
   const Size inner = frame.Inner();
   if (fit == Fit::kCover) {
     return {Filtered(image, inner, -static_cast<int>(frame.offset_x), -static_cast<int>(frame.offset_y), size), frame};

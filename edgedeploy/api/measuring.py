@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike, fspath
+from pathlib import Path
 
 from edgedeploy.api.packages import AnyBoard, resolved
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
@@ -11,10 +12,12 @@ from edgedeploy.benchmarking.board import measure_on_board
 from edgedeploy.benchmarking.engines import OURS, peers_called
 from edgedeploy.benchmarking.measure import measure
 from edgedeploy.benchmarking.networks import candidates
+from edgedeploy.benchmarking.page import write_page
 from edgedeploy.benchmarking.report import Report, Skipped
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.report import require_report
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.session import check_threads, processors
 
@@ -34,6 +37,7 @@ def bench(
     tuned: str | PathLike[str] | None = None,
     shapes: Shapes | None = None,
     options: ImportOptions = AS_THE_FILE_SAYS,
+    page: str | PathLike[str] | None = None,
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks against other inference engines, interleaved, with the same number of threads.
@@ -47,7 +51,7 @@ def bench(
         host: where the board is, if its profile does not say it; `local` measures here what was built for another one.
         virtual: whether the virtual board of this profile is meant.
         strict_host_key: whether a board is refused whose host key is not known.
-        against: names of engines; all unless given.
+        against: names of engines; those that run on processors as they are installed unless given.
         threads: threads to use; the board's cores unless given.
         rounds: each engine has its turn in each.
         runs: how many inferences of each engine are timed; as many as fit into a tenth of a second each round unless
@@ -58,13 +62,17 @@ def bench(
             too, as `edgedeploy-untuned`. The board's own are used unless given.
         shapes: shapes of inputs that the file leaves open, by name; for one network only.
         options: what else the file leaves open; for one network only.
+        page: a file of HTML to write, with tables and charts; it needs the extra `report`.
         progress: is told about each step.
 
     Raises:
         UnknownNameError: there is no such engine.
         InputError: no network can have any of the batches.
+        UnsupportedError: a page was asked for, and what draws it is not installed.
         EdgedeployError: any of the errors of finding and building the networks, and of reaching the board.
     """
+    if page is not None:
+        require_report()
     peers = peers_called(against)
     place = Place(resolved(board), host, virtual, strict_host_key)
     profile = place.board.profile
@@ -90,7 +98,11 @@ def bench(
     if not found:
         raise InputError("there is nothing to measure", why=skipped[0].reason)
     if place.remote:
-        return measure_on_board(
+        report = measure_on_board(
             found, peers, place, threads=threads, rounds=rounds, runs=runs, skipped=skipped, progress=progress
         )
-    return measure(found, peers, threads=count, rounds=rounds, runs=runs, skipped=skipped, progress=progress)
+    else:
+        report = measure(found, peers, threads=count, rounds=rounds, runs=runs, skipped=skipped, progress=progress)
+    if page is not None:
+        write_page(report, Path(page))
+    return report

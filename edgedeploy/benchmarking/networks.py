@@ -26,7 +26,7 @@ from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.source import Source, find_source
+from edgedeploy.zoo.source import Source, find_source, means_file
 
 
 @dataclass(frozen=True)
@@ -152,11 +152,13 @@ def candidates(
 
 
 def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:
-    """As `find_source`; with random weights if the zoo's files cannot be had and its entry states the architecture.
+    """As `find_source`; with random weights if the zoo has no files, or they cannot be had, but knows the architecture.
 
     Raises:
         EdgedeployError: as `find_source`.
     """
+    if not means_file(model) and (entry := MODELS.load(model)).architecture and not entry.has_weights:
+        options = replace(options, weights="random")
     try:
         return find_source(model, shapes, progress, options)
     except DownloadError as error:

@@ -61,13 +61,13 @@ def tables(
 ) -> Iterator[tuple[str, list[list[str]]]]:
     """The tables with a line on what each shows; the columns are of the one of engines, which may have a width."""
     ours = report.ours
+    one = "one batch" if any((row.batch or 1) > 1 for row in report.rows) else "one inference"
     yield (
-        f"milliseconds of one inference, medians; in brackets {ours}'s divided by the other's, below 1 where {ours} "
-        "is quicker",
+        f"milliseconds of {one}, medians; in brackets {ours}'s divided by the other's, below 1 where {ours} is quicker",
         time_table(report),
     )
     if report.runs:
-        title = f"milliseconds of one inference, mean ± standard deviation of {count(report.runs, 'run')}"
+        title = f"milliseconds of {one}, mean ± standard deviation of {count(report.runs, 'run')}"
         if any(row.times.kernels for row in report.rows):
             title += "; kernels: what the device's kernels took of it, summed"
         yield title, spread_table(report)

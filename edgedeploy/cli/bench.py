@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
+from edgedeploy.cli.groups import USUAL, ModelsOrCommand
 from edgedeploy.cli.options import (
     MOST,
     BoardOption,
@@ -21,6 +23,7 @@ from edgedeploy.cli.options import (
     check_one_model,
     complete_model,
     complete_records,
+    file_option,
     import_options,
     parse_batches,
     parse_shapes,
@@ -51,6 +54,14 @@ def complete_engines(incomplete: str) -> list[str]:
     return [f"{typed}{comma}{engine.name}" for engine in PEERS if engine.name.startswith(last)]
 
 
+app = typer.Typer(
+    cls=ModelsOrCommand,
+    help="Measure networks against other inference engines, and compare what was measured.",
+    no_args_is_help=True,
+)
+
+
+@app.command(USUAL)
 @overridable
 def bench(
     models: Annotated[
@@ -67,7 +78,8 @@ def bench(
         typer.Option(
             "--against",
             metavar="ENGINES",
-            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert,torch; all by default.",
+            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert,torch, which are all measured by "
+            "default, and torch-compile,tensorrt,onnxruntime-gpu.",
             autocompletion=complete_engines,
         ),
     ] = None,
@@ -117,6 +129,10 @@ def bench(
     overrides: Overrides,
     json_output: JsonOption = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
+    report: Annotated[
+        Path | None,
+        file_option("--report", what="Write a page with charts, too: an HTML file. It needs edgedeploy[report]."),
+    ] = None,
 ) -> None:
     """Measure networks against other inference engines, interleaved in one run, with the same number of threads.
 
@@ -124,14 +140,18 @@ def bench(
     kernels is shown as well; OpenVINO then uses a GPU too, if there is one.
 
     An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
-    large) or cannot run a network is named and left out. Networks of the zoo that edgedeploy can write itself have
-    random weights where their files are not in reach, and the report says so.
+    large; `edgedeploy[bench-gpu]` for NVIDIA's graphics processors) or cannot run a network is named and left out.
+    Networks of the zoo that edgedeploy can write itself have random weights where their files are not in reach, and the
+    report says so.
 
     The second table has a line for each engine on each network: what its compiler or converter took, what loading the
     network took without importing the engine, the memory of its process while it ran, and the size of the files that it
     reads. `--columns` chooses, and `--json` has all. With `--batch`, times are those of a whole batch, and `per second`
     counts its images; a batch that exporters wrote into constants is changed, and a network whose images would then
     change each other's results is left out, as is an engine that has no batch.
+
+    `--report` writes all of it as a page with charts, and `edgedeploy bench compare` shows what changed between two
+    outputs of `--json`.
 
     On a board over SSH, edgedeploy alone is measured: its times are taken there, its outputs compared here. The other
     engines are named as left out. `--host local` measures here what was built for another board, beside all engines.
@@ -141,6 +161,8 @@ def bench(
     Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7
 
     Example: edgedeploy bench mobilenet_v1 --batch 1,4,16 --columns median,per-second,compile
+
+    Example: edgedeploy bench models compare --rounds 3, for a network that is called compare
 
     Example: edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
     """
@@ -157,7 +179,7 @@ def bench(
     batches = parse_batches(batch)
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
     check_one_model(models, "measured", shapes, options)
-    report = measured(
+    found = measured(
         models,
         board=resolve(board, overrides),
         **where.options,
@@ -169,14 +191,70 @@ def bench(
         tuned=tuned,
         shapes=shapes,
         options=options,
+        page=report,
         progress=quiet_if(json_output),
     )
     if json_output:
-        print_json(report.to_dict())
+        print_json(found.to_dict())
     elif markdown:
-        print_lines(as_markdown(report, shown).splitlines())
+        print_lines(as_markdown(found, shown).splitlines())
     else:
-        _print(report, shown, fitting=columns is None)
+        _print(found, shown, fitting=columns is None)
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="What `edgedeploy bench --json` printed.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The same of another day, version or machine.")],
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-above",
+            metavar="RATIO",
+            min=1.0,
+            help="End with exit code 27 if an engine takes more than this times as long as before, and that is more "
+            "than chance.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="ENGINE", help="The engine that --fail-above is about.")
+    ] = "edgedeploy",
+    json_output: JsonOption = False,
+) -> None:
+    """Show what changed between two reports of `edgedeploy bench --json`, and what of it is more than chance.
+
+    By Mann and Whitney's test: how often would chance alone order the medians of all rounds like this? What is below
+    0.05, corrected for the number of changes as Holm does, counts as slower or quicker. It takes ten rounds or so. Two
+    runs of a program may differ by a few percent more than their rounds do: leave room for that in --fail-above.
+
+    Example: edgedeploy bench digits --json > a.json
+
+    Example: edgedeploy bench compare a.json b.json --fail-above 1.05
+    """
+    from edgedeploy.benchmarking.comparison import change_table, compare_reports, read_report
+    from edgedeploy.cli.console import print_json, print_table, stdout
+    from edgedeploy.errors import SlowerError
+    from edgedeploy.text import significant
+
+    found = compare_reports(read_report(before), read_report(after))
+    slower = found.slower(fail_above, engine) if fail_above is not None else []
+    if json_output and not slower:
+        print_json(found.to_dict())
+    if not json_output:
+        titles, *rows = change_table(found)
+        print_table(titles, rows, right=titles[2:-1])
+        for name, ratio in found.mean_ratios().items():
+            stdout().print(f"{name}: {significant(ratio)} of the time before, geometric mean")
+        for what, names in (("gone", found.gone), ("new", found.new)):
+            stdout().print(*(f"{what}: {each}" for each in names), sep="\n", end="\n" if names else "")
+        for note in found.notes:
+            stdout().print(f"note: {note}")
+    if slower:
+        worst = max(slower, key=lambda change: change.ratio)
+        raise SlowerError(
+            f"{engine} became slower than {fail_above:g} times the time before on {', '.join(c.case for c in slower)}",
+            why=f"{worst.case}: {significant(worst.before_ms)} ms before, {significant(worst.after_ms)} after",
+        )
 
 
 def _names(listed: str) -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from edgedeploy.cli.groups import USUAL, ModelsOrCommand
 from edgedeploy.cli.options import (
     BoardOption,
     EpsilonOption,
@@ -35,22 +35,8 @@ if TYPE_CHECKING:
     from edgedeploy.tuning.tuning import Boards
     from edgedeploy.zoo.source import Source
 
-_RUN = "models"
-
-
-class _ModelsOrCommand(TyperGroup):
-    """A group whose first argument may be a model: what is none of its commands is tuned."""
-
-    usual = _RUN
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands:
-            args = [_RUN, *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=_ModelsOrCommand,
+    cls=ModelsOrCommand,
     help="Measure candidates of a network's functions on the board, and record the best for builds.",
     no_args_is_help=True,
 )
@@ -154,7 +140,7 @@ class _Timing:
     ] = 0
 
 
-@app.command(_RUN)
+@app.command(USUAL)
 @overridable
 def tune_models(
     models: Annotated[

@@ -285,6 +285,11 @@ def test_a_network_that_is_not_in_reach_is_measured_with_random_weights(tmp_path
     assert ["measured with random weights" in line for line in notes.lines] == [True]
 
 
+def test_a_network_without_any_file_is_measured_with_random_weights() -> None:
+    found = networks.source_to_measure("convnext_tiny", None, SILENT, AS_THE_FILE_SAYS)
+    assert (found.options.weights, found.format.name) == ("random", "architecture")
+
+
 def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
     with pytest.raises(DownloadError):
         networks.source_to_measure(str(entry(tmp_path)), None, SILENT, AS_THE_FILE_SAYS)
@@ -450,7 +455,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
         (["digits", "--columns", "median,speed"], 4, "unknown column 'speed'"),
         (["digits", "--tuned", "no-such-records"], 4, "no-such-records"),
         (["digits", "mnist", "--input-shape", "data:1,1,16,16"], 7, "one model"),
-        ([], 2, "MODEL"),
+        (["--rounds", "3"], 2, "MODEL"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -5,7 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from edgedeploy.benchmarking.engines import litert, mnn, ncnn, onnxruntime, openvino, ours, torch
+from edgedeploy.benchmarking.engines import (
+    litert,
+    mnn,
+    ncnn,
+    onnxruntime,
+    onnxruntime_gpu,
+    openvino,
+    ours,
+    tensorrt,
+    torch,
+)
 from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.errors import InputError, UnknownNameError
 from edgedeploy.plugins import Group
@@ -14,7 +24,10 @@ OURS, UNTUNED = ours.ENGINE, ours.UNTUNED
 # The engine that says what is right, and by the suffix of the networks' files as engines are given them.
 REFERENCE = onnxruntime.ENGINE
 REFERENCES = {engine.suffix: engine for engine in (REFERENCE, litert.ENGINE)}
-_OWN = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE]
+_OWN = [
+    *(onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE),
+    *(torch.COMPILED, tensorrt.ENGINE, onnxruntime_gpu.ENGINE),
+]
 # Those of other packages.
 _OTHERS: Group[Engine] = Group(
     "edgedeploy.engines", "engine", "Engine", lambda given: given.name if isinstance(given, Engine) else None
@@ -30,7 +43,8 @@ def find_engine(name: str) -> Engine:
 
 
 def find_peers(names: str | None) -> list[Engine]:
-    """The engines of a list such as `openvino,ncnn`, each once and in its order; all if there is no list.
+    """The engines of a list such as `openvino,ncnn`, each once and in its order; those measured by default if there is
+    no list.
 
     Raises:
         UnknownNameError: there is no such engine; near names are listed.
@@ -40,13 +54,14 @@ def find_peers(names: str | None) -> list[Engine]:
 
 
 def peers_called(names: Sequence[str] | None) -> list[Engine]:
-    """The engines of these names, each once and in their order; all if there is no list.
+    """The engines of these names, each once and in their order; those measured by default if there
+    is no list.
 
     Raises:
         UnknownNameError, InputError: as `find_peers`.
     """
     if names is None:
-        return list(PEERS)
+        return [engine for engine in PEERS if engine.by_default]
     known = [engine.name for engine in PEERS]
     wanted = dict.fromkeys(names)
     for name in wanted:

@@ -80,6 +80,7 @@ class Engine:
             one of them is returned. None where the engine reads the network's file.
         extra: the optional dependencies of edgedeploy that it belongs to.
         lack: says what it needs and this machine has not, such as a graphics processor; None if it needs nothing.
+        by_default: whether it is measured where no engine is named.
         imports: what else `load` imports, so that it is no part of the time that loading a network takes.
     """
 
@@ -92,15 +93,21 @@ class Engine:
     extra: str = "bench"
     lack: Callable[[], str | None] | None = None
     imports: tuple[str, ...] = ()
+    by_default: bool = True
 
     def installed(self) -> bool:
         """Whether the engine's Python package is here."""
-        return importlib.util.find_spec(self.module) is not None
+        try:
+            return importlib.util.find_spec(self.module) is not None and bool(self.version())
+        except importlib.metadata.PackageNotFoundError:
+            return False  # another package has a module of this name
 
     def absence(self) -> str | None:
         """Why it is left out everywhere, None if it can be asked: for people."""
+        if self.lack and (reason := self.lack()):
+            return reason
         if self.installed():
-            return self.lack() if self.lack else None
+            return None
         return f"it is not installed; `pip install 'edgedeploy[{self.extra}]'` installs it"
 
     def version(self) -> str:

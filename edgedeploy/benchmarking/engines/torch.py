@@ -1,8 +1,13 @@
-"""PyTorch on the CPU, on networks that onnx2torch makes of ONNX files."""
+"""PyTorch on the CPU, on networks that onnx2torch makes of ONNX files: as it is, and compiled by `torch.compile`."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,25 @@ from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loade
 
 def load(task: Task) -> Loaded:
     """Convert the network into a module, which is run as it is, without recording gradients."""
+    run, outputs = _runnable(task, lambda module: module)
+    return Loaded(run, outputs)
+
+
+def load_compiled(task: Task) -> Loaded:
+    """Convert the network into a module and compile it, without what earlier runs left."""
+    import torch
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.folder / "inductor")
+    run, outputs = _runnable(task, torch.compile)
+    started = perf_counter()
+    run()  # which compiles
+    return Loaded(run, outputs, compile_s=perf_counter() - started)
+
+
+def _runnable(
+    task: Task, prepared: Callable[[Any], Any]
+) -> tuple[Callable[[], None], Callable[[], dict[str, np.ndarray]]]:
+    """One inference, and the outputs of the last one, of the module that `prepared` makes of the network's."""
     if importlib.util.find_spec("onnx2torch") is None:
         raise CannotRunError("its converter onnx2torch is not here (`pip install 'edgedeploy[bench-torch]'`)")
     import onnx
@@ -21,7 +45,7 @@ def load(task: Task) -> Loaded:
     torch.set_num_threads(task.threads)
     model = onnx.load(task.file)
     order = [value.name for value in model.graph.input if value.name in task.inputs]
-    module = convert(model).eval()
+    module = prepared(convert(model).eval())
     arguments = [torch.from_numpy(task.inputs[name]) for name in order]
     last: list[Any] = [None]
 
@@ -33,7 +57,14 @@ def load(task: Task) -> Loaded:
         values = last[0] if isinstance(last[0], (list, tuple)) else [last[0]]
         return {name: value.numpy() for name, value in zip(task.outputs, values, strict=True)}
 
-    return Loaded(run, outputs)
+    return run, outputs
+
+
+def _no_compiler() -> str | None:
+    """Why networks cannot be compiled here."""
+    if any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++")):
+        return None
+    return "torch.compile needs a C++ compiler, and there is none here"
 
 
 ENGINE = Engine(
@@ -45,3 +76,4 @@ ENGINE = Engine(
     extra="bench-torch",
     imports=("onnx", "onnx2torch"),
 )
+COMPILED = replace(ENGINE, name="torch-compile", load=load_compiled, lack=_no_compiler, by_default=False)

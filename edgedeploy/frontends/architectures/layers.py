@@ -47,6 +47,10 @@ class Value:
         return height, width
 
 
+# One side, or height and width.
+Size = int | tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Filters:
     """The weights of a convolution, which several may share.
@@ -58,7 +62,7 @@ class Filters:
     """
 
     weights: tuple[Value, ...]
-    kernel: int
+    kernel: Size
     groups: int
 
 
@@ -108,9 +112,16 @@ class Layers:
         return Value(self._graph.constant(values, name), values)
 
     def filters(
-        self, inputs: int, channels: int, kernel: int, *, groups: int = 1, bias: float | Sequence[float] | None = None
+        self,
+        inputs: int,
+        channels: int,
+        kernel: Size,
+        *,
+        groups: int = 1,
+        bias: float | Sequence[float] | None = None,
+        gain: float = 1.0,
     ) -> Filters:
-        """Weights of a convolution that keeps the mean square of values.
+        """Weights of a convolution that keeps the mean square of values, or multiplies it by `gain`.
 
         Args:
             inputs: channels that it is applied to.
@@ -118,18 +129,19 @@ class Layers:
             kernel: height and width of a filter.
             groups: into how many groups channels are divided; as many as there are channels is depthwise.
             bias: the bias of all channels, or of each; none unless given.
+            gain: 2 before a ReLU, where nothing normalises values.
         """
-        shape = (channels, inputs // groups, kernel, kernel)
-        weights = self._random.standard_normal(shape, np.float32) / np.float32(math.sqrt(math.prod(shape[1:])))
+        shape = (channels, inputs // groups, *_sides(kernel))
+        weights = self._random.standard_normal(shape, np.float32) / np.float32(math.sqrt(math.prod(shape[1:]) / gain))
         parts = [self.constant(weights)]
         if bias is not None:
             parts.append(self.constant(np.full(channels, bias), "bias"))
         return Filters(tuple(parts), kernel, groups)
 
-    def apply(self, filters: Filters, value: Value, stride: int = 1) -> Value:
+    def apply(self, filters: Filters, value: Value, stride: int = 1, *, padding: int | None = None) -> Value:
         """A convolution with these weights."""
-        kernel, pads = filters.kernel, self._padding(value.size, filters.kernel, stride)
-        sides, strides = [kernel, kernel], [stride, stride]
+        sides, pads = _sides(filters.kernel), self._padding(value.size, filters.kernel, stride, padding)
+        strides = [stride, stride]
         return self.node(
             "Conv", value, *filters.weights, kernel_shape=sides, strides=strides, pads=pads, group=filters.groups
         )
@@ -138,23 +150,26 @@ class Layers:
         self,
         value: Value,
         channels: int,
-        kernel: int,
+        kernel: Size,
         stride: int = 1,
         *,
         groups: int = 1,
         bias: float | Sequence[float] | None = None,
+        gain: float = 1.0,
+        padding: int | None = None,
     ) -> Value:
-        """A convolution with weights of its own."""
-        return self.apply(self.filters(value.channels, channels, kernel, groups=groups, bias=bias), value, stride)
+        """A convolution with weights of its own, and with this padding on all sides instead of the network's."""
+        filters = self.filters(value.channels, channels, kernel, groups=groups, bias=bias, gain=gain)
+        return self.apply(filters, value, stride, padding=padding)
 
-    def depthwise(self, value: Value, kernel: int, stride: int = 1) -> Value:
+    def depthwise(self, value: Value, kernel: int, stride: int = 1, *, bias: float | None = None) -> Value:
         """A convolution of each channel for itself."""
-        return self.conv(value, value.channels, kernel, stride, groups=value.channels)
+        return self.conv(value, value.channels, kernel, stride, groups=value.channels, bias=bias)
 
-    def dense(self, value: Value, count: int) -> Value:
+    def dense(self, value: Value, count: int, *, gain: float = 1.0) -> Value:
         """A matrix product with a row of values, and a bias: 1 x count."""
         inputs = value.sample.shape[1]
-        weights = self._random.standard_normal((count, inputs), np.float32) / np.float32(math.sqrt(inputs))
+        weights = self._random.standard_normal((count, inputs), np.float32) / np.float32(math.sqrt(inputs / gain))
         bias = self._random.normal(0, 0.01, count)
         return self.node("Gemm", value, self.constant(weights), self.constant(bias, "bias"), transB=1)
 
@@ -187,6 +202,35 @@ class Layers:
         weights = [self.constant(array, what) for what, array in parts]
         return self.node("BatchNormalization", value, *weights, epsilon=self._epsilon)
 
+    def product(self, value: Value, count: int) -> Value:
+        """A matrix product of the last dimension with weights, and a bias, as exporters write dense layers of maps."""
+        inputs = value.sample.shape[-1]
+        weights = self._random.standard_normal((inputs, count), np.float32) / np.float32(math.sqrt(inputs))
+        bias = self.constant(self._random.normal(0, 0.01, count), "bias")
+        return self.node("Add", self.node("MatMul", value, self.constant(weights)), bias)
+
+    def layer_norm(self, value: Value, epsilon: float) -> Value:
+        """Layer normalisation of the last dimension."""
+        count = value.sample.shape[-1]
+        scale, shift = self._random.uniform(0.8, 1.2, (count,)), self._random.normal(0, 0.1, (count,))
+        weights = [self.constant(scale, "scale"), self.constant(shift, "shift")]
+        return self.node("LayerNormalization", value, *weights, axis=-1, epsilon=epsilon)
+
+    def gelu(self, value: Value) -> Value:
+        """x times the normal distribution's function of x, written out as exporters do."""
+        root, one, half = (self.constant(np.array(each, np.float32), "number") for each in (math.sqrt(2), 1, 0.5))
+        share = self.node("Add", self.node("Erf", self.node("Div", value, root)), one)
+        return self.node("Mul", self.node("Mul", value, share), half)
+
+    def relu6(self, value: Value) -> Value:
+        """Values between 0 and 6."""
+        low, high = (self.constant(np.array(each, np.float32), "bound") for each in (0, 6))
+        return self.node("Clip", value, low, high)
+
+    def scaled(self, value: Value, shape: Sequence[int], size: float) -> Value:
+        """Values multiplied by learned factors of about this size."""
+        return self.node("Mul", value, self.constant(self._random.uniform(0.5 * size, 1.5 * size, shape), "factors"))
+
     def leaky(self, value: Value, slope: float = 0.1) -> Value:
         """A leaky ReLU."""
         return self.node("LeakyRelu", value, alpha=slope)
@@ -206,10 +250,15 @@ class Layers:
         """Tensors of one size, one after another."""
         return self.node("Concat", *values, axis=axis)
 
-    def max_pool(self, value: Value, kernel: int, stride: int = 1) -> Value:
+    def max_pool(self, value: Value, kernel: int, stride: int = 1, *, padding: int | None = None) -> Value:
         """The largest of kernel x kernel values."""
-        pads = self._padding(value.size, kernel, stride)
+        pads = self._padding(value.size, kernel, stride, padding)
         return self.node("MaxPool", value, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
+
+    def mean_pool(self, value: Value, kernel: int) -> Value:
+        """The mean of kernel x kernel values, those of the padding among them."""
+        pads, sides = self._padding(value.size, kernel, 1), [kernel] * 2
+        return self.node("AveragePool", value, kernel_shape=sides, pads=pads, count_include_pad=1)
 
     def resize(self, value: Value, factor: float, mode: str = "nearest") -> Value:
         """The feature map made larger or smaller, by repeating pixels (`nearest`) or between them (`linear`)."""
@@ -241,12 +290,18 @@ class Layers:
         """The network with these outputs."""
         return self._graph.model(outputs)
 
-    def _padding(self, size: tuple[int, int], kernel: int, stride: int) -> list[int]:
+    def _padding(self, size: tuple[int, int], kernel: Size, stride: int, padding: int | None = None) -> list[int]:
         """Padding at the top, left, bottom and right."""
+        if padding is not None:
+            return [padding] * 4
         if not self._tensorflow:
-            return [kernel // 2] * 4
-        before, after = halves(same_padding(size, [kernel] * 2, [stride] * 2))
+            return [side // 2 for side in _sides(kernel)] * 2
+        before, after = halves(same_padding(size, _sides(kernel), [stride] * 2))
         return before + after
+
+
+def _sides(kernel: Size) -> list[int]:
+    return [kernel, kernel] if isinstance(kernel, int) else list(kernel)
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
@@ -267,7 +322,7 @@ def _run(operator: str, inputs: Sequence[np.ndarray | None], outputs: int, **att
     for index, values in enumerate(inputs):
         if values is None:
             names.append("")
-        elif values.ndim == 1:  # counts, shapes and scales, which are constants
+        elif values.ndim <= 1:  # numbers, counts, shapes and scales, which are constants
             names.append(graph.constant(values))
         else:
             names.append(graph.input(f"input{index}", values.shape))

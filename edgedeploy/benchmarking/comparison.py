@@ -1,0 +1,247 @@
+"""What changed between two reports, and whether that is more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgedeploy.benchmarking.report import case_of, geometric_mean
+from edgedeploy.errors import InputError
+from edgedeploy.text import count, significant
+
+# Differences that chance would give less often than this, in all that is compared together, are taken for real.
+LEVEL = 0.05
+
+_LARGEST_FILE = 1 << 28
+# Beyond so many pairs of turns the distribution of ranks is taken for the normal one.
+_EXACT_PAIRS = 400
+
+
+# The network with its batch, the engine, its device, and the threads: what is compared with the same.
+_Key = tuple[str, str, str, int]
+
+
+class SavedRow(BaseModel):
+    """What is read of a row of `edgedeploy bench --json`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str
+    engine: str
+    version: str
+    device: str
+    threads: int
+    median_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    batch: int | None = None
+    turns_ms: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = []
+
+    @property
+    def key(self) -> _Key:
+        """What is compared with the same in the other report."""
+        return case_of(self.model, self.batch), self.engine, self.device, self.threads
+
+
+class Saved(BaseModel):
+    """What is read of a report of `edgedeploy bench --json`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    machine: dict[str, Any]
+    rows: list[SavedRow]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One engine on one network, in both reports.
+
+    Attributes:
+        case: the network, with its batch.
+        engine: the engine.
+        before_ms, after_ms: the medians.
+        ratio: the second divided by the first; above 1, it became slower.
+        p: how often chance alone would give a difference of this size among the turns: by Mann and Whitney's test of
+            their medians on both sides, corrected for the number of changes as Holm does. None where a report has no
+            turns.
+    """
+
+    case: str
+    engine: str
+    before_ms: float
+    after_ms: float
+    ratio: float
+    p: float | None
+
+    @property
+    def real(self) -> bool:
+        """Whether it is more than chance."""
+        return self.p is not None and self.p < LEVEL
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed.
+
+    Attributes:
+        changes: what is in both reports, in the order of the second.
+        gone, new: cases and engines that are in one report only.
+        notes: what a reader must know of both.
+    """
+
+    changes: list[Change]
+    gone: list[str]
+    new: list[str]
+    notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison for scripts."""
+        changes = [{**asdict(change), "real": change.real} for change in self.changes]
+        return {"changes": changes, "gone": self.gone, "new": self.new, "notes": self.notes}
+
+    def slower(self, above: float, engine: str) -> list[Change]:
+        """The changes of an engine that are real, and whose ratio is above a limit."""
+        return [each for each in self.changes if each.engine == engine and each.real and each.ratio > above]
+
+    def mean_ratios(self) -> dict[str, float]:
+        """By engine the geometric mean of its ratios."""
+        engines = dict.fromkeys(change.engine for change in self.changes)
+        return {each: geometric_mean([one.ratio for one in self.changes if one.engine == each]) for each in engines}
+
+
+def read_report(path: Path) -> Saved:
+    """What `edgedeploy bench --json` printed into a file.
+
+    Raises:
+        InputError: the file is not there, or is no such report.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError(f"{path} is no report of edgedeploy bench", why="it is too large")
+        return Saved.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}", why=error.strerror) from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise InputError(
+            f"{path} is no report of edgedeploy bench",
+            why=f"{where}: {fault['msg']}" if where else fault["msg"],
+            hints=["write one: edgedeploy bench MODEL --json > report.json"],
+        ) from error
+
+
+def compare_reports(before: Saved, after: Saved) -> Comparison:
+    """What changed from one report to another."""
+    old = {row.key: row for row in before.rows}
+    new = {row.key: row for row in after.rows}
+    both = [key for key in new if key in old]
+    p = _holm({key: mann_whitney(old[key].turns_ms, new[key].turns_ms) for key in both})
+    changes = [
+        Change(
+            key[0],
+            key[1],
+            old[key].median_ms,
+            new[key].median_ms,
+            new[key].median_ms / old[key].median_ms,
+            p[key],
+        )
+        for key in both
+    ]
+    return Comparison(
+        changes, _named(old, new), _named(new, old), list(_notes(before, after, [old[key] for key in both]))
+    )
+
+
+def _named(rows: Iterable[_Key], others: Mapping[_Key, SavedRow]) -> list[str]:
+    """What is among rows and not among others, for people."""
+    return [
+        f"{case}, {engine}, {count(threads, 'thread')}"
+        for case, engine, device, threads in rows
+        if (case, engine, device, threads) not in others
+    ]
+
+
+def _notes(before: Saved, after: Saved, compared: Sequence[SavedRow]) -> Iterable[str]:
+    for name, what in (("cpu", "processors"), ("cores", "numbers of cores"), ("os", "systems")):
+        old, new = before.machine.get(name), after.machine.get(name)
+        if old != new:
+            yield f"the reports are of different {what}: {old}, and {new}"
+    loads = [float(load) for each in (before, after) if isinstance(load := each.machine.get("load"), (int, float))]
+    if any(load > 0.5 for load in loads):
+        yield f"other programs were running: load {' and '.join(f'{load:g}' for load in loads)}"
+    versions = {(row.engine, row.version) for row in before.rows} ^ {(row.engine, row.version) for row in after.rows}
+    named = {engine for engine, _ in versions} & {row.engine for row in compared}
+    if named:
+        yield f"other versions of {', '.join(sorted(named))}"
+    fewest = min((len(row.turns_ms) for each in (before, after) for row in each.rows), default=0)
+    if compared and _smallest_p(fewest) * len(compared) >= LEVEL:
+        changes = count(len(compared), "change")
+        yield f"{count(fewest, 'round')} are too few to tell {changes} from chance: use --rounds 10 or more"
+
+
+def _smallest_p(turns: int) -> float:
+    """The smallest probability that the test can give for so many turns on each side."""
+    return mann_whitney([0.0] * turns, [1.0] * turns) or 1.0
+
+
+def _holm(found: Mapping[Any, float | None]) -> dict[Any, float | None]:
+    """Probabilities for several tests together.
+
+    Holm, "A simple sequentially rejective multiple test procedure" (1979).
+    """
+    known = sorted(((p, key) for key, p in found.items() if p is not None), key=lambda each: each[0])
+    corrected: dict[Any, float | None] = dict.fromkeys(found)
+    largest = 0.0
+    for place, (p, key) in enumerate(known):
+        largest = max(largest, min(1.0, p * (len(known) - place)))
+        corrected[key] = largest
+    return corrected
+
+
+def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """How often chance gives ranks as uneven as those of two samples, on both sides; None if one is empty.
+
+    Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than the other" (1947):
+    exact for small samples, where equal values count half; by the normal distribution for larger ones.
+    """
+    if not first or not second:
+        return None
+    wins = sum((one > other) + 0.5 * (one == other) for one in first for other in second)
+    pairs = len(first) * len(second)
+    uneven = min(wins, pairs - wins)
+    if pairs <= _EXACT_PAIRS:
+        counts = _arrangements(len(first), len(second))
+        below = sum(number for value, number in enumerate(counts) if value <= uneven)
+        return min(1.0, 2 * below / sum(counts))
+    from statistics import NormalDist
+
+    deviation = (pairs * (len(first) + len(second) + 1) / 12) ** 0.5
+    return min(1.0, 2 * NormalDist().cdf((uneven + 0.5 - pairs / 2) / deviation))
+
+
+@cache
+def _arrangements(first: int, second: int) -> tuple[int, ...]:
+    """By the number of pairs in which the first sample is larger: how many orders of both samples have it."""
+    if not first or not second:
+        return (1,)
+    # The largest value is of the first sample, which wins all pairs with the second, or of the second.
+    with_first = (0,) * second + _arrangements(first - 1, second)
+    with_second = _arrangements(first, second - 1)
+    longest = max(len(with_first), len(with_second))
+    padded = (each + (0,) * (longest - len(each)) for each in (with_first, with_second))
+    return tuple(map(sum, zip(*padded, strict=True)))
+
+
+def change_table(comparison: Comparison) -> list[list[str]]:
+    """The cells of a table with a line for each change, titles first."""
+    lines = [["model", "engine", "before ms", "after ms", "ratio", "p", ""]]
+    for each in comparison.changes:
+        verdict = ("slower" if each.ratio > 1 else "quicker") if each.real else "no difference found"
+        p = "-" if each.p is None else f"{each.p:.2g}"
+        times = significant(each.before_ms), significant(each.after_ms)
+        lines.append([each.case, each.engine, *times, f"{each.ratio:.3f}", p, verdict])
+    return lines

@@ -1,0 +1,38 @@
+"""onnxruntime's CUDA provider; copies of inputs and outputs are part of an inference, as for every device."""
+
+from __future__ import annotations
+
+from edgedeploy.benchmarking.engines import nvidia
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.onnxruntime_session import cuda_session
+
+
+def load(task: Task) -> Loaded:
+    """Make a session that runs on the graphics processor alone."""
+    session = cuda_session(task.file)
+    if "CUDAExecutionProvider" not in session.get_providers():
+        raise CannotRunError("onnxruntime cannot use the graphics processor: its CUDA libraries are not found")
+    binding = session.io_binding()
+    for name, array in task.inputs.items():
+        binding.bind_cpu_input(name, array)
+    for name in task.outputs:
+        binding.bind_output(name)
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    outputs = task.outputs
+    return Loaded(run, lambda: dict(zip(outputs, binding.copy_outputs_to_cpu(), strict=True)), device="CUDA")
+
+
+ENGINE = Engine(
+    "onnxruntime-gpu",
+    module="onnxruntime",
+    distribution="onnxruntime-gpu",
+    suffix=".onnx",
+    load=load,
+    extra=nvidia.EXTRA,
+    lack=nvidia.missing,
+    by_default=False,
+)

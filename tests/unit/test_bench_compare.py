@@ -1,0 +1,135 @@
+"""`edgedeploy bench compare`: what changed between two reports, and what of it is more than chance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command
+from scipy import stats
+
+from edgedeploy.benchmarking.comparison import compare_reports, mann_whitney, read_report
+from edgedeploy.errors import InputError, SlowerError
+
+FAST = [1.0 + 0.001 * turn for turn in range(10)]
+SLOW = [1.2 + 0.001 * turn for turn in range(10)]
+
+
+def row(turns: list[float], engine: str = "edgedeploy", **fields: Any) -> dict[str, Any]:
+    stated = {"model": "net", "engine": engine, "version": "1", "device": "CPU", "threads": 2}
+    return {**stated, "median_ms": float(np.median(turns)), "turns_ms": turns, **fields}
+
+
+def write(path: Path, *rows: dict[str, Any], **machine: Any) -> Path:
+    path.write_text(json.dumps({"machine": {"cpu": "Example", "load": 0.1, **machine}, "rows": rows}))
+    return path
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 4), (10, 10), (2, 9), (1, 1), (8, 1)])
+def test_probabilities_of_small_samples_are_those_of_scipy(first: int, second: int) -> None:
+    random = np.random.default_rng(first * 100 + second)
+    for shift in (0.0, 0.3, 2.0):
+        one, other = random.normal(0, 1, first), random.normal(shift, 1, second)
+        wanted = stats.mannwhitneyu(one, other, alternative="two-sided", method="exact").pvalue
+        assert mann_whitney(one.tolist(), other.tolist()) == pytest.approx(wanted)
+
+
+def test_probabilities_of_large_samples_are_those_of_scipy() -> None:
+    random = np.random.default_rng(0)
+    one, other = random.normal(0, 1, 60), random.normal(0.3, 1, 50)
+    wanted = stats.mannwhitneyu(one, other, alternative="two-sided", method="asymptotic").pvalue
+    assert mann_whitney(one.tolist(), other.tolist()) == pytest.approx(wanted)
+    assert mann_whitney([], [1.0]) is None
+    assert mann_whitney([1.0] * 5, [1.0] * 5) == 1.0
+
+
+def test_probabilities_are_corrected_for_their_number_as_holm_does(tmp_path: Path) -> None:
+    """0.008, 0.2 and 1, of three, two and one that are left."""
+    turns = [1.0, 2.0, 3.0, 4.0, 5.0]
+    shifted = {"a": [each + 10 for each in turns], "b": [2.5, 4.5, 5.5, 6.5, 7.5], "c": [each + 0.1 for each in turns]}
+    before = write(tmp_path / "a.json", *(row(turns, engine) for engine in shifted))
+    after = write(tmp_path / "b.json", *(row(values, engine) for engine, values in shifted.items()))
+    found = {each.engine: each.p for each in compare_reports(read_report(before), read_report(after)).changes}
+    single = {engine: mann_whitney(turns, values) for engine, values in shifted.items()}
+    assert found["a"] == pytest.approx(3 * (single["a"] or 0))
+    assert found["b"] == pytest.approx(min(1, 2 * (single["b"] or 0)))
+    assert found["c"] == pytest.approx(single["c"])
+
+
+def test_what_changed_is_shown_with_what_is_gone_and_new(command: Command, tmp_path: Path) -> None:
+    before = write(tmp_path / "a.json", row(FAST), row(FAST, "mnn"), row(FAST, "ncnn"))
+    after = write(tmp_path / "b.json", row(SLOW), row(FAST, "mnn"), row(FAST, batch=4))
+    code, out, err = command("bench", "compare", before, after)
+    assert code == 0, err
+    lines = {line.split()[1]: line.split() for line in out.splitlines() if line.startswith("net ")}
+    assert lines["edgedeploy"][2:5] == ["1.00", "1.20", "1.199"]
+    assert lines["edgedeploy"][-1] == "slower"
+    assert lines["mnn"][-3:] == ["no", "difference", "found"]
+    assert "gone: net, ncnn, 2 threads" in out
+    assert "new: net (batch 4), edgedeploy, 2 threads" in out
+    assert "note:" not in out
+
+
+def test_it_ends_with_a_code_if_edgedeploy_became_slower_than_is_allowed(command: Command, tmp_path: Path) -> None:
+    before = write(tmp_path / "a.json", row(FAST), row(FAST, "mnn"))
+    slower = write(tmp_path / "b.json", row(SLOW), row(FAST, "mnn"))
+    theirs = write(tmp_path / "c.json", row(FAST), row(SLOW, "mnn"))
+    code, out, err = command("bench", "compare", before, slower, "--fail-above", 1.05)
+    assert code == SlowerError.exit_code == 27
+    assert "slower than 1.05 times the time before on net" in err
+    assert "slower" in out
+    assert command("bench", "compare", before, slower, "--fail-above", 1.3)[0] == 0
+    assert command("bench", "compare", slower, before, "--fail-above", 1.05)[0] == 0
+    assert command("bench", "compare", before, theirs, "--fail-above", 1.05)[0] == 0
+    assert command("bench", "compare", before, theirs, "--fail-above", 1.05, "--engine", "mnn")[0] == 27
+    code, out, _ = command("bench", "compare", before, slower, "--fail-above", 1.05, "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (27, 27)
+
+
+def test_what_may_be_chance_fails_nothing(command: Command, tmp_path: Path) -> None:
+    before = write(tmp_path / "a.json", row([1.0, 1.3, 1.1, 1.4]))
+    after = write(tmp_path / "b.json", row([1.2, 1.5, 1.25, 1.05]))
+    assert command("bench", "compare", before, after, "--fail-above", 1.01)[0] == 0
+
+
+def test_differences_between_the_reports_themselves_are_pointed_out(command: Command, tmp_path: Path) -> None:
+    before = write(tmp_path / "a.json", row([1.0, 1.1]), load=3.5)
+    after = write(tmp_path / "b.json", row([1.0, 1.1], version="2"), cpu="Another")
+    _, out, _ = command("bench", "compare", before, after, "--json")
+    said = json.loads(out)
+    assert said["changes"][0]["real"] is False
+    assert said["notes"] == [
+        "the reports are of different processors: Example, and Another",
+        "other programs were running: load 3.5 and 0.1",
+        "other versions of edgedeploy",
+        "2 rounds are too few to tell 1 change from chance: use --rounds 10 or more",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "JSON"),
+        ("[]", "should be an object"),
+        ("{}", "machine: Field required"),
+        ('{"machine": {}, "rows": [{}]}', "rows.0.model"),
+        (json.dumps({"machine": {}, "rows": [row(FAST, median_ms=0)]}), "rows.0.median_ms"),
+        (json.dumps({"machine": {}, "rows": [row(FAST, median_ms=float("nan"))]}), "median_ms"),
+        ("[" * 100_000, "JSON"),
+    ],
+    ids=["empty", "list", "no fields", "no model", "no time", "not a number", "nested"],
+)
+def test_what_is_no_report_is_refused(command: Command, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    code, _, err = command("bench", "compare", tmp_path / "a.json", tmp_path / "a.json")
+    assert code == InputError.exit_code
+    assert "is no report of edgedeploy bench" in err
+    assert message in err
+
+
+def test_a_file_that_is_not_there_is_named(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("bench", "compare", tmp_path / "a.json", tmp_path / "b.json")
+    assert (code, "a.json" in err) == (InputError.exit_code, True)
