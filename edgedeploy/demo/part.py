@@ -137,7 +137,15 @@ class Part(Look):
 
 def _entry_of(file: Path, otherwise: str) -> str:
     """The zoo's entry that says how images become the input of a file's network."""
+    return stated_entry(file) or known_file(file, MODELS.load(otherwise).task) or otherwise
+
+
+def stated_entry(file: Path) -> str | None:
+    """The zoo's entry that a file of edgedeploy's own says it was made of, as `quantize` writes it.
+
+    Raises:
+        ModelError: it is no network's file.
+    """
     found, description = describing(file)
     name = found.metadata([description]).get(ENTRY, "")
-    fed = name in MODELS.names() and MODELS.load(name).input.kind == "image"
-    return name if fed else known_file(file, MODELS.load(otherwise).task) or otherwise
+    return name if name in MODELS.names() and MODELS.load(name).input.kind == "image" else None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from edgedeploy.camera.format import Camera
 from edgedeploy.camera.preparation import Preparation
-from edgedeploy.demo.part import Part
+from edgedeploy.demo.part import Part, stated_entry
 from edgedeploy.demo.pipeline import image_input
 from edgedeploy.demo.spec import DEMOS, Stage
 from edgedeploy.errors import EdgedeployError, InputError, ModelError, UnsupportedError
+from edgedeploy.files import is_file
 from edgedeploy.network import Network
 from edgedeploy.package.usage import Usage
 from edgedeploy.vision.classification import Classification
@@ -104,7 +106,8 @@ class _Known(NamedTuple):
 
 def find_use(model: str, demo: str | None = None, camera: Camera | None = None) -> Use | None:
     """The network of a demo that `model` stands for: of the demo that is named, of one that has this network and if
-    possible no other, or of the one that classifies images if it does; None where that is not known.
+    possible no other, or of the one that classifies images if it does; None where that is not known. A file that was
+    quantised of a network of the zoo is used as that is.
 
     Raises:
         UnknownNameError: there is no such demo.
@@ -127,11 +130,12 @@ def _found(model: str, demo: str | None) -> Use | None:
     if demo:
         known = list(_networks(demo))
         return next((each for each in known if each.stage.model == model), known[0]).use(model, asked=True)
-    if not _is_of_the_zoo(model):
+    name = model if _is_of_the_zoo(model) else _stated(model)
+    if name is None:
         return None
-    entry = MODELS.load(model)
+    entry = MODELS.load(name)
     known = [each for name in DEMOS.names() for each in _sound(name)]
-    with_it = sorted((each for each in known if each.stage.model == model), key=lambda each: not each.alone)
+    with_it = sorted((each for each in known if each.stage.model == name), key=lambda each: not each.alone)
     alike = [
         each
         for each in known
@@ -154,6 +158,14 @@ def _sound(demo: str) -> list[_Known]:
         return list(_networks(demo))
     except EdgedeployError:  # one that is broken is not this network's
         return []
+
+
+def _stated(model: str) -> str | None:
+    """The network of the zoo that a file says it was made of."""
+    try:
+        return stated_entry(Path(model)) if is_file(Path(model)) else None
+    except EdgedeployError:  # it is none, as will be said when it is read
+        return None
 
 
 def _is_of_the_zoo(model: str) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import call, command_of, unpack
+from support.board_cameras import rpicam
 from support.board_releases import BASE, Bench
 from support.commands import output_of
 from support.demo_logs import masked
@@ -246,26 +247,11 @@ def test_an_image_that_needs_a_library_that_is_missing_says_which(for_rpi4: Path
     assert "sudo apt install libpng16-16" in done.stderr.decode()
 
 
-# In the place of a Raspberry Pi's: the same image again and again.
-CAMERA = """#!/bin/sh
-echo $$ >/tmp/rpicam-vid.pid
-while cat /opt/frame; do sleep 0.05; done
-"""
-
-
 @pytest.fixture
 def camera(bench: Bench) -> Iterator[np.ndarray]:
     """A board with a camera in front of which a digit lies; that as OpenCV sees it."""
-    image = cv2.resize(read_image(DIGIT), (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)
-    planes = cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420)
-    root = root_of(bench.virtual)
-    (root / "opt").mkdir(exist_ok=True)
-    (root / "opt" / "frame").write_bytes(planes.tobytes())
-    program = root / "usr" / "bin" / "rpicam-vid"
-    program.write_text(CAMERA)
-    program.chmod(0o755)
-    yield cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_I420)
-    program.unlink()
+    with rpicam(bench.virtual, read_image(DIGIT), (WIDTH, HEIGHT)) as shown:
+        yield shown
 
 
 def looking(bench: Bench) -> bool:

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
+from support.board_cameras import rpicam
 from support.consoles import follow
 from support.virtual_boards import Start
+
+from edgedeploy.vision.image import read_image
+
+TORCH = ROOT / "examples" / "torch"
 
 
 @pytest.mark.slow
 def test_the_tutorial_can_be_followed_to_its_end(board_command: Command, start: Start) -> None:
-    start("rpi4")
+    board = start("rpi4")
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    assert follow(page, Path.cwd(), {"DIGITS": str(ROOT / "models"), "PYTHONPATH": str(ROOT)}) == []
+    with rpicam(board, read_image(TORCH / "desk.jpg"), (640, 480)):
+        assert follow(page, Path.cwd(), {"TORCH": str(TORCH), "PYTHONPATH": str(ROOT)}) == []

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.consoles import follow
+
+from edgedeploy.vision.image import read_image
 
 DOCS = ROOT / "docs"
 TUTORIAL = (DOCS / "tutorial.md").read_text(encoding="utf-8")
@@ -29,8 +32,10 @@ def test_what_a_page_does_not_show_as_it_is_printed_is_found(tmp_path: Path) -> 
 @pytest.mark.compiles
 def test_the_tutorial_can_be_followed(command: Command) -> None:
     page = TUTORIAL.split(BOARDS_PART)[0]
-    variables = {"DIGITS": str(ROOT / "models"), "PYTHONPATH": str(ROOT)}
+    variables = {"TORCH": str(ROOT / "examples" / "torch"), "PYTHONPATH": str(ROOT)}
     assert follow(page, Path.cwd(), variables) == []
+    drawn, shown = read_image(Path("seen.png")), read_image(DOCS / "pictures" / "shapes.jpg")
+    assert np.abs(drawn.astype(int) - shown).mean() < 4
 
 
 def test_messages_of_the_page_by_symptom_are_those_of_the_code() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from conftest import Command
 from support.commands import output_of
@@ -20,6 +21,7 @@ from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import Use, find_use
 from edgedeploy.errors import InputError
+from edgedeploy.metadata import ENTRY
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import FORMAT, PLAIN_FORMAT, parse_manifest
 from edgedeploy.resolved import resolve
@@ -59,6 +61,18 @@ def test_what_is_written_of_a_demo_is_read_as_the_same_decoder_and_fit(name: str
         assert (read.stage.decoder, read.stage.fit) == (stage.decoder, stage.fit)
         assert (read.labels, list(read.outputs)) == (use.part.labels, list(use.part.outputs))
         assert stage.log in (read.stage.log, None)
+
+
+def test_a_file_that_was_quantised_of_a_network_is_used_as_that_is(tmp_path: Path) -> None:
+    model = onnx.load(find_source("digits").file)
+    onnx.helper.set_model_props(model, {ENTRY: "digits"})  # as `edgedeploy quantize` writes it
+    onnx.save(model, tmp_path / "smaller.onnx")
+    use = use_of(str(tmp_path / "smaller.onnx"))
+    assert (use.demo, use.part.model, use.asked) == ("digits", str(tmp_path / "smaller.onnx"), False)
+    assert use.usage == use_of("digits").usage
+    onnx.helper.set_model_props(model, {ENTRY: "of another zoo"})
+    onnx.save(model, tmp_path / "other.onnx")
+    assert find_use(str(tmp_path / "other.onnx")) is None
 
 
 def test_the_use_is_that_of_a_demo_with_no_other_network() -> None:
