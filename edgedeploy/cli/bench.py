@@ -212,7 +212,7 @@ def compare(
             "--fail-above",
             metavar="RATIO",
             min=1.0,
-            help="End with exit code 27 if an engine takes more than this times as long as before, and that is more "
+            help="End with exit code 28 if an engine takes more than this times as long as before, and that is more "
             "than chance.",
         ),
     ] = None,

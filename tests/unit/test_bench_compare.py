@@ -78,15 +78,15 @@ def test_it_ends_with_a_code_if_edgedeploy_became_slower_than_is_allowed(command
     slower = write(tmp_path / "b.json", row(SLOW), row(FAST, "mnn"))
     theirs = write(tmp_path / "c.json", row(FAST), row(SLOW, "mnn"))
     code, out, err = command("bench", "compare", before, slower, "--fail-above", 1.05)
-    assert code == SlowerError.exit_code == 27
+    assert code == SlowerError.exit_code == 28
     assert "slower than 1.05 times the time before on net" in err
     assert "slower" in out
     assert command("bench", "compare", before, slower, "--fail-above", 1.3)[0] == 0
     assert command("bench", "compare", slower, before, "--fail-above", 1.05)[0] == 0
     assert command("bench", "compare", before, theirs, "--fail-above", 1.05)[0] == 0
-    assert command("bench", "compare", before, theirs, "--fail-above", 1.05, "--engine", "mnn")[0] == 27
+    assert command("bench", "compare", before, theirs, "--fail-above", 1.05, "--engine", "mnn")[0] == 28
     code, out, _ = command("bench", "compare", before, slower, "--fail-above", 1.05, "--json")
-    assert (code, json.loads(out)["error"]["code"]) == (27, 27)
+    assert (code, json.loads(out)["error"]["code"]) == (28, 28)
 
 
 def test_what_may_be_chance_fails_nothing(command: Command, tmp_path: Path) -> None:
