@@ -1,11 +1,12 @@
-"""Writes what networks of 8 bits take beside their float networks into docs/quantisation.md: time, memory and size.
+"""Writes what networks of 8 bits take beside their float networks into docs/quantisation.md: time, memory, size, loops.
 
-    python benchmarks/integers.py --calibrate FOLDER [--networks NAMES] [--inferences N] [--tables times,memory]
+    python benchmarks/integers.py --calibrate FOLDER [--networks NAMES] [--inferences N] [--tables times,memory,loops]
 
-Networks are those of the zoo, quantised by the defaults of `edgedeploy quantize`; ResNet-18 has random weights. Times
+Networks are those of the zoo, quantised by the defaults of `edgedeploy quantize`; ResNets have random weights. Times
 are those of code for x86 CPUs without dot products of bytes, on one thread of this machine, which must have all their
-instructions: the least of so many inferences, in turns with the float network. `benchmarks/run.py` measures code for
-this machine's own CPU. Memory and sizes are those of packages for a Raspberry Pi 4, wherever this runs.
+instructions: the least processor time of so many inferences, in turns with the float network. `benchmarks/run.py`
+measures code for this machine's own CPU. Memory and sizes are those of packages for a Raspberry Pi 4, wherever this
+runs; loops are those of layers on ARM (`integer_loops.py`), by llvm-mca, of LLVM 19 or later.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import process_time
 from typing import Any
 
+import integer_loops
 import numpy as np
 from errors import ending_with_errors
 
@@ -37,8 +39,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "quantisation.md"
 # What the page has around each table.
 BEGIN, END = "<!-- {} written by benchmarks/integers.py -->", "<!-- until here -->"
 
-NETWORKS = ["mobilenet_v1", "retinaface", "yolo-fastest-1.1", "squeezenet_v1.1-onnx", "yunet", "resnet18"]
-RANDOM = ["resnet18"]
+NETWORKS = ["mobilenet_v1", "retinaface", "yolo-fastest-1.1", "squeezenet_v1.1-onnx", "yunet", "resnet18", "resnet50"]
+RANDOM = ["resnet18", "resnet50"]
 
 # The heads of columns, with what is replaced in this machine's profile.
 CPUS = {
@@ -73,10 +75,10 @@ def ratio_of_times(networks: Sequence[Candidate], inferences: int) -> float:
     least = [float("inf")] * len(sessions)
     for index in range(inferences):
         for place, (session, given) in enumerate(zip(sessions, inputs, strict=True)):
-            begun = perf_counter()
+            begun = process_time()
             session.run(given)
             if index > 1:  # caches and threads are warm
-                least[place] = min(least[place], perf_counter() - begun)
+                least[place] = min(least[place], process_time() - begun)
     return least[1] / least[0]
 
 
@@ -130,6 +132,10 @@ def write(name: str, text: str) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Quantise, build, measure, and write the page."""
     progress = ConsoleProgress()
+    if "loops" in arguments.tables:
+        write("loops", as_table(integer_loops.table(arguments.mca)))
+    if not {"times", "memory"} & {*arguments.tables}:
+        return
     with TemporaryDirectory() as folder:
         files = {name: quantised(name, arguments.calibrate, Path(folder), progress) for name in arguments.networks}
         if "times" in arguments.tables:
@@ -142,10 +148,11 @@ def run(arguments: argparse.Namespace) -> None:
 def main() -> None:
     """Parse the command line; errors end as those of `edgedeploy` do."""
     parser: Any = argparse.ArgumentParser(description="Write what networks of 8 bits take beside floats.")
-    parser.add_argument("--calibrate", type=Path, metavar="FOLDER", required=True, help="images to quantise with")
+    parser.add_argument("--calibrate", type=Path, metavar="FOLDER", help="images to quantise with, for all but loops")
     parser.add_argument("--networks", type=lambda text: text.split(","), default=NETWORKS, help="which of the zoo")
     parser.add_argument("--inferences", type=int, default=300, help="of each network, for each CPU (300)")
     parser.add_argument("--tables", type=lambda text: text.split(","), default=["times", "memory"], help="which")
+    parser.add_argument("--mca", default="llvm-mca", metavar="PROGRAM", help="llvm-mca's name or path")
     arguments = parser.parse_args()
     with ending_with_errors():
         run(arguments)

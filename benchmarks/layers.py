@@ -17,6 +17,9 @@ from edgedeploy.network import Network
 
 OPSET = 13
 
+# Scales and zero points of what a quantised layer reads and gives.
+GIVEN, RESULT = (np.float32(4 / 127), np.int8(3)), (np.float32(4 / 127), np.int8(-128))
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -68,6 +71,53 @@ class Layer:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
         model.ir_version = 8
         return onnx.shape_inference.infer_shapes(model)
+
+
+def quantised(layer: onnx.ModelProto) -> onnx.ModelProto:
+    """A layer of int8, as it lies inside of a network: it reads and gives bytes, its weights have scales by channel."""
+    values = {each.name: numpy_helper.to_array(each) for each in layer.graph.initializer}
+    weights = values["weights"]
+    scales = (np.abs(weights).reshape(len(weights), -1).max(axis=1) / 127).astype(np.float32)
+    constants = {
+        "weights/bytes": np.rint(weights / scales.reshape(-1, *[1] * (weights.ndim - 1))).astype(np.int8),
+        "weights/scales": scales,
+        "bias/sums": np.rint(values["bias"] / (scales * GIVEN[0])).astype(np.int32),
+        "bias/scales": scales * GIVEN[0],
+        **dict(zip(("given/scale", "given/zero"), GIVEN, strict=True)),
+        **dict(zip(("result/scale", "result/zero"), RESULT, strict=True)),
+        **{name: value for name, value in values.items() if name == "sizes"},
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["weights/bytes", "weights/scales"], ["weights"], axis=0),
+        helper.make_node("DequantizeLinear", ["bias/sums", "bias/scales"], ["bias"], axis=0),
+    ]
+
+    def rounded(name: str) -> None:
+        steps = ["given/scale", "given/zero"]
+        nodes.append(helper.make_node("QuantizeLinear", [name, *steps], [f"{name}/bytes"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}/bytes", *steps], [f"{name}/rounded"]))
+
+    rounded("data")
+    for node in layer.graph.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[0] = f"{node.input[0]}/rounded" if node.op_type != "Relu" else node.input[0]
+        nodes.append(copy)
+        if node.op_type == "Resize":
+            rounded(node.output[0])
+    nodes.append(helper.make_node("QuantizeLinear", ["result", "result/scale", "result/zero"], ["bytes"]))
+    [result] = layer.graph.output
+    sizes = [each.dim_value for each in result.type.tensor_type.shape.dim]
+    graph = helper.make_graph(
+        nodes,
+        "layer of int8",
+        layer.graph.input,
+        [helper.make_tensor_value_info("bytes", TensorProto.INT8, sizes)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=layer.opset_import)
+    model.ir_version = layer.ir_version
+    return onnx.shape_inference.infer_shapes(model)
 
 
 def read_layers() -> dict[str, Layer]:

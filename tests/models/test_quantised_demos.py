@@ -36,7 +36,9 @@ def see(board_command: Command, start: Start, shared: Path, monkeypatch: pytest.
         given = ["--model", model] if model else []
         code, printed, said = board_command("demo", demo, "--board", board, *where, *given, "--json")
         assert code == 0, said
-        return json.loads(printed)["results"]
+        seen = json.loads(printed)
+        assert seen["board"] == board
+        return seen["results"]
 
     return run
 

@@ -22,8 +22,12 @@ from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
 from edgedeploy.compile.tiles import Tile
 
 # Pixels of a tile: with more, LLVM has too few registers for their weights; a single one waits for its own sum. On
-# Cortex-A72, 3.9 products in a cycle with two, 3.3 with one, 3.5 with six (`benchmarks/arm_loops.py --tiles`).
+# Cortex-A72, 3.9 products in a cycle with two, 3.3 with one, 3.5 with six (`benchmarks/arm_loops.py --tiles`). In rows
+# of seven, where the last of two would be cropped, it is 3.2 with two and 3.8 with one; of 5x5 elements, 2.9 and 4.2.
 _PIXELS = 2
+
+# The least part of the pixels of whole tiles that a row has, else it has tiles of one.
+_USEFUL = 0.95
 
 # What multiplies bytes, or 16 bits: the part of the instructions that it takes which products take one by one.
 _INSTRUCTIONS = {"smull": 0.5, "vmull.s8": 0.5, "smlal": 1.0, "vmlal.s16": 1.0}
@@ -42,7 +46,8 @@ class PairStrategy(DepthwiseStrategy):
 
     @override
     def default(self) -> Configuration:
-        return self._by_eight(min(_PIXELS, self.layer.size[1]))
+        useful = Tile(1, _PIXELS, CHANNELS).useful(*self.layer.size)
+        return self._by_eight(_PIXELS if useful >= _USEFUL else 1)
 
     @override
     def candidates(self) -> Iterator[Configuration]:
