@@ -44,7 +44,7 @@ def of(line: str) -> tuple[Manners, str]:
         ("--json releases list", Manners(json=True), "releases list --json"),
         ("tune digits --json", Manners(json=True), "tune --json digits"),
         ("models --json", Manners(json=True), "models --json"),
-        ("models rm digits --json", Manners(json=True), "service stop digits"),
+        ("service stop digits --json", Manners(json=True), "service stop digits"),
         # Not theirs.
         ("run -- -v", Manners(), "run -- -v"),
         ("build digits --cross-compiler-options -v", Manners(), "build digits --cross-compiler-options -v"),
