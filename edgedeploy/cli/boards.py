@@ -92,6 +92,7 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
 def new(
     name: Annotated[str, typer.Argument(help="The new board's name, or a path that ends in .yaml.")],
     template: Annotated[str, typer.Option("--from", help="The board to start from.", autocompletion=complete_board)],
+    json_output: JsonOption = False,
 ) -> None:
     """Create a board profile as a copy of another, in the user's configuration folder.
 
@@ -100,7 +101,7 @@ def new(
     import re
 
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.errors import InputError
     from edgedeploy.files import replacing
     from edgedeploy.settings import user_folder
@@ -120,6 +121,10 @@ def new(
     is_another = name in BOARDS.names()
     with replacing(path) as temporary:
         temporary.write_bytes(source.read_bytes())
+    if json_output:
+        used = BOARDS.find(name) if is_another else path
+        print_json({"name": name, "file": str(path), "from": template, "used": str(used)})
+        return
     stdout().print(f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`")
     if is_another:
         stdout().print(f"there is another board {name} already; {BOARDS.find(name)} is used")

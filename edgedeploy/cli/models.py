@@ -18,6 +18,9 @@ from edgedeploy.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgedeploy.errors import DownloadError
     from edgedeploy.zoo.entry import ZooFile, ZooModel
 
 
@@ -111,19 +114,21 @@ def show(
 def pull(
     names: ModelNames = None,
     everything: Annotated[bool, typer.Option("--all", help="Fetch every network that has a download.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Download networks that are not on this machine yet; interrupted downloads are resumed.
 
     Example: edgedeploy models pull yunet pfld
     """
-    from edgedeploy.cli.console import ConsoleProgress, print_error, stdout
+    from edgedeploy.cli.console import print_error, print_json, quiet_if, stdout
     from edgedeploy.errors import DownloadError, InputError
     from edgedeploy.zoo import store
 
     if bool(names) == everything:
         raise InputError("which models?", why="name some, or give --all", hints=["list them with `edgedeploy models`"])
-    progress = ConsoleProgress()
+    progress = quiet_if(json_output)
     failures: list[DownloadError] = []
+    had: list[dict[str, Any]] = []
     entries = _all_entries() if everything else [_entry(name) for name in names or ()]
     for path, model in entries:
         if not model.has_form:
@@ -138,15 +143,20 @@ def pull(
             continue
         try:
             source, obtained = store.obtainable(path, model, progress)
-            for copy in store.pull(obtained, folder=source.parent, progress=progress):
+            copies = store.pull(obtained, folder=source.parent, progress=progress)
+            had.append({"name": path.stem, "files": list(map(str, copies))})
+            for copy in copies if not json_output else ():
                 stdout().print(f"{path.stem}: {copy}")
         except DownloadError as error:
             if len(entries) == 1:
                 raise
             print_error(error)
+            had.append({"name": path.stem, "files": [], "error": str(error)})
             failures.append(error)
+    if json_output:
+        print_json(had)
     if failures:
-        raise DownloadError(f"{len(failures)} of {len(entries)} models could not be had")
+        _fail(DownloadError(f"{len(failures)} of {len(entries)} models could not be had"), json_output)
 
 
 @app.command(name="import")
@@ -155,6 +165,7 @@ def import_model(
     name: Annotated[str, typer.Option("--name", help="The network's name in the zoo.")],
     input_shape: InputShapeOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a network of this name.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Add a network of your own to the zoo: its files are copied beside an entry in your configuration folder.
 
@@ -162,43 +173,52 @@ def import_model(
 
     Examples: edgedeploy models import net.onnx --name mine; edgedeploy models import my.cfg my.weights --name mine
     """
-    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.zoo.importing import import_network
 
-    path = import_network(name, files, parse_shapes(input_shape), replace=force, progress=ConsoleProgress())
+    path = import_network(name, files, parse_shapes(input_shape), replace=force, progress=quiet_if(json_output))
+    if json_output:
+        print_json({"name": name, "file": str(path)})
+        return
     console = stdout()
     console.print(f"{name}: {path}")
     console.print("what is marked as guessed there decides what a demo shows: please check it")
 
 
 @app.command()
-def verify(names: ModelNames = None) -> None:
+def verify(names: ModelNames = None, json_output: JsonOption = False) -> None:
     """Check the copies on this machine against size and SHA-256; of all networks if none is named.
 
     A named network without files on this machine counts as a failure.
 
     Example: edgedeploy models verify
     """
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.errors import DownloadError
     from edgedeploy.zoo import store
 
     console = stdout()
-    failed = 0
+    failed, found = 0, list[dict[str, Any]]()
     for path, model in [_entry(name) for name in names] if names else _all_entries():
         for file, copies in store.verify(model, path.parent).items():
             for copy in copies:
                 verdict = f"ok, {copy.place}" if copy.sound else f"DAMAGED, {copy.place}"
-                console.print(f"{path.stem}: {verdict}: {copy.path}")
+                found.append({"name": path.stem, "file": file.name, "state": "ok" if copy.sound else "damaged"})
+                found[-1] |= {"path": str(copy.path), "place": copy.place}
+                if not json_output:
+                    console.print(f"{path.stem}: {verdict}: {copy.path}")
                 failed += not copy.sound
             if not copies and names:
-                console.print(f"{path.stem}: absent: {file.name}")
+                found.append({"name": path.stem, "file": file.name, "state": "absent"})
+                if not json_output:
+                    console.print(f"{path.stem}: absent: {file.name}")
                 failed += 1
+    if json_output:
+        print_json(found)
     if failed:
-        raise DownloadError(
-            f"{failed} file{'s are' if failed > 1 else ' is'} damaged or absent",
-            hints=["`edgedeploy models pull NAME` replaces what is damaged in the cache"],
-        )
+        hint = "`edgedeploy models pull NAME` replaces what is damaged in the cache"
+        many = f"{failed} file{'s are' if failed > 1 else ' is'} damaged or absent"
+        _fail(DownloadError(many, hints=[hint]), json_output)
 
 
 @app.command(name="rm")
@@ -206,27 +226,53 @@ def remove(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model)
     ],
+    json_output: JsonOption = False,
 ) -> None:
     """Remove networks' files from the cache, and networks of your own altogether; mirrors are never touched.
 
     Example: edgedeploy models rm yunet
     """
-    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.zoo import store
     from edgedeploy.zoo.importing import forget, own_models
 
-    progress = ConsoleProgress()
+    progress = quiet_if(json_output)
+    done: list[dict[str, Any]] = []
+
+    def say(name: str, file: Path | str, removed: bool, text: str, stays: Sequence[Path] = ()) -> None:
+        done.append({"name": name, "file": str(file), "removed": removed, "stays": list(map(str, stays))})
+        if not json_output:
+            stdout().print(f"{name}: {text}")
+
     for path, model in [_entry(name) for name in names]:
         if path.parent == own_models():
             for removed_file in forget(path.stem):
-                stdout().print(f"{path.stem}: removed: {removed_file}")
+                say(path.stem, removed_file, True, f"removed: {removed_file}")
             continue
         for file in model.files:
             removed = store.remove(file, progress)
             text = "removed from the cache" if removed else "nothing removed, it is not in the cache"
-            for copy in store.copies(file, path.parent):
+            copies = store.copies(file, path.parent)
+            for copy in copies:
                 text += f"; the {'copy in a mirror' if copy.place == 'mirror' else 'bundled copy'} stays: {copy.path}"
-            stdout().print(f"{path.stem}: {file.name}: {text}")
+            say(path.stem, file.name, bool(removed), f"{file.name}: {text}", [copy.path for copy in copies])
+    if json_output:
+        print_json(done)
+
+
+def _fail(error: DownloadError, json_output: bool) -> None:
+    """End with an error; after results that are one JSON value, it is told on standard error alone.
+
+    Raises:
+        DownloadError: the error.
+        Exit: it was told.
+    """
+    if not json_output:
+        raise error
+    from edgedeploy.cli.console import print_error
+
+    print_error(error)
+    raise typer.Exit(error.exit_code)
 
 
 def _entry(name: str) -> tuple[Path, ZooModel]:

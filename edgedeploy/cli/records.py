@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.console import ConsoleProgress, print_json, print_table, stderr, stdout
+from edgedeploy.cli.console import print_json, print_table, quiet_if, stderr, stdout
 from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_records
 from edgedeploy.text import count, milliseconds, times
 
@@ -121,6 +121,7 @@ def merge(
     into: Annotated[
         str, typer.Option("--into", metavar="BOARD|DIR", help="Where to add them; a folder is made if need be.")
     ],
+    json_output: JsonOption = False,
 ) -> None:
     """Add records to others of the same board and target. A trial that is there already counts once.
 
@@ -129,13 +130,15 @@ def merge(
     from edgedeploy.records.exchange import merge as merge_records
     from edgedeploy.records.header import find_folder
 
-    _print_merged(merge_records([find_folder(source) for source in sources], _destination(into), ConsoleProgress()))
+    folders, progress = [find_folder(source) for source in sources], quiet_if(json_output)
+    _print_merged(merge_records(folders, _destination(into), progress), json_output)
 
 
 @app.command()
 def export(
     name: RecordsArgument,
     output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, .jsonl.")],
+    json_output: JsonOption = False,
 ) -> None:
     """Write records as JSON lines; equal records give equal bytes.
 
@@ -145,6 +148,9 @@ def export(
     from edgedeploy.records.header import find_folder
 
     trials = export_records(find_folder(name), output)
+    if json_output:
+        print_json({"file": str(output), "trials": trials, "bytes": output.stat().st_size})
+        return
     stdout().print(f"{output}: {count(trials, 'trial')}, {output.stat().st_size:,} bytes")
 
 
@@ -160,6 +166,7 @@ def import_records(
         str | None,
         typer.Option("--into", metavar="BOARD|DIR", help="Where to add them, if not to the records of their board."),
     ] = None,
+    json_output: JsonOption = False,
 ) -> None:
     """Add the records in a file or a folder to those of their board. Each line is validated.
 
@@ -167,7 +174,8 @@ def import_records(
     """
     from edgedeploy.records.exchange import import_records as add_records
 
-    _print_merged(add_records(source, _destination(into) if into else None, ConsoleProgress()))
+    merged = add_records(source, _destination(into) if into else None, quiet_if(json_output))
+    _print_merged(merged, json_output)
 
 
 @app.command()
@@ -177,6 +185,7 @@ def prune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Dry run: report what would be dropped, and drop nothing.")
     ] = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Drop failed trials, and all but the best of each task. Builds stay the same.
 
@@ -189,7 +198,10 @@ def prune(
     from edgedeploy.records.header import find_folder
 
     folder = find_folder(name)
-    pruned = prune_records(folder, keep, dry_run=dry_run, progress=ConsoleProgress())
+    pruned = prune_records(folder, keep, dry_run=dry_run, progress=quiet_if(json_output))
+    if json_output:
+        print_json({"folder": str(folder), "removed": pruned.removed, "kept": pruned.kept, "dry_run": dry_run})
+        return
     verb = "would go" if dry_run else "went"
     stdout().print(f"{folder}: {count(pruned.removed, 'trial')} {verb}, {pruned.kept} stay")
 
@@ -266,7 +278,10 @@ def _candidate(configuration: dict[str, Any] | None) -> str:
     return json.dumps(configuration, sort_keys=True) if configuration is not None else ""
 
 
-def _print_merged(merged: Merged) -> None:
+def _print_merged(merged: Merged, json_output: bool) -> None:
+    if json_output:
+        print_json({**vars(merged), "folder": str(merged.folder)})
+        return
     text = f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known"
     if merged.left_out:
         text += f"; {merged.left_out} left out, of MetaSchedule's schedules, which earlier versions searched too"

@@ -214,12 +214,13 @@ def stop(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Stop all that run here.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Stop trackers and servers that run here, with what they started on boards.
 
     Example: edgedeploy rpc stop --all
     """
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.errors import InputError
     from edgedeploy.rpc.running import require, running
     from edgedeploy.rpc.running import stop as end
@@ -230,7 +231,10 @@ def stop(
     parts = sorted(running(), key=lambda part: part.kind) if everything else [require(name) for name in names or []]
     for part in parts:
         end(part)
-        stdout().print(f"{part.name} has ended")
+        if not json_output:
+            stdout().print(f"{part.name} has ended")
+    if json_output:
+        print_json({"ended": [part.name for part in parts]})
 
 
 @contextmanager

@@ -54,6 +54,7 @@ def cmake(
     output: Annotated[
         Path | None, file_option("--output", "-o", what="Write to this file; to standard output unless given.")
     ] = None,
+    json_output: JsonOption = False,
 ) -> None:
     """Write a CMake toolchain file for C and C++ of your own, with the compilers that build for a board.
 
@@ -64,15 +65,21 @@ def cmake(
 
     Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
     """
-    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.cmake import toolchain_file
     from edgedeploy.files import replacing
     from edgedeploy.resolved import resolve
 
-    text = toolchain_file(resolve(board, overrides), ConsoleProgress())
+    text = toolchain_file(resolve(board, overrides), quiet_if(json_output))
     if output is None:
-        print(text, end="")
+        if json_output:
+            print_json({"board": board, "file": None, "text": text})
+        else:
+            print(text, end="")
         return
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    if json_output:
+        print_json({"board": board, "file": str(output), "text": text})
+        return
     stdout().print(f"{output}: use it with `cmake -B build -DCMAKE_TOOLCHAIN_FILE={output.absolute()}`")

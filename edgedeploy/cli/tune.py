@@ -14,6 +14,7 @@ from edgedeploy.cli.options import (
     BoardOption,
     EpsilonOption,
     InputShapeOption,
+    JsonOption,
     RecordsArgument,
     SetOption,
     Weights,
@@ -241,6 +242,7 @@ def report(
     output: Annotated[
         Path | None, file_option("--output", "-o", what="The HTML file; report.html in the folder by default.")
     ] = None,
+    json_output: JsonOption = False,
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.
 
@@ -248,12 +250,16 @@ def report(
 
     Example: edgedeploy tune report rpi4 -o report.html
     """
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.records.header import find_folder
     from edgedeploy.tuning.report import write_report
 
     folder = find_folder(records)
-    stdout().print(str(write_report(folder, output or folder / "report.html")))
+    written = write_report(folder, output or folder / "report.html")
+    if json_output:
+        print_json({"folder": str(folder), "file": str(written)})
+    else:
+        stdout().print(str(written))
 
 
 def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:

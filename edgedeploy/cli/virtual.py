@@ -89,21 +89,26 @@ def down(
         list[str] | None, typer.Argument(metavar="NAME", help="Their names.", autocompletion=complete_virtual)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Stop all that run.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Stop virtual boards; files written on them are lost.
 
     Example: edgedeploy virtual down rpi4
     """
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.errors import InputError
     from edgedeploy.virtual.board import down as end
     from edgedeploy.virtual.board import require, running
 
     if not names and not everything:
         raise InputError("no virtual board is named", hints=["name some, or give --all"])
-    for virtual in running() if everything else [require(name) for name in names or []]:
+    boards = list(running() if everything else [require(name) for name in names or []])
+    for virtual in boards:
         end(virtual)
-        stdout().print(f"{virtual.name} has ended")
+        if not json_output:
+            stdout().print(f"{virtual.name} has ended")
+    if json_output:
+        print_json({"ended": [virtual.name for virtual in boards]})
 
 
 # What follows the name is the board's, `--help` too.

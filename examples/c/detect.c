@@ -1,6 +1,6 @@
 /* detect IMAGE [RELEASE]: what a network sees in an image, a PPM or PGM.
  *
- *   cc detect.c $(pkg-config --cflags --libs edgedeploy) -o detect
+ *   cc detect.c $(pkg-config --cflags --libs edgedeploy) -Wl,-rpath,'$ORIGIN' -o detect
  *   ./detect image.ppm
  */
 #include <edgedeploy.h>

@@ -1,5 +1,7 @@
 """detect.py IMAGE [RELEASE]: what a network sees in an image, a PPM or PGM.
 
+    pip install edgedeploy_runtime-*.whl    # which `edgedeploy library -o FOLDER` wrote
+
 With OpenCV, images are read by `cv2.imread(path)`, and those of a camera by `cv2.VideoCapture(0).read()`.
 """
 

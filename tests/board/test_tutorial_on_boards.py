@@ -1,4 +1,4 @@
-"""The whole tutorial, with its part on a virtual Raspberry Pi 4."""
+"""Pages that are followed on a virtual Raspberry Pi 4: the whole tutorial, and programs of the reader's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 from support.board_cameras import rpicam
+from support.commands import need
 from support.consoles import follow
 from support.virtual_boards import Start
 
@@ -21,3 +22,12 @@ def test_the_tutorial_can_be_followed_to_its_end(board_command: Command, start: 
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     with rpicam(board, read_image(TORCH / "desk.jpg"), (640, 480)):
         assert follow(page, Path.cwd(), {"TORCH": str(TORCH), "PYTHONPATH": str(ROOT)}) == []
+
+
+@pytest.mark.slow
+def test_programs_can_be_made_from_an_empty_folder(board_command: Command, start: Start) -> None:
+    need("cmake", "cmake")
+    start("rpi4")
+    page = (ROOT / "docs" / "your-program.md").read_text(encoding="utf-8")
+    section = page.split("\n## From an empty folder to results, without a board\n")[1].split("\n## ")[0]
+    assert follow(section, Path.cwd(), {"DIGITS": str(ROOT / "models"), "PYTHONPATH": str(ROOT)}) == []

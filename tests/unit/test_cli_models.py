@@ -151,6 +151,23 @@ def test_pull_downloads_and_rm_removes(shell: Shell, address: str) -> None:
     assert not path.exists()
 
 
+def test_what_is_done_with_networks_is_told_as_json(shell: Shell, address: str, tmp_path: Path) -> None:
+    shell.entry(origin=f"url: {address}")
+    [pulled] = json.loads(shell.run("pull", "toy", "--json").stdout)
+    [file] = pulled["files"]
+    assert (pulled["name"], Path(file).read_bytes()) == ("toy", CONTENT)
+    [sound] = json.loads(shell.run("verify", "toy", "--json").stdout)
+    assert sound == {"name": "toy", "file": "toy.onnx", "state": "ok", "path": file, "place": "cached"}
+    Path(file).write_bytes(CONTENT[::-1])
+    damaged = shell.run("verify", "toy", "--json")
+    assert (damaged.returncode, [each["state"] for each in json.loads(damaged.stdout)]) == (9, ["damaged"])
+    assert "1 file is damaged or absent" in damaged.stderr
+    [removed] = json.loads(shell.run("rm", "toy", "--json").stdout)
+    assert removed == {"name": "toy", "file": "toy.onnx", "removed": True, "stays": []}
+    absent = shell.run("verify", "toy", "--json")
+    assert (absent.returncode, json.loads(absent.stdout)[0]["state"]) == (9, "absent")
+
+
 def test_pull_tries_the_others_when_one_fails(shell: Shell, address: str) -> None:
     shell.entry("toy", origin=f"url: {address}")
     shell.entry("other", origin=f"url: {address}", content=b"nothing like it")

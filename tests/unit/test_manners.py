@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -42,7 +44,7 @@ def of(line: str) -> tuple[Manners, str]:
         ("--json releases list", Manners(json=True), "releases list --json"),
         ("tune digits --json", Manners(json=True), "tune --json digits"),
         ("models --json", Manners(json=True), "models --json"),
-        ("models rm digits --json", Manners(json=True), "models rm digits"),
+        ("service stop digits --json", Manners(json=True), "service stop digits"),
         # Not theirs.
         ("run -- -v", Manners(), "run -- -v"),
         ("build digits --cross-compiler-options -v", Manners(), "build digits --cross-compiler-options -v"),
@@ -81,6 +83,33 @@ def test_errors_are_json_where_results_are(line: str, command: Command) -> None:
     assert error["what"] == "unknown model 'no-such-network'"
     assert error["try"] == ["list them all with `edgedeploy models`"]
     assert "error: unknown model" in err
+
+
+# What they print is a manual, another program's, or goes on until it is ended.
+WITHOUT_JSON = {
+    "help",
+    *("service logs", "service start", "service stop", "service uninstall"),
+    *("virtual ssh", "rpc tracker", "rpc server"),
+}
+
+
+def test_results_can_be_had_as_json() -> None:
+    def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+        for name, each in getattr(command, "commands", {}).items():
+            yield from commands(each, (*path, name))
+        if not hasattr(command, "commands"):
+            yield " ".join(path), command
+
+    found = dict(commands(typer.main.get_command(app)))
+    without = {name for name, each in found.items() if not any("--json" in option.opts for option in each.params)}
+    assert without == WITHOUT_JSON
+
+
+def test_a_new_board_and_a_toolchain_file_are_told_as_json(command: Command) -> None:
+    told = json.loads(command("boards", "new", "mine.yaml", "--from", "rpi4", "--json")[1])
+    assert told == {"name": "mine.yaml", "file": "mine.yaml", "from": "rpi4", "used": "mine.yaml"}
+    told = json.loads(command("toolchains", "cmake", "local", "-o", "local.cmake", "--json")[1])
+    assert told == {"board": "local", "file": "local.cmake", "text": Path("local.cmake").read_text()}
 
 
 def test_wrong_usage_is_json_too(command: Command) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Command
@@ -140,6 +141,25 @@ def test_records_travel_from_one_machine_to_another(
     code, out, _ = command("records", "merge", str(rpi4), "rpi4", "--into", "./both")
     assert code == 0
     assert "both: 5 trials added, 5 known" in out
+
+
+def test_what_is_done_with_records_is_told_as_json(command: Command, rpi4: Path, tmp_path: Path) -> None:
+    def told(*words: object) -> Any:
+        code, out, _ = command("records", *words, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    file = tmp_path / "pi.jsonl"
+    assert told("export", "rpi4", file) == {"file": str(file), "trials": 5, "bytes": file.stat().st_size}
+    assert told("import", file, "--into", "mine") == {"folder": "mine", "added": 5, "known": 0, "left_out": 0}
+    assert told("merge", "mine", "rpi4", "--into", "./both") == {
+        "folder": "both",
+        "added": 5,
+        "known": 5,
+        "left_out": 0,
+    }
+    wanted = {"folder": str(rpi4), "removed": 2, "kept": 3, "dry_run": True}
+    assert told("prune", "rpi4", "--keep", 1, "--dry-run") == wanted
 
 
 def test_records_of_an_earlier_version_are_shown_and_imported(command: Command, tmp_path: Path) -> None:
