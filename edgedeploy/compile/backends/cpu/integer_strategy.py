@@ -97,10 +97,9 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         steps = math.prod(form.window.kernel) * form.deep
         written_out = step.is_written_out(steps, pixels * vectors)
         cycles = steps * form.addends * _step_cycles(step, pixels, vectors, self.board)
-        if (
-            step.adds_in_16_bits and not written_out
-        ):  # what repeats input channels hides behind four vectors of products
-            cycles += steps * pixels * step.registers * max(0.0, 1 - vectors / 4)
+        if step.adds_in_16_bits and not written_out:
+            # What repeats input channels hides behind four vectors of products.
+            cycles += steps * pixels * step.registers * max(0.0, 1 - vectors / 4) / self.board.fma.per_cycle
         cycles += pixels * vectors * (_HIDDEN_CYCLES if written_out and not self.board.in_order else RESULT_CYCLES)
         if step.adds_in_16_bits and not written_out:
             cycles += _LOOP_CYCLES[self.board.in_order]
@@ -218,7 +217,9 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
     others = vectors + 1 if board.is_x86 else pixels + 2
     sums = pixels * vectors
     if step.adds_in_16_bits:
-        others += vectors * step.registers + (pixels if step.registers > 1 else 0)
+        # Of several pixels all weights of a step are held, and what was repeated of each; of one they are used as read.
+        held = vectors * step.registers + (pixels if step.registers > 1 else 0)
+        others += held if pixels > 1 else 2
     elif step.groups > 1 and pixels > 1:  # LLVM loads all weights of a step once, for all pixels
         others = max(others, vectors * step.groups - 2)
     return sums + others + (board.is_x86 and step.slots == 2) <= tile_registers(board)

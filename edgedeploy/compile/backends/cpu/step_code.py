@@ -222,20 +222,37 @@ def _by_pairs(step: Step, data: Any, weights: Any, sums: Any) -> None:
     Two input channels of a pixel are repeated for the weights of four output channels, and two more. Of casts LLVM
     would move these away from the products, which would be of 16 bits then.
     """
-    multiply, add_pairs = _BY_PAIRS[step.instruction]
-    found, values = _load(sums, [0], 4), _load(data, [0], int(data.shape[0]))
+    multiply, add_pairs, repeated = _BY_PAIRS[step.instruction]
+    found = _load(sums, [0], 4)
+    for group in range(0, step.groups, 2):
+        factors = _load(weights, [group, 0, 0], 16)
+        low, high = (
+            _call("int16x8", multiply, channels, half(factors, dtype="int8x8"))
+            for channels, half in zip(repeated(step, data, group), (T.vectorlow, T.vectorhigh), strict=True)
+        )
+        found = add_pairs(found, low + high)
+    _store(sums, [0], found)
+
+
+def _shuffled(step: Step, data: Any, group: int) -> list[Any]:
+    """Two pairs of input channels, four times each, by one shuffle of a whole vector."""
+    values = _load(data, [0], int(data.shape[0]))
     if step.reads_words:
         values = tirx.Broadcast(tirx.reinterpret("int32", values), 4)
-    pairs = tirx.reinterpret("int16x8", values)
+    pairs = tirx.Shuffle([tirx.reinterpret("int16x8", values)], [group] * 4 + [group + 1] * 4)
+    both = tirx.reinterpret("int8x16", pairs)
+    return [half(both, dtype="int8x8") for half in (T.vectorlow, T.vectorhigh)]
 
-    def product(half: Callable[..., Any], repeated: Any, factors: Any) -> Any:
-        return _call("int16x8", multiply, half(repeated, dtype="int8x8"), half(factors, dtype="int8x8"))
 
-    for group in range(0, step.groups, 2):
-        repeated = tirx.Shuffle([pairs], [group] * 4 + [group + 1] * 4)
-        factors = tirx.reinterpret("int8x16", repeated), _load(weights, [group, 0, 0], 16)
-        found = add_pairs(found, product(T.vectorlow, *factors) + product(T.vectorhigh, *factors))
-    _store(sums, [0], found)
+def _loaded(step: Step, data: Any, group: int) -> list[Any]:
+    """The same by loads that repeat: for a shuffle LLVM would move values to registers of integers and back."""
+
+    def pair(place: int) -> Any:
+        if int(data.shape[0]) == 1:
+            return (data[0] >> tirx.const(16 * place, WORD)).astype("int16")
+        return tirx.reinterpret("int16", _load(data, [2 * place], 2))
+
+    return [tirx.reinterpret("int8x8", tirx.Broadcast(pair(place), 4)) for place in (group, group + 1)]
 
 
 def _sadalp(sums: Any, products: Any) -> Any:
@@ -254,10 +271,10 @@ def _vpadal(sums: Any, products: Any) -> Any:
     return _call("int32x4", "arm.neon.vpadals.v4i32.v8i16", sums, products)
 
 
-# LLVM's name of what multiplies, and what adds up pairs.
+# LLVM's name of what multiplies, what adds up pairs, and what repeats input channels.
 _BY_PAIRS = {
-    "smull": ("aarch64.neon.smull.v8i16", _sadalp),
-    "vmull.s8": ("arm.neon.vmulls.v8i16", _vpadal),
+    "smull": ("aarch64.neon.smull.v8i16", _sadalp, _shuffled),
+    "vmull.s8": ("arm.neon.vmulls.v8i16", _vpadal, _loaded),
 }
 
 
