@@ -80,7 +80,12 @@ def __getattr__(name: str) -> Any:
     """A name of the API, which is imported when it is asked for."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = resolve_name(_PUBLIC[name])
+    try:
+        found = resolve_name(_PUBLIC[name])
+    except ModuleNotFoundError as error:
+        from edgedeploy.extras import missing_module
+
+        raise missing_module(error) or error from error
     globals()[name] = found
     return found
 

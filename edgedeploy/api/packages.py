@@ -15,6 +15,7 @@ from edgedeploy.building import build as build_package
 from edgedeploy.camera.format import Camera
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.extras import require_build
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
@@ -294,6 +295,7 @@ def package_of(
         return network if isinstance(network, Package) else Package(network)
     name = fspath(network)
     first, *further = entries_of(shapes)
+    require_build(f"{name} cannot be built")
     use = find_use(name, demo)
     prepared: Prepared = prepare(
         name,

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends import torch_quantised
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
@@ -41,7 +40,9 @@ _LEFT_OUT = {_SAMPLES, ".data/serialization_id"}
 _NUMBER = re.compile(r"Symbol\('z?uf?\d{1,9}'(, integer=True)?\)")
 # ATen has two operators that write or map any file of this machine.
 _OF_FILES = r"aten\.(save|from_file)\b"
-_OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{torch_quantised.LIBRARY})\.\w+(\.\w+)?|_operator\.getitem")
+# Of operators on quantised values, which `torch_quantised` translates.
+_QUANTISED = "quantized_decomposed"
+_OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{_QUANTISED})\.\w+(\.\w+)?|_operator\.getitem")
 
 # Of what the archive claims to hold, in proportion to its size: PyTorch stores without compression.
 _MOST_GROWTH = 4
@@ -79,7 +80,7 @@ class TorchExport(Format):
         import torch
 
         names = [spec.name for spec in given], [spec.name for spec in returned]
-        quantised = torch_quantised.is_quantised(program)
+        quantised = _is_quantised(program)
         return Network(
             path,
             module,
@@ -205,6 +206,20 @@ def _zipped(members: Mapping[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
+def _know_quantised() -> None:
+    """Make the operators on quantised values known to PyTorch.
+
+    Raises:
+        ImportError: this PyTorch has none.
+    """
+    import torch.ao.quantization.fx._decomposed  # noqa: F401
+
+
+def _is_quantised(program: Any) -> bool:
+    """Whether an exported program has operators on quantised values."""
+    return any(getattr(node.target, "namespace", "") == _QUANTISED for node in program.graph.nodes)
+
+
 def _imported(archive: bytes) -> tuple[Any, Any]:
     """The exported program, and what TVM's importer makes of it."""
     import torch
@@ -213,7 +228,7 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     from edgedeploy.frontends.torch_numbers import know_numbers
     from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
 
-    torch_quantised.register()
+    _know_quantised()
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
         know_numbers(program)

@@ -13,22 +13,6 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, shape_of
 
-LIBRARY = "quantized_decomposed"
-
-
-def register() -> None:
-    """Make the library's operators known to PyTorch.
-
-    Raises:
-        ImportError: this PyTorch has none.
-    """
-    import torch.ao.quantization.fx._decomposed  # noqa: F401
-
-
-def is_quantised(program: Any) -> bool:
-    """Whether an exported program has operators of the library."""
-    return any(getattr(node.target, "namespace", "") == LIBRARY for node in program.graph.nodes)
-
 
 def _quantise(node: Any, importer: Any) -> Any:
     """quantize_per_tensor and quantize_per_channel: data, scale, zero point, [axis], least and largest value, dtype."""

@@ -55,12 +55,14 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
 
 def tuned_by(records: Records | None) -> Tuned:
     """What records know, as the compiler asks for it."""
+    if records is None:
+        return lambda workload: None
 
     from edgedeploy.compile.backends import known_configuration
     from edgedeploy.compile.tuned import workload_hash
 
     def find(workload: tvm.IRModule) -> Configuration | None:
-        best = records.best(workload_hash(workload)) if records else None
+        best = records.best(workload_hash(workload))
         return known_configuration(best.configuration) if best else None
 
     return find

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from packaging.requirements import Requirement
 from support.virtual_boards import Start
 from support.wheels import target, wheel
@@ -108,6 +109,30 @@ def test_packages_are_pushed_and_shown_on_a_board(
     assert shown["results"][0]["label"] == "3"
     listed = json.loads(edgedeploy("releases", "list", "--board", "rpi4", "--virtual", "--json").stdout)
     assert [each["id"] for each in listed] == [pushed["release"]]
+
+
+_CALLS = """
+import sys
+
+sys.path[:0] = sys.argv[1:3]
+import edgedeploy as ed
+
+with ed.open(sys.argv[3], threads=1) as network:
+    print(network.detect(sys.argv[4])[0].label)
+for call in (ed.build, ed.open, lambda name: ed.bench([name]), lambda name: ed.quantize(name, "photos")):
+    try:
+        call("digits")
+    except ed.EdgedeployError as error:
+        print(type(error).__name__, *error.hints)
+"""
+
+
+def test_the_python_api_does_what_the_commands_do(target: Path, site: Path, packages: dict[str, Path]) -> None:
+    image = ROOT / "models" / "digit.png"
+    command = [sys.executable, "-I", "-S", "-c", _CALLS, target, site, packages["local"], image]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["3", *["NotInstalledError pip install 'edgedeploy[build]'"] * 4]
 
 
 @pytest.mark.parametrize(

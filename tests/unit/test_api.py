@@ -19,6 +19,7 @@ import edgedeploy as ed
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.errors import InputError, PackageError, UnknownNameError, UnsupportedError
 from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.vision.draw import draw_enlarged
 from edgedeploy.vision.image import read_image
 
 DIGIT = ROOT / "models" / "digit.png"
@@ -166,7 +167,7 @@ def test_detects_as_the_package_says_whatever_an_image_is_given_as(digits: ed.Pa
     assert found.draw().shape == cv2.imread(str(DIGIT)).shape
     assert (found.draw() != found.image).any()
     found.save("seen.png")
-    np.testing.assert_array_equal(read_image(Path("seen.png")), found.draw())
+    np.testing.assert_array_equal(read_image(Path("seen.png")), draw_enlarged(found.image, found.found))
 
 
 @pytest.mark.compiles
