@@ -19,14 +19,14 @@ from arm_engines_tables import PUBLISHED
 from errors import ending_with_errors
 
 from edgedeploy.benchmarking.engines.engine import Task
+from edgedeploy.benchmarking.wheels import site
 from edgedeploy.board import Board, load_board
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.predicting.machine import machine
+from edgedeploy.predicting.machine import PYTHON, machine
 from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
 from edgedeploy.predicting.peers import record_engine
 from edgedeploy.predicting.prediction import priced
-from edgedeploy.predicting.wheels import site
 from edgedeploy.progress import Progress
 
 BOARD = "rpi4"
@@ -68,7 +68,7 @@ def recorded(
     key: Key, file: Path, inputs: dict[str, np.ndarray], board: Board, means: Means, progress: Progress
 ) -> PeerResult:
     """What ncnn executes for a network."""
-    wheel = site(key.engine, key.version, board.architecture, progress)
+    wheel = site(key.engine, key.version, board.architecture, PYTHON, progress)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-published-") as place:
         (root := Path(place) / "root").mkdir()
         (own := Path(place) / "own").mkdir()

@@ -1,11 +1,13 @@
 """Measures the project's networks against other engines and writes docs/performance.md.
 
     python benchmarks/run.py [--threads N] [--rounds N] [--against ENGINES] [--output FILE] [--remark TEXT]
+                             [--networks NAMES] [--batches 1,4,16]
     python benchmarks/run.py --calibrate FOLDER ...
 
 The networks are those of the zoo that its demos stand on, which must be here or have a download
-(`edgedeploy models`), and two ResNets with random weights. With images to calibrate by, some of them are measured in
-float and in integers, for docs/quantised_performance.md.
+(`edgedeploy models`), and two ResNets with random weights. ConvNeXt-Tiny and ResNet-50 are then measured with several
+batches, with what compiling takes; charts of that go into `charts` beside the page. With images to calibrate by, some
+networks are measured in float and in integers instead, for docs/quantised_performance.md.
 """
 
 from __future__ import annotations
@@ -17,19 +19,26 @@ from tempfile import TemporaryDirectory
 
 from errors import ending_with_errors
 
-from edgedeploy.benchmarking.engines import find_peers
+from edgedeploy.benchmarking.charts import compile_and_run, medians
+from edgedeploy.benchmarking.engines import OURS, find_peers
+from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.benchmarking.measure import measure
 from edgedeploy.benchmarking.networks import candidates
+from edgedeploy.benchmarking.report import Skipped
 from edgedeploy.benchmarking.tables import as_markdown
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress
+from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import Progress
 from edgedeploy.quantisation.making import Settings, find_task, make
+from edgedeploy.report import require_report
+from edgedeploy.report.charts import alone
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import check_threads, processors
 
+CHARTS = "charts"
 ROOT = Path(__file__).resolve().parent.parent
 
 ZOO = [
@@ -42,6 +51,7 @@ ZOO = [
     "yunet",
 ]
 RESNETS = ["resnet18", "resnet50"]
+BY_BATCH = ["convnext_tiny", "resnet50"]
 RANDOM = ImportOptions(weights="random")
 QUANTISED = ["mobilenet_v1", "squeezenet_v1.1-onnx", "retinaface", "yolo-fastest-1.1", "yunet"]
 # Quantised by others.
@@ -69,12 +79,24 @@ Written by `python benchmarks/run.py` on {date}. Measure your own networks with
 image, and otherwise with its own defaults. The engines' runs are interleaved, round after round, and each time is the
 median over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 
-{report}"""
+{report}
+## By batch, with compiling
+
+ConvNeXt-Tiny and ResNet-50, both with random weights, with batches of {batches}. Times are those of a whole batch; an
+engine that is missing in a line has no batch, or was left out as said below. [Measuring](measuring.md#what-is-told)
+describes the columns.
+
+![Median times by network and batch]({charts}/medians.svg)
+
+![What compiling takes, against what an inference takes]({charts}/compiling.svg)
+
+{by_batch}"""
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure, and write the page."""
     progress = ConsoleProgress()
+    require_report()
     peers = find_peers(arguments.against)
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
     with TemporaryDirectory() as folder:
@@ -84,16 +106,42 @@ def run(arguments: argparse.Namespace) -> None:
             for name in [*QUANTISED, *RESNETS]:
                 files += quantised(name, arguments.calibrate, Path(folder), progress)
         local = resolve("local")
-        networks = candidates(names, local, progress=progress)
-        networks += candidates(RESNETS, local, progress=progress, options=RANDOM)
+        chosen = arguments.networks or [*names, *RESNETS]
+        networks = candidates([name for name in chosen if name not in RESNETS], local, progress=progress)
+        networks += candidates([name for name in chosen if name in RESNETS], local, progress=progress, options=RANDOM)
         networks += candidates(files, local, progress=progress)
         report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
+        path = arguments.output or ROOT / "docs" / output
+        said = {}
+        if not arguments.calibrate:
+            said = by_batch(arguments.batches, peers, threads, arguments.rounds, path.parent / CHARTS, progress)
     remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
-    path = arguments.output or ROOT / "docs" / output
     with replacing(path) as temporary:
-        text = page.format(date=date.today().isoformat(), remark=remark, report=as_markdown(report))
+        text = page.format(date=date.today().isoformat(), remark=remark, report=as_markdown(report), **said)
         temporary.write_text(text, encoding="utf-8")
     print(path)
+
+
+def by_batch(
+    batches: list[int], peers: list[Engine], threads: int, rounds: int, charts: Path, progress: Progress
+) -> dict[str, str]:
+    """What the page says of networks with several batches; its charts are written."""
+    skipped: list[Skipped] = []
+
+    def leave_out(case: str, error: EdgedeployError) -> None:
+        progress.note(f"{case} is left out: {error}")
+        skipped.extend(Skipped(engine.name, [case], str(error)) for engine in (OURS, *peers))
+
+    networks = candidates(
+        BY_BATCH, resolve("local"), progress=progress, options=RANDOM, batches=batches, left_out=leave_out
+    )
+    report = measure(networks, peers, threads=threads, rounds=rounds, skipped=skipped, progress=progress)
+    charts.mkdir(parents=True, exist_ok=True)
+    for name, drawn in (("medians", medians(report)), ("compiling", compile_and_run(report))):
+        if drawn:
+            (charts / f"{name}.svg").write_text(alone(drawn), encoding="utf-8")
+    said = ", ".join(map(str, batches))
+    return {"by_batch": as_markdown(report), "batches": said, "charts": CHARTS}
 
 
 def quantised(name: str, images: Path, folder: Path, progress: Progress) -> list[str]:
@@ -109,12 +157,22 @@ def quantised(name: str, images: Path, folder: Path, progress: Progress) -> list
     return [str(path) for path in paths.values()]
 
 
+def _names(listed: str) -> list[str]:
+    return listed.split(",")
+
+
+def _sizes(listed: str) -> list[int]:
+    return [int(each) for each in listed.split(",")]
+
+
 def main() -> None:
     """Parse the command line; errors end as those of `edgedeploy` do."""
     parser = argparse.ArgumentParser(description="Measure the project's networks and write docs/performance.md.")
     parser.add_argument("--threads", type=int, help="threads of every engine; all processors by default")
     parser.add_argument("--rounds", type=int, default=10, help="how often each engine has its turn (10)")
     parser.add_argument("--against", metavar="ENGINES", help="engines, separated by commas; all by default")
+    parser.add_argument("--networks", type=_names, help="networks, separated by commas; all of the page by default")
+    parser.add_argument("--batches", type=_sizes, default=[1, 4, 16], help="batches of the second table (1,4,16)")
     parser.add_argument("--calibrate", type=Path, metavar="FOLDER", help="measure quantised networks; its images")
     parser.add_argument("--output", type=Path, help="the page; the one in docs/ by default")
     parser.add_argument("--remark", help="a sentence about the machine's state, for the page")

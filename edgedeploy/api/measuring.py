@@ -43,7 +43,7 @@ def bench(
     """Measure networks against other inference engines, interleaved, with the same number of threads.
 
     An engine that is not installed or cannot run a network is named in the report and left out. On a board over SSH,
-    edgedeploy alone is measured.
+    engines are measured that are named in `against`: their wheels are brought there, and removed afterwards.
 
     Args:
         networks: names of the zoo, or networks' files.
@@ -98,6 +98,10 @@ def bench(
     if not found:
         raise InputError("there is nothing to measure", why=skipped[0].reason)
     if place.remote:
+        if against is None:
+            reason = "engines are brought to a board if they are named with --against"
+            skipped += [Skipped(peer.name, [network.case for network in found], reason) for peer in peers]
+            peers = []
         report = measure_on_board(
             found, peers, place, threads=threads, rounds=rounds, runs=runs, skipped=skipped, progress=progress
         )

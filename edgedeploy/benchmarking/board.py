@@ -1,17 +1,20 @@
-"""The measurement on a board over SSH: edgedeploy alone, timed there, with the reference's outputs from here."""
+"""The measurement on a board over SSH: engines are timed there, with the reference's outputs from here."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task
 from edgedeploy.benchmarking.machine import Machine, board_machine
 from edgedeploy.benchmarking.measure import (
+    Tally,
     compare,
     reference_outputs,
     references,
@@ -23,12 +26,16 @@ from edgedeploy.benchmarking.measure import (
 )
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
+from edgedeploy.benchmarking.visitors import Visitor, Visitors
 from edgedeploy.benchmarking.worker import Turn
 from edgedeploy.errors import CompileError
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.opening import Opened, Place, opened_together
+from edgedeploy.remote.address import addresses
+from edgedeploy.remote.connection import Connection
+from edgedeploy.runtime.opening import Place, open_on
 from edgedeploy.runtime.remote import RemoteSession
 from edgedeploy.tensors import Tensors
+from edgedeploy.tuning.conditions import Throttling
 
 # The reference runs on this machine, for its outputs only.
 _REFERENCE_THREADS = 1
@@ -66,17 +73,20 @@ def measure_on_board(
     skipped: Sequence[Skipped] = (),
     progress: Progress = SILENT,
 ) -> Report:
-    """Measure networks on a board. The other engines do not run there: they are named as left out.
+    """Measure networks on a board, on edgedeploy and on other engines, which are brought there for as long as it takes.
+
+    An engine that the board's Python or CPU cannot load, or that cannot run a network, is left out there and named in
+    the report.
 
     Args:
         networks: what to measure, at least one, built for the board.
         peers: the other engines.
         place: the board.
         threads: how many threads to use; the board's cores if None.
-        rounds: how many turns each network has.
+        rounds: how many turns each engine has.
         runs: how many inferences of each are timed; as many as fit into short turns if None.
         skipped: what was left out before.
-        progress: is told about each network.
+        progress: is told about each network, and about engines that are left out.
 
     Raises:
         ModelError: the reference cannot run a network.
@@ -84,61 +94,143 @@ def measure_on_board(
         EdgedeployError: as `edgedeploy.runtime.opening.opened`.
     """
     rows: list[Row] = []
+    tally = Tally()
     machine: Machine | None = None
-    for network in networks:
-        packages = {engine.name: package for engine in (OURS, UNTUNED) if (package := network.package_of(engine))}
-        paths = [package.package_path for package in packages.values()]
-        with opened_together(paths, place, threads, progress) as found_there:
-            there = dict(zip(packages, found_there, strict=True))
-            facts = there[OURS.name].facts
-            assert facts is not None  # only this machine has none
-            machine = machine or board_machine(facts, emulated=place.emulated(facts.machine))
-            players = {name: OnBoard(_session(each), network.tensors()) for name, each in there.items()}
-            with progress.steps(f"measure {network.case}", min(rounds, runs or rounds) * len(players)) as done:
-                turns = take_turns(players, rounds, lambda *_: None, runs=runs, done=done)
-            outputs = {name: player.outputs() for name, player in players.items()}
-            threads_there = there[OURS.name].runner.threads
-        with tempfile.TemporaryDirectory(prefix="edgedeploy-bench-") as folder:
-            reference = reference_outputs(network, network.write(Path(folder)), Path(folder), _REFERENCE_THREADS)
-        times = {name: timing(taken) for name, taken in turns.items()}
-        for name, package in packages.items():
-            try:
-                found = compare(outputs[name], reference)
-            except CannotRunError as error:
-                raise CompileError(f"edgedeploy's own code for {network.case} does not run", why=str(error)) from error
-            rows.append(
-                Row(
-                    network.name,
-                    name,
-                    OURS.version(),
-                    players[name].device,
-                    threads_there,
-                    times[name],
-                    times[OURS.name].total.median_ms / times[name].total.median_ms,
-                    found.relative,
-                    found.absolute,
-                    same_top1(outputs[name], reference),
-                    network.batch,
-                    Costs(package.build_s, size_bytes=package.package_path.stat().st_size),
-                    turn_medians(turns[name]),
-                )
-            )
+    [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
+    with (
+        Connection(address, strict=place.strict, progress=progress) as connection,
+        Visitors(connection, progress) as visitors,
+    ):
+        state = Throttling(lambda script: connection.run(script).text)
+        state.conditions()
+        for network in networks:
+            with ExitStack() as stack:
+                board = _Board(connection, place, threads, visitors, stack, progress)
+                measured = _measure_network(network, peers, board, rounds, runs, tally, progress)
+                machine = machine or board.machine
+                rows += measured
+        after = state.conditions()
     assert machine is not None
-    models = [network.case for network in networks]
-    reason = "engines are compared where edgedeploy itself runs; installed on the board, it measures with --host local"
     return Report(
-        machine,
+        machine.model_copy(update={"temperature_after_c": after.temperature_c, "throttled": after.throttled}),
         OURS.name,
         references(networks),
         rounds,
         rows,
-        [*skipped, *(Skipped(peer.name, models, reason) for peer in peers)],
+        [*skipped, *tally.entries()],
         runs,
         with_random_weights(networks),
         UNTUNED.name if any(network.untuned for network in networks) else None,
     )
 
 
-def _session(there: Opened) -> RemoteSession:
-    assert isinstance(there.runner, RemoteSession)
-    return there.runner
+@dataclass
+class _Board:
+    """A board that one network is measured on.
+
+    Attributes:
+        connection, place, threads, progress: where, and with how many threads.
+        visitors: the other engines there.
+        stack: ends what is started.
+        machine: the board, once a network was opened there.
+    """
+
+    connection: Connection
+    place: Place
+    threads: int | None
+    visitors: Visitors
+    stack: ExitStack
+    progress: Progress
+    machine: Machine | None = None
+
+    def open(self, packages: Sequence[Path]) -> list[RemoteSession]:
+        """Packages, ready to run."""
+        profile = self.place.board.profile
+        found = open_on(self.connection, profile, packages, self.stack, self.threads, self.progress)
+        facts = found[0].facts
+        assert facts is not None  # only this machine has none
+        self.machine = board_machine(facts, emulated=self.place.emulated(facts.machine))
+        sessions = [each.runner for each in found]
+        assert all(isinstance(each, RemoteSession) for each in sessions)
+        return sessions  # type: ignore[return-value]
+
+
+def _measure_network(
+    network: Candidate,
+    peers: Sequence[Engine],
+    board: _Board,
+    rounds: int,
+    runs: int | None,
+    tally: Tally,
+    progress: Progress,
+) -> list[Row]:
+    """The rows of one network."""
+    packages = {engine: package for engine in (OURS, UNTUNED) if (package := network.package_of(engine))}
+    engines = {engine.name: engine for engine in (*packages, *peers)}
+
+    def leave_out(name: str, error: CannotRunError) -> None:
+        if tally.skip(engines[name], [network.case], str(error)):
+            progress.note(f"{name} is left out for {network.case}: {error}")
+
+    sessions = board.open([package.package_path for package in packages.values()])
+    threads = sessions[0].threads
+    players: dict[str, OnBoard | Visitor] = {
+        engine.name: OnBoard(session, network.tensors()) for engine, session in zip(packages, sessions, strict=True)
+    }
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-bench-") as folder:
+        file = network.write(Path(folder))
+        reference = reference_outputs(network, file, Path(folder), _REFERENCE_THREADS)
+        outputs = [spec.name for spec in network.outputs]
+        for engine in peers:
+            scratch = Path(folder) / f"{engine.name}-on-board"
+            scratch.mkdir()
+            task = Task(
+                file,
+                network.prepared.package_path,
+                network.tensors(),
+                outputs,
+                threads,
+                scratch,
+                batch=network.batch or 1,
+            )
+            try:
+                players[engine.name] = board.stack.enter_context(board.visitors.visit(engine, task))
+            except CannotRunError as error:
+                leave_out(engine.name, error)
+    with progress.steps(f"measure {network.case}", min(rounds, runs or rounds) * len(players)) as done:
+        turns = take_turns(players, rounds, leave_out, runs=runs, done=done)
+    rows = []
+    times = {name: timing(taken) for name, taken in turns.items()}
+    for name in turns:
+        engine, player = engines[name], players[name]
+        try:
+            found = player.outputs()
+            difference = compare(found, reference)
+        except CannotRunError as error:
+            if engine in packages:
+                raise CompileError(f"edgedeploy's own code for {network.case} does not run", why=str(error)) from error
+            leave_out(name, error)
+            continue
+        package = packages.get(engine)
+        rows.append(
+            Row(
+                network.name,
+                name,
+                engine.version(),
+                player.device,
+                threads,
+                times[name],
+                times[OURS.name].total.median_ms / times[name].total.median_ms,
+                difference.relative,
+                difference.absolute,
+                same_top1(found, reference),
+                network.batch,
+                Costs(package.build_s, size_bytes=package.package_path.stat().st_size) if package else _needed(player),
+                turn_medians(turns[name]),
+            )
+        )
+    return rows
+
+
+def _needed(player: OnBoard | Visitor) -> Costs:
+    return player.costs() if isinstance(player, Visitor) else Costs()

@@ -21,6 +21,8 @@ class Machine(Record):
             where that is not known.
         governor: of the frequency of a board's first core.
         temperature_c: of a board's hottest zone, in degrees Celsius, before the first measurement.
+        temperature_after_c: of the same zone, after the last measurement.
+        throttled: whether a board slowed itself down meanwhile; None where that is not known.
         emulated: true for a board that another processor stands in for.
     """
 
@@ -30,6 +32,8 @@ class Machine(Record):
     load: float | None = None
     governor: str | None = None
     temperature_c: float | None = None
+    temperature_after_c: float | None = None
+    throttled: bool | None = None
     emulated: bool | None = None
 
     def line(self) -> str:
@@ -40,7 +44,8 @@ class Machine(Record):
             self.os,
             f"load before the start {self.load:g}" if self.load is not None else None,
             f"governor {self.governor}" if self.governor else None,
-            f"{self.temperature_c:.1f} °C" if self.temperature_c is not None else None,
+            _warmth(self.temperature_c, self.temperature_after_c),
+            None if self.throttled is None else f"{'slowed' if self.throttled else 'did not slow'} itself down",
             "emulated: its times say nothing about a real board" if self.emulated else None,
         ]
         return ", ".join(part for part in parts if part)
@@ -66,6 +71,12 @@ def board_machine(facts: Facts, *, emulated: bool) -> Machine:
         temperature_c=facts.temperature_c,
         emulated=emulated or None,
     )
+
+
+def _warmth(before: float | None, after: float | None) -> str | None:
+    if before is None:
+        return None
+    return f"{before:.1f} °C" if after is None else f"{before:.1f} °C before and {after:.1f} °C after"
 
 
 def _system() -> str:

@@ -49,7 +49,7 @@ class Player(Protocol):
 
 
 @dataclass
-class _Tally:
+class Tally:
     """What was skipped: networks by engine and reason."""
 
     skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -61,6 +61,7 @@ class _Tally:
         return news
 
     def entries(self) -> list[Skipped]:
+        """The same for a report."""
         return [Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items()]
 
 
@@ -96,7 +97,7 @@ def measure(
     machine = this_machine()
     if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
-    tally = _Tally()
+    tally = Tally()
     present = [UNTUNED] if any(network.untuned for network in networks) else []
     for engine in peers:
         reason = engine.absence()
@@ -244,7 +245,7 @@ def _measure_network(
     threads: int,
     rounds: int,
     runs: int | None,
-    tally: _Tally,
+    tally: Tally,
     progress: Progress,
 ) -> Iterator[Row]:
     """The rows of one network."""

@@ -21,6 +21,8 @@ from edgedeploy.cli import (
     build,
     demo,
     doctor,
+    image,
+    labels,
     library,
     models,
     new,
@@ -40,6 +42,7 @@ from edgedeploy.cli import (
 from edgedeploy.cli.console import log, print_json, print_json_error, print_lines
 from edgedeploy.cli.manners import Manners, WrongColourError, manners, speak, taken
 from edgedeploy.cli.options import JsonOption
+from edgedeploy.cli.tvmc import translated
 from edgedeploy.errors import ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.settings import default_board, default_threads
@@ -64,6 +67,8 @@ app.command("demo")(demo.demo)
 app.add_typer(bench.app, name="bench")
 app.command("predict")(predict.predict)
 app.command("library")(library.library)
+app.add_typer(image.app, name="image")
+app.command("labels")(labels.labels)
 app.add_typer(new.app, name="new")
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
@@ -171,6 +176,12 @@ def _run() -> object:
         print(f"Usage: edgedeploy [OPTIONS] COMMAND\n\nError: {error}", file=sys.stderr)
         return 2
     speak(chosen)
+    if (typed := translated([word for word in words if word != "--json"], _options_of)) is not None:
+        what, why = "this is a command line of tvmc's", "; ".join(typed.reasons)
+        if chosen.json:
+            print_json_error(what, why, [typed.command], 2)
+        print(f"error: {printable(what)}: {printable(why)}\n  try: {printable(typed.command)}", file=sys.stderr)
+        return 2
     if not chosen.json:
         return app(words, prog_name="edgedeploy")
     try:
@@ -182,6 +193,14 @@ def _run() -> object:
         print_json_error(said(), None, [f"edgedeploy {' '.join(['help', *_command_of(words)])}"], 2)
         error.show()  # type: ignore[attr-defined]
         return 2
+
+
+def _options_of(name: str) -> set[str]:
+    """All options of a command."""
+    command: Any = typer.main.get_command(app)
+    command = command.commands.get(name)
+    command = getattr(command, "commands", {}).get(getattr(command, "usual", ""), command)
+    return {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
 
 
 def _command_of(words: list[str]) -> list[str]:

@@ -153,12 +153,15 @@ def bench(
     `--report` writes all of it as a page with charts, and `edgedeploy bench compare` shows what changed between two
     outputs of `--json`.
 
-    On a board over SSH, edgedeploy alone is measured: its times are taken there, its outputs compared here. The other
-    engines are named as left out. `--host local` measures here what was built for another board, beside all engines.
+    On a board over SSH, times are taken there, and outputs are compared here. Of the other engines, those that are
+    named with `--against` take turns there too: ncnn, onnxruntime, mnn and litert. Pip downloads their wheels here for
+    the board's Python, which it must have (python3), and they lie in a folder of their own there until the end. One
+    that the board's Python or CPU cannot load is named with the reason. `--host local` measures here what was built for
+    another board, beside all engines.
 
     Examples: edgedeploy bench digits; edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
 
-    Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7
+    Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7 --against ncnn,onnxruntime
 
     Example: edgedeploy bench mobilenet_v1 --batch 1,4,16 --columns median,per-second,compile
 

@@ -37,6 +37,14 @@ def up(
     disk: Annotated[
         int, typer.Option("--disk", metavar="MIB", min=16, help="Size of its disk in memory, in MiB.")
     ] = 1024,
+    packages: Annotated[
+        str | None,
+        typer.Option(
+            "--packages",
+            metavar="NAMES",
+            help="Packages of Debian's to have there: python3,libgomp1,libstdc++6 for other engines of `bench`.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Start a virtual board, or find the running one of that name.
@@ -51,7 +59,10 @@ def up(
     from edgedeploy.resolved import resolve
     from edgedeploy.virtual.board import up as start
 
-    virtual = start(resolve(board), name=name, suite=suite, disk_mib=disk, progress=quiet_if(json_output))
+    wanted = [each.strip() for each in (packages or "").split(",") if each.strip()]
+    virtual = start(
+        resolve(board), name=name, suite=suite, disk_mib=disk, packages=wanted, progress=quiet_if(json_output)
+    )
     if json_output:
         print_json(_as_dict(virtual))
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgedeploy.errors import ModelError
 from edgedeploy.files import is_file, is_folder
+from edgedeploy.frontends.foreign import foreign
 from edgedeploy.frontends.format import HEAD_BYTES, Format
 from edgedeploy.plugins import Group
 
@@ -42,9 +43,13 @@ def describing(path: Path) -> tuple[Format, Path]:
     Raises:
         ModelError: the file cannot be read, or is no network's.
     """
-    found = _recognised(path)
+    found = None if is_folder(path) else _recognised(path)
     if found is not None:
         return found, path
+    if error := foreign(path):
+        raise error
+    if is_folder(path):
+        raise ModelError(f"cannot read {path}", why="it is a folder")
     for each in formats():
         if path.suffix not in each.suffixes[1:]:
             continue

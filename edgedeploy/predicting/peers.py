@@ -16,22 +16,19 @@ from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, NotHereError, Task
 from edgedeploy.benchmarking.measure import compare
 from edgedeploy.benchmarking.networks import Candidate
+from edgedeploy.benchmarking.peer import NAMES, SCRIPT
+from edgedeploy.benchmarking.wheels import Site, site
 from edgedeploy.board import Board
 from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.predicting.machine import machine
+from edgedeploy.predicting.machine import PYTHON, machine
 from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.ownership import owners_by_file
 from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
 from edgedeploy.predicting.prediction import Executed, Prediction, executed, priced
 from edgedeploy.predicting.record import read_record
 from edgedeploy.predicting.recording import Marks, run_recorded
-from edgedeploy.predicting.wheels import Site, site
 from edgedeploy.progress import SILENT, Progress
-
-SCRIPT = Path(__file__).with_name("peer.py")
-# Those that `peer.py` runs.
-NAMES = ("ncnn", "onnxruntime", "mnn", "litert")
 
 # It calls getpgid(0), call 155 of 64-bit ARM, before the first inference, between both, and after the second.
 _MARKS = Marks(call=155, argument=0, watch=0, record=1)
@@ -230,7 +227,7 @@ def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
     Raises:
         DownloadError, OutputError: as `site`.
     """
-    return site(engine.distribution, engine.version(), board.architecture, progress)
+    return site(engine.distribution, engine.version(), board.architecture, PYTHON, progress)
 
 
 def record_engine(
@@ -251,7 +248,7 @@ def record_engine(
         UnsupportedError: the engine fails.
         DownloadError, ToolchainError, OutputError: as `site` and `run_recorded`.
     """
-    numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, progress)
+    numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
     record = task.folder / "record"
     record.mkdir()
     given, written, names = (task.folder / name for name in ("inputs.npz", "outputs.npz", "names.json"))

@@ -133,6 +133,11 @@ class Chart:
         each.attrib = attributes
 
 
+def alone(svg: str) -> str:
+    """A drawing of a `chart` as a file of its own, which states what it is."""
+    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+
+
 @contextmanager
 def chart(summary: str) -> Iterator[Chart]:
     """Draw a chart in a block; afterwards its `svg` is complete.

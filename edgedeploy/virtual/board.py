@@ -12,7 +12,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -79,6 +79,7 @@ def up(
     name: str | None = None,
     suite: str | None = None,
     disk_mib: int | None = None,
+    packages: Sequence[str] = (),
     progress: Progress = SILENT,
 ) -> VirtualBoard:
     """The virtual board of a profile: the one that runs, or a new one.
@@ -88,6 +89,7 @@ def up(
         name: what the virtual board is called; as the profile unless given.
         suite: the Debian suite; that of the board's architecture unless given.
         disk_mib: how much it can write, in MiB of memory.
+        packages: Debian's packages to have there beside the usual ones; a board that runs already is taken as it is.
 
     Raises:
         VirtualBoardError: this machine cannot have it, or one of that name runs with other properties.
@@ -107,7 +109,7 @@ def up(
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
         suite = suite or emulation.suite
-        root = rootfs(suite, emulation.debian, progress, board.device.packages if board.device else ())
+        root = rootfs(suite, emulation.debian, progress, [*(board.device.packages if board.device else ()), *packages])
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:

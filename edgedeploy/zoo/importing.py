@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import cannot_write, is_file, replacing
+from edgedeploy.frontends.foreign import foreign
 from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.network import Network
@@ -128,6 +129,8 @@ def _source(name: str, files: Sequence[Path], shapes: Shapes) -> Source:
         with suppress(ModelError):
             described.append(describing(path))
     descriptions = {path: found for found, path in described}
+    if not descriptions and (error := next(filter(None, map(foreign, files)), None)):
+        raise error
     if len(descriptions) != 1:
         raise ModelError(
             "the files are not those of one network",

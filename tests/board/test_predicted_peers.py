@@ -12,11 +12,11 @@ from support.commands import output_of
 from support.networks import Graph
 from support.predictions import require_predictions
 
+from edgedeploy.benchmarking.wheels import site
 from edgedeploy.board import load_board
 from edgedeploy.errors import DownloadError, InputError, UnsupportedError
 from edgedeploy.predicting.machine import machine
 from edgedeploy.predicting.peer_results import PeerResults
-from edgedeploy.predicting.wheels import site
 
 # Slow, as every test that needs an agent for another architecture.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_needs_virtual_boards")]
@@ -95,4 +95,4 @@ def test_engines_that_are_not_predicted_are_refused(command: Command, tmp_path: 
 
 def test_a_wheel_that_there_is_not_is_told() -> None:
     with pytest.raises(DownloadError, match="cannot be downloaded"):
-        site("numpy", "0.0.1", "aarch64")
+        site("numpy", "0.0.1", "aarch64", "3.11")

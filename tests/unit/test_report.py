@@ -12,7 +12,7 @@ import pytest
 
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.report import require_report
-from edgedeploy.report.charts import chart
+from edgedeploy.report.charts import alone, chart
 from edgedeploy.report.page import html, render
 from edgedeploy.tuning.report import write_report
 
@@ -52,6 +52,12 @@ def test_a_chart_depends_on_its_data_alone_and_says_nothing_on_standard_error(tm
         drawn.append(done.stdout)
     assert drawn[0] == drawn[1]
     assert "<date" not in drawn[0]
+
+
+def test_a_chart_is_a_file_of_its_own_too() -> None:
+    with chart("a line") as made:
+        made.axes.plot([0, 1], [1, 2])
+    assert ElementTree.fromstring(alone(made.svg)).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_foreign_text_in_a_chart_stays_text() -> None:

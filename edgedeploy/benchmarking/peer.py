@@ -1,33 +1,44 @@
-"""Runs a network in another engine, with one thread, and marks its inferences: on the emulated machine.
+"""Runs a network in another engine where nothing of edgedeploy is: on a board, or under emulation.
 
     python3 peer.py ENGINE FILE INPUTS.npz OUTPUTS.npz NAMES.json
+    python3 peer.py ENGINE FILE INPUTS.npz OUTPUTS.npz NAMES.json THREADS
 
-It needs NumPy and the engine, and nothing of edgedeploy: `peers.py` brings it there, and the network in the engine's
-own form. INPUTS has an array for each input of the network, in order; NAMES says how inputs and outputs are called
-there. Two inferences are run; the outputs of the second are written.
+It needs NumPy and the engine. The network is in the engine's own form; INPUTS has an array for each of its inputs, in
+order, and NAMES says how inputs and outputs are called there.
+
+Without THREADS, two inferences are run with one and marked by system calls, and the outputs of the second are written.
+With THREADS it answers requests, each a line of JSON, by another line. First it says how long loading and the first
+inference took, and the time of one once warm. `{"warmup": 2, "count": 10}` times inferences; `{}` writes the outputs of
+the last one and says how much memory was in use at most.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
+
+SCRIPT = Path(__file__)
 
 Inputs = dict[str, np.ndarray]
 # One inference, and what gives the outputs of the last one.
 Loaded = tuple[Callable[[], object], Callable[[], list[np.ndarray]]]
 
 
-def load_onnxruntime(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
+def load_onnxruntime(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
     """Inputs and outputs are bound in place."""
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
     settings.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])  # noqa: TID251
     binding = session.io_binding()
@@ -38,12 +49,12 @@ def load_onnxruntime(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
     return lambda: session.run_with_iobinding(binding), binding.copy_outputs_to_cpu
 
 
-def load_ncnn(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
+def load_ncnn(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
     """In single precision; blobs go by their order, as pnnx numbers them."""
     import ncnn
 
     network = ncnn.Net()
-    network.opt.num_threads = 1
+    network.opt.num_threads = threads
     network.opt.use_fp16_packed = network.opt.use_fp16_storage = network.opt.use_fp16_arithmetic = False
     weights = path.with_suffix(".bin")
     # The networks of ncnn's own benchmark have no weights: zeros.
@@ -73,12 +84,12 @@ def _blobs(network: Any) -> tuple[list[str], list[str]]:
     return network.input_names(), network.output_names()
 
 
-def load_mnn(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
+def load_mnn(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
     """As a module; on CPUs "normal" is single precision."""
     import MNN.expr as expr
     import MNN.nn as nn
 
-    runtime = nn.create_runtime_manager(({"backend": "CPU", "numThread": 1, "precision": "normal"},))
+    runtime = nn.create_runtime_manager(({"backend": "CPU", "numThread": threads, "precision": "normal"},))
     module = nn.load_module_from_file(str(path), list(inputs), outputs, runtime_manager=runtime, shape_mutable=False)
     kinds = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8, "int8": expr.int8}
     given = [expr.const(array, list(array.shape), expr.NCHW, kinds[array.dtype.name]) for array in inputs.values()]
@@ -94,11 +105,11 @@ def load_mnn(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
     return run, arrays
 
 
-def load_litert(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
+def load_litert(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
     """Inputs and outputs of the file are taken in their order."""
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(str(path), num_threads=1)
+    interpreter = Interpreter(str(path), num_threads=threads)
     interpreter.allocate_tensors()
     for detail, array in zip(interpreter.get_input_details(), inputs.values(), strict=True):
         interpreter.set_tensor(detail["index"], array)
@@ -107,21 +118,84 @@ def load_litert(path: Path, inputs: Inputs, outputs: list[str]) -> Loaded:
 
 
 ENGINES = {"onnxruntime": load_onnxruntime, "ncnn": load_ncnn, "mnn": load_mnn, "litert": load_litert}
+NAMES = tuple(ENGINES)
 
 
 def main() -> None:
-    """Load, run and mark."""
-    engine, path, given, written, said = sys.argv[1:]
+    """Load, run and mark, or answer requests."""
+    engine, path, given, written, said, *threads = sys.argv[1:]
     names = json.loads(Path(said).read_text(encoding="utf-8"))
     with np.load(given) as file:
         inputs = dict(zip(names["inputs"], [file[name] for name in file.files], strict=True))
-    run, outputs = ENGINES[engine](Path(path), inputs, names["outputs"])
+
+    def load() -> Loaded:
+        return ENGINES[engine](Path(path), inputs, names["outputs"], int(threads[0]) if threads else 1)
+
+    if threads:
+        answer_requests(engine, load, written)
+        return
+    run, outputs = load()
     mark = os.getpgid  # a system call that nothing else makes
     for _ in range(2):
         mark(0)
         run()
     mark(0)
     np.savez(written, *outputs())
+
+
+def answer_requests(engine: str, load: Callable[[], Loaded], written: str) -> None:
+    """Load, and answer until there are no more requests."""
+    __import__({"mnn": "MNN", "litert": "ai_edge_litert.interpreter"}.get(engine, engine))
+    started = perf_counter()
+    run, outputs = load()
+    load_s = perf_counter() - started
+    times = timed(run, 1)
+    while len(times) < 3 or (sum(times) < 0.2 and len(times) < 1000):
+        times += timed(run, 1)
+    say({"load_s": load_s, "first_s": times[0], "typical_s": median(times)})
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "count" in request:
+            timed(run, request["warmup"])
+            seconds = timed(run, request["count"])
+            rest()
+            say({"seconds": seconds})
+        else:
+            np.savez(written, *outputs())
+            say({"peak_bytes": peak_bytes()})
+
+
+def timed(run: Callable[[], object], count: int) -> list[float]:
+    """The time of each inference in seconds."""
+    seconds = []
+    for _ in range(count):
+        started = perf_counter()
+        run()
+        seconds.append(perf_counter() - started)
+    return seconds
+
+
+def rest() -> None:
+    """Wait until threads have stopped to spin, a second at most."""
+    deadline = perf_counter() + 1
+    while perf_counter() < deadline:
+        used = process_time()
+        sleep(0.005)
+        if process_time() - used < 0.0005:
+            return
+
+
+def peak_bytes() -> int | None:
+    """The most that was resident at once, as proc(5) has it."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def say(answer: dict[str, Any]) -> None:
+    """Write an answer, a line."""
+    print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,318 @@
+"""Other engines on a board: wheels and networks go into a folder of its own there, which is removed afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import signal
+import struct
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import paramiko
+
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task
+from edgedeploy.benchmarking.peer import NAMES, SCRIPT
+from edgedeploy.benchmarking.report import Costs
+from edgedeploy.benchmarking.wheels import Site, site
+from edgedeploy.benchmarking.worker import Turn
+from edgedeploy.closing import Closing
+from edgedeploy.errors import BoardConnectionError, DownloadError, last_line
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote.connection import Connection, close_channel
+
+# What a Python says of itself; nothing where there is none.
+_PROBE = """
+command -v python3 >/dev/null || exit 0
+exec python3 -c 'import json, platform, struct, sys
+print(json.dumps([list(sys.version_info[:2]), platform.machine(), struct.calcsize("P"), platform.libc_ver()[1]]))'
+"""
+_MAKE = 'umask 077 && mktemp -d "$HOME/.edgedeploy-bench-XXXXXX"'
+_UNPACK = 'mkdir -p -- "$1" && exec tar -xzf - -C "$1"'
+_REMOVE = 'case "$1" in */.edgedeploy-bench-??????) exec rm -rf -- "$1";; esac'
+# The engine's own words go to a file, and the last of them are told when it has ended.
+_START = """
+cd -- "$1" || exit
+PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 ORT_DISABLE_TELEMETRY=1 OMP_NUM_THREADS="$4" \
+python3 ../peer.py "$3" "$5" inputs.npz outputs.npz names.json "$4" 2>said.txt
+echo "ended $?"
+tail -n 1 said.txt
+"""
+
+# An emulated board needs minutes for what a real one does in a second.
+_ANSWER_S, _TRANSFER_S = 1800.0, 1800.0
+_LONGEST_ANSWER = 1 << 22
+_BLOCK = 1 << 18
+_LONGEST_REASON = 300
+
+# By the machine that a kernel says it is, and the size of a pointer: what wheels call it.
+_ARCHITECTURES = {
+    ("aarch64", 8): "aarch64",
+    ("aarch64", 4): "armv7l",
+    ("armv8l", 4): "armv7l",
+    ("armv7l", 4): "armv7l",
+    ("x86_64", 8): "x86_64",
+}
+
+
+@dataclass(frozen=True)
+class _Python:
+    """The board's Python.
+
+    Attributes:
+        version: as pip takes it, such as `3.11`.
+        architecture: as wheels have it.
+        glibc: of the system, 2.x.
+    """
+
+    version: str
+    architecture: str
+    glibc: int
+
+
+class Visitors(Closing):
+    """Engines that visit a board; a context manager that removes what it brought there."""
+
+    def __init__(self, connection: Connection, progress: Progress = SILENT) -> None:
+        """Nothing is brought yet.
+
+        Args:
+            connection: the board.
+            progress: is told of downloads and transfers.
+        """
+        self._connection, self._progress = connection, progress
+        self._brought: dict[str, str] = {}
+        self._networks = 0
+
+    def close(self) -> None:
+        """Remove the folder."""
+        if folder := self.__dict__.get("_folder"):
+            try:
+                self._connection.run(_REMOVE, folder, timeout_s=_TRANSFER_S)
+            except BoardConnectionError as error:
+                self._progress.note(f"{folder} may still be on the board: {error}")
+
+    def visit(self, engine: Engine, task: Task) -> Visitor:
+        """An engine with a network that is ready on the board.
+
+        Args:
+            engine: the engine.
+            task: the network, with a folder here for what the engine's converter writes.
+
+        Raises:
+            CannotRunError: the engine cannot run there: it has no wheel, its Python or CPU cannot load it, or it cannot
+                run the network.
+            BoardConnectionError: the connection broke.
+        """
+        if engine.name not in NAMES:
+            raise CannotRunError(f"it is not measured on boards, as {', '.join(NAMES)} are")
+        if task.file.suffix != engine.suffix:
+            raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {task.file.suffix} file")
+        if reason := engine.absence():
+            raise CannotRunError(f"{reason}, whose version is brought to the board")
+        wheels = [self._wheel(engine.distribution, engine.version()), self._wheel("numpy", None)]
+        started = perf_counter()
+        converted = engine.convert(task) if engine.convert else None
+        compile_s = perf_counter() - started if converted else None
+        paths = [self._bring(wheel) for wheel in wheels]
+        file, files = _files(converted or task.file)
+        place = self._place(task, files)
+        return Visitor(self._connection, place, ":".join(paths), engine.name, task, file, compile_s, files)
+
+    @cached_property
+    def _folder(self) -> str:
+        made = self._connection.run(_MAKE)
+        if made.code or not made.text.startswith("/"):
+            raise CannotRunError(f"there is no room for it on the board: {made.messages or made.text}")
+        self._send({"peer.py": SCRIPT.read_bytes()}, made.text)
+        return made.text
+
+    @cached_property
+    def _python(self) -> _Python | str:
+        """The board's Python, or why there is none that can be used."""
+        said = self._connection.run(_PROBE)
+        if not said.text:
+            return "the board has no Python: apt-get install python3"
+        try:
+            (major, minor), machine, size, libc = json.loads(said.text)
+            return _Python(f"{int(major)}.{int(minor)}", _ARCHITECTURES[machine, size], int(libc.split(".")[1]))
+        except KeyError:
+            return f"there are no wheels for {machine} with pointers of {size} bytes"
+        except (ValueError, TypeError, AttributeError, IndexError):
+            return f"the board's Python does not start: {said.messages[-_LONGEST_REASON:]}"
+
+    def _wheel(self, name: str, version: str | None) -> Site:
+        if isinstance(python := self._python, str):
+            raise CannotRunError(python)
+        try:
+            return site(name, version, python.architecture, python.version, self._progress, glibc=python.glibc)
+        except DownloadError as error:
+            wanted = f"{name} {version}" if version else name
+            reason = f"no wheel of {wanted} for Python {python.version} on {python.architecture}: {error}"
+            raise CannotRunError(reason) from error
+
+    def _bring(self, wheel: Site) -> str:
+        """The folder of a wheel on the board."""
+        if wheel.name not in self._brought:
+            folder = f"{self._folder}/{wheel.name}"
+            with tempfile.TemporaryFile() as packed:
+                with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+                    archive.add(wheel.path, ".", filter=_plain)
+                size = packed.tell()
+                packed.seek(0)
+                with self._progress.stage(f"bring {wheel.name} {wheel.version}, {size / 1e6:.0f} MB"):
+                    done = self._connection.run(
+                        _UNPACK, folder, content=iter(lambda: packed.read(_BLOCK), b""), timeout_s=_TRANSFER_S
+                    )
+            if done.code:
+                raise CannotRunError(f"{wheel.name} does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
+            self._brought[wheel.name] = folder
+        return self._brought[wheel.name]
+
+    def _place(self, task: Task, files: Sequence[Path]) -> str:
+        """A folder on the board with a network in an engine's form, and with its inputs."""
+        self._networks += 1
+        inputs = io.BytesIO()
+        np.savez(inputs, *task.inputs.values())
+        names = json.dumps({"inputs": list(task.inputs), "outputs": task.outputs}).encode()
+        contents = {path.name: path.read_bytes() for path in files}
+        folder = f"{self._folder}/network-{self._networks}"
+        self._send({**contents, "inputs.npz": inputs.getvalue(), "names.json": names}, folder)
+        return folder
+
+    def _send(self, contents: Mapping[str, bytes], folder: str) -> None:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+            for name, content in contents.items():
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = len(content), 0o600
+                archive.addfile(member, io.BytesIO(content))
+        done = self._connection.run(_UNPACK, folder, content=[packed.getvalue()], timeout_s=_TRANSFER_S)
+        if done.code:
+            raise CannotRunError(f"the network does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """A member as it is unpacked on a board: without tests, and without anybody's name."""
+    if "/tests/" in f"{member.name}/":
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _files(path: Path) -> tuple[str, list[Path]]:
+    """The name of a network's file, and all of its files: a converter's lie beside it under the same name."""
+    stem = path.with_suffix("").name
+    return path.name, [each for each in sorted(path.parent.iterdir()) if each.name.startswith(f"{stem}.")]
+
+
+class Visitor(Closing):
+    """A `Player`: an engine's process on the board; a context manager that ends it.
+
+    Attributes:
+        typical: the median time of an inference once warm, in seconds.
+        device: what runs the network.
+        peak_bytes: the most memory that its process had in use; None before outputs were read.
+    """
+
+    device = CPU
+
+    def __init__(
+        self,
+        connection: Connection,
+        folder: str,
+        python_path: str,
+        engine: str,
+        task: Task,
+        file: str,
+        compile_s: float | None,
+        files: Sequence[Path],
+    ) -> None:
+        self._connection, self._folder, self._outputs = connection, folder, task.outputs
+        self._channel = connection.open(_START, folder, python_path, engine, str(task.threads), file)
+        self._channel.settimeout(_ANSWER_S)
+        self._stream = self._channel.makefile("rb")
+        try:
+            ready = self._answer()
+            self.typical, load_s, first_s = (_positive(ready.get(key)) for key in ("typical_s", "load_s", "first_s"))
+        except BaseException:
+            self.close()
+            raise
+        size = sum(path.stat().st_size for path in files)
+        self._costs = Costs(compile_s, load_s, first_s, None, size)
+
+    def turn(self, warmup: int, count: int) -> Turn:
+        """Run `warmup` inferences, then time `count`."""
+        seconds = self._ask({"warmup": warmup, "count": count}).get("seconds")
+        if not isinstance(seconds, list) or len(seconds) != count:
+            raise CannotRunError("it does not say how long it took")
+        return Turn([_positive(each) for each in seconds], None)
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """The outputs of the last inference by name."""
+        peak = self._ask({}).get("peak_bytes")
+        self._costs = replace(self._costs, peak_bytes=peak if isinstance(peak, int) else None)
+        read = self._connection.run('exec cat -- "$1/outputs.npz"', self._folder, timeout_s=_ANSWER_S)
+        try:
+            with np.load(io.BytesIO(read.output), allow_pickle=False) as content:
+                return dict(zip(self._outputs, [content[name] for name in content.files], strict=True))
+        except (OSError, ValueError, EOFError, KeyError, struct.error) as error:
+            raise CannotRunError(f"its outputs cannot be read: {last_line(error)}") from error
+
+    def costs(self) -> Costs:
+        """What it needed beside the time of an inference."""
+        return self._costs
+
+    def close(self) -> None:
+        """End the process."""
+        close_channel(self._channel)
+
+    def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+        with suppress(OSError, EOFError):  # it has ended, and what it said last says why
+            self._channel.sendall(f"{json.dumps(request)}\n".encode())
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        for line in self._lines():
+            if line.startswith("ended "):
+                raise CannotRunError(_reason(line.removeprefix("ended "), next(self._lines(), "")))
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                continue  # engines print this and that
+            if isinstance(answer, dict):
+                return answer
+        raise self._connection.lost()
+
+    def _lines(self) -> Iterator[str]:
+        try:
+            while line := self._stream.readline(_LONGEST_ANSWER):
+                yield line.decode(errors="replace").strip()
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise self._connection.lost(error) from error
+
+
+def _positive(value: object) -> float:
+    if isinstance(value, (int, float)) and math.isfinite(value) and value > 0:
+        return float(value)
+    raise CannotRunError("it does not say how long it took")
+
+
+def _reason(code: str, said: str) -> str:
+    """Why a process ended, by the code that the shell gives and the last line that it wrote."""
+    number = int(code) if code.isdecimal() else 1
+    if number == 128 + signal.SIGILL:
+        return "the board's CPU lacks an instruction that its wheel is compiled for (SIGILL)"
+    if number > 128 and number - 128 in set(signal.Signals):
+        return f"it crashed on the board ({signal.Signals(number - 128).name})"
+    return f"on the board: {said[:_LONGEST_REASON]}" if said else f"it ended on the board with code {number}"

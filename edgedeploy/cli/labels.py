@@ -1,0 +1,66 @@
+"""`edgedeploy labels`: the classes that outputs of networks stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgedeploy.cli.options import MOST, JsonOption
+
+
+def complete_labels(incomplete: str) -> list[str]:
+    """Label sets that begin with what was typed."""
+    from edgedeploy.zoo.labels import label_sets
+
+    return [name for name in label_sets() if name.startswith(incomplete)]
+
+
+def labels(
+    outputs: Annotated[Path, typer.Argument(metavar="OUTPUTS", help="What `edgedeploy run --outputs` wrote: .npz.")],
+    label_set: Annotated[
+        str,
+        typer.Option(
+            "--labels",
+            metavar="SET|FILE",
+            help="A label set of the zoo, or a .txt file with a name in each line.",
+            autocompletion=complete_labels,
+        ),
+    ] = "imagenet",
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="NAME", help="The output with the scores; the first by default.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, max=MOST, help="How many classes to print.")] = 5,
+    softmax: Annotated[
+        bool, typer.Option("--softmax/--no-softmax", help="Whether the scores are made probabilities first.")
+    ] = True,
+    json_output: JsonOption = False,
+) -> None:
+    """Print the classes with the highest scores of an output, with their names.
+
+    Networks give scores of any size, or probabilities, which `--no-softmax` prints as they are.
+
+    Example: edgedeploy labels out.npz --labels imagenet --top 5
+    """
+    from edgedeploy.cli.console import print_json, print_lines
+    from edgedeploy.errors import InputError
+    from edgedeploy.runtime.arrays import read_arrays, top_values
+    from edgedeploy.vision.decoder import softmax as probabilities
+    from edgedeploy.vision.results import label_of
+    from edgedeploy.zoo.labels import load_labels
+
+    names, arrays = load_labels(label_set), read_arrays(outputs)
+    name = output or next(iter(arrays), "")
+    if name not in arrays:
+        raise InputError(f"{outputs} has no output {name!r}", why=f"it has {', '.join(arrays) or 'none'}")
+    scores = arrays[name].ravel()
+    if scores.size != max(arrays[name].shape, default=1):
+        raise InputError(f"output {name!r} is not one score for each class", why=f"its shape is {arrays[name].shape}")
+    if softmax:
+        scores = probabilities(scores.astype("float64"))
+    found = [{**each, "label": label_of(names, int(each["index"]))} for each in top_values(scores, top)]
+    if json_output:
+        print_json(found)
+    else:
+        print_lines(f"{each['value']:.6f}  {each['index']}  {each['label']}" for each in found)

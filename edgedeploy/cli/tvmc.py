@@ -1,0 +1,183 @@
+"""What users of tvmc type, and what to type here.
+
+tvmc was the command line of Apache TVM up to 0.19. Options of the same name and meaning are our own; for others an
+error says the whole command as it is typed here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+# Commands of tvmc by what they are called here.
+COMMANDS = {"compile": "build", "run": "run", "tune": "tune"}
+
+# What a value becomes: words of a command line.
+_Words = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an option of tvmc is here.
+
+    Attributes:
+        says: why it is not there, or what is in its place.
+        words: what its value becomes; without it the option is left out.
+        flag: whether it has no value.
+    """
+
+    says: str
+    words: _Words = field(default=lambda value: [])
+    flag: bool = False
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A command line of tvmc as it is typed here.
+
+    Attributes:
+        command: the whole of it.
+        reasons: what is said of each option that is not there.
+    """
+
+    command: str
+    reasons: list[str]
+
+
+def _shapes(value: str) -> list[str]:
+    """`data:[1,3,224,224] mask:[1,8]` as options for each."""
+    found = re.findall(r"([^\s:\[\]]+):\[([\d,\s-]*)\]", value)
+    return [word for name, sizes in found for word in ("--input-shape", f"{name}:{re.sub(r'[ ]', '', sizes)}")]
+
+
+def _target(value: str) -> list[str]:
+    """`llvm -mtriple=... -mcpu=... -mattr=+a,+b -device=arm_cpu` as the options that override a board's profile."""
+    words = value.replace("=", " ").split()
+    stated = {name.lstrip("-"): argument for name, argument in pairwise(words) if name.startswith("-")}
+    known = {"mtriple": "--mtriple", "mcpu": "--mcpu", "mattr": "--mattr"}
+    return [f"{known[name]}={argument}" for name, argument in stated.items() if name in known]
+
+
+def _dumps(value: str) -> list[str]:
+    """Kinds of code by our names."""
+    names = {"relay": "passes", "relax": "passes", "te": "ir", "tir": "ir", "ll": "ll", "asm": "asm"}
+    kinds = dict.fromkeys(names[kind] for kind in value.split(",") if kind in names)
+    return ["--dump", ",".join(kinds)] if kinds else []
+
+
+def _option(name: str) -> _Words:
+    return lambda value: [name, value]
+
+
+_MODEL = {
+    "--input-shapes": Answer("--input-shape is given for each input, as NAME:1,3,224,224", _shapes),
+    "--model-format": Answer("formats are recognised by content"),
+    "--desired-layout": Answer("the compiler chooses layouts for the board"),
+    "--desired-layout-ops": Answer("the compiler chooses layouts for the board"),
+    "--target": Answer("a board's profile is the target: --board; --mtriple, --mcpu and --mattr override it", _target),
+    "--target-host": Answer("a board's profile says what its processor is"),
+}
+_TARGET_ATTRIBUTE = re.compile(r"--target-\w+-(mcpu|mattr|mtriple)")
+_TRACKER = Answer("boards are reached over SSH: --board NAME --host USER@HOST")
+_HARDWARE = Answer("the board's profile says what its processor is; see docs/adding-a-board.md")
+_EXECUTOR = Answer("packages run on TVM's virtual machine; there is nothing to choose")
+
+# By the command's name here, the options that are not its own.
+ANSWERS: dict[str, dict[str, Answer]] = {
+    "build": {
+        **_MODEL,
+        "--dump-code": Answer("--dump writes ir, ll, asm and passes", _dumps),
+        "--dump-offloads": Answer("--explain lists what each function became", lambda value: ["--explain"]),
+        "--pass-config": Answer("passes have no settings; --disable-pass leaves one out, --list-passes names them"),
+        "--disabled-pass": Answer("--disable-pass is given for each; passes have names of their own: --list-passes"),
+        "--opt-level": Answer("all passes run, as at level 3; --disable-pass leaves one out"),
+        "--output-format": Answer("packages have one format, an archive that the board's agent and `run` read"),
+        "-f": Answer("packages have one format, an archive that the board's agent and `run` read"),
+        "--module-name": Answer("a package is called as its network's file"),
+        "--executor": _EXECUTOR,
+        "--runtime": _EXECUTOR,
+        "--instruments": Answer("--print-pass-times shows what passes take", lambda value: ["--print-pass-times"]),
+    },
+    "run": {
+        **{name: _MODEL[name] for name in ("--input-shapes", "--model-format")},
+        "--end-to-end": Answer("times begin and end in the processor's memory anyway", flag=True),
+        "--rpc-key": _TRACKER,
+        "--rpc-tracker": _TRACKER,
+        "--options": Answer("microcontrollers are no boards of edgedeploy's"),
+        "--project-dir": Answer("microcontrollers are no boards of edgedeploy's"),
+        "--npz-keys": Answer("outputs go by their own names"),
+    },
+    "tune": {
+        **_MODEL,
+        "--build-timeout": Answer("builds have no limit of their own; --timeout is that of measuring"),
+        "--parallel": Answer("all processors build"),
+        "--hostname": Answer("trackers are named by --rpc-tracker HOST:PORT"),
+        "--port": Answer("trackers are named by --rpc-tracker HOST:PORT"),
+        "--prior-records": Answer("--tuning-records learns from earlier ones", _option("--tuning-records")),
+        "--enable-autoscheduler": Answer("there is one search, over the compiler's own configurations", flag=True),
+        "--log-estimated-latency": Answer("at the end, the whole network is measured untuned and tuned", flag=True),
+        "--include-simple-tasks": Answer("functions with something to choose are tuned, --tasks list", flag=True),
+        **{
+            f"--{name}": _HARDWARE
+            for name in (
+                *("cache-line-bytes", "num-cores", "vector-unit-bytes", "max-shared-memory-per-block"),
+                *("max-local-memory-per-block", "max-threads-per-block", "max-vthread-extent", "warp-size"),
+            )
+        },
+    },
+}
+# Values that tvmc has and an option of the same name has not: what to give instead.
+VALUES = {"tune": {"--tuner": {"xgb-rank": "xgb", "xgb_knob": "xgb", "xgb_itervar": "xgb", "xgb_curve": "xgb"}}}
+
+
+def answer_of(command: str, option: str) -> Answer | None:
+    """What an option of tvmc is for a command of ours; None if it is not tvmc's, or the command's own."""
+    if found := ANSWERS.get(command, {}).get(option):
+        return found
+    if command == "build" and (match := _TARGET_ATTRIBUTE.fullmatch(option)):
+        return Answer(f"--{match[1]} overrides the board's profile", lambda value: [f"--{match[1]}={value}"])
+    if command == "build" and option.startswith(("--target-", "--executor-", "--runtime-")):
+        return Answer("a board's profile says what its processor is; packages run on TVM's virtual machine")
+    return None
+
+
+def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> Translation | None:
+    """A command line that tvmc would understand as it is typed here; None if it has nothing of tvmc's.
+
+    Args:
+        words: without the program's name.
+        own: the options of one of our commands by its name; None as a name gives no options.
+    """
+    if not words:
+        return None
+    command = COMMANDS.get(words[0], words[0])
+    reasons = [f"`tvmc {words[0]}` is `edgedeploy {command}`"] if command != words[0] else []
+    if command not in ANSWERS:
+        return None
+    result, waiting, known = [command], list(words[1:]), set(own(command))
+    while waiting:
+        word = waiting.pop(0)
+        name, equals, value = word.partition("=")
+        if command == "build" and name in ("-o", "--output") and (value or "".join(waiting[:1])).endswith(".tar"):
+            waiting = waiting if equals else waiting[1:]
+            reasons.append("packages are written as dist/BOARD/NETWORK.tar.gz; -o names another folder than dist/BOARD")
+            continue
+        found = None if name in known else answer_of(command, name)
+        better = VALUES.get(command, {}).get(name, {})
+        if found is None and not better:
+            result.append(word)
+            continue
+        has_value = found is None or not found.flag
+        if has_value and not equals:
+            value = waiting.pop(0) if waiting else ""
+        if found is None:
+            if value in better:
+                reasons.append(f"{name} {value} is {name} {better[value]}")
+            result += [name, better.get(value, value)]
+        else:
+            reasons.append(f"{name}: {found.says}")
+            result += found.words(value)
+    return Translation(f"edgedeploy {shlex.join(result)}", reasons) if reasons else None

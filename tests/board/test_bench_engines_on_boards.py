@@ -1,0 +1,108 @@
+"""Other engines are brought to a board, take turns there with edgedeploy, and leave nothing behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Command
+from support.commands import output_of
+from support.networks import tiny
+from support.virtual_boards import Start, root_of
+
+from edgedeploy.benchmarking import visitors
+from edgedeploy.benchmarking.visitors import _reason
+from edgedeploy.benchmarking.wheels import Site
+from edgedeploy.virtual.board import VirtualBoard
+
+# Slow, as every test that needs an agent for another architecture.
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def board(start: Start) -> VirtualBoard:
+    """A Raspberry Pi 4 with Python, as the system that they come with has it."""
+    return start("rpi4", name="rpi4-with-python", packages=["python3", "libgomp1", "libstdc++6"])
+
+
+def left_behind(board: VirtualBoard) -> list[Path]:
+    return list((root_of(board) / "home" / board.user).glob(".edgedeploy-bench-*"))
+
+
+@slow
+def test_engines_take_turns_on_the_board(board: VirtualBoard, board_command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    host = ["--board", "rpi4", "--host", f"virtual:{board.name}"]
+    options = ["--against", "ncnn,onnxruntime,openvino", "--rounds", 3, "--runs", 6, "--threads", 1, "--json"]
+    said = json.loads(output_of(board_command, "bench", net, *host, *options))
+    left_out = {each["engine"]: each["reason"] for each in said["skipped"]}
+    if any("pip" in reason and "wheel" in reason for reason in left_out.values()):
+        pytest.skip(f"no wheels can be had: {left_out}")
+    rows = {each["engine"]: each for each in said["rows"]}
+    assert list(rows) == ["edgedeploy", *(["ncnn"] if importlib.util.find_spec("pnnx") else []), "onnxruntime"]
+    assert "not measured on boards" in left_out["openvino"]
+    for each in rows.values():
+        assert (each["runs"], len(each["turns_ms"]), each["threads"]) == (6, 3, 1)
+        assert each["max_rel_diff"] < 1e-4
+    for name in set(rows) - {"edgedeploy"}:
+        assert rows[name]["load_s"] > 0
+        assert rows[name]["first_s"] > 0
+        assert rows[name]["peak_bytes"] > 10e6
+        assert rows[name]["ratio"] == pytest.approx(rows["edgedeploy"]["median_ms"] / rows[name]["median_ms"])
+    assert said["machine"]["emulated"] is True
+    assert left_behind(board) == []
+
+
+@slow
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGILL)",
+            "lacks an instruction that its wheel is compiled for",
+        ),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "it crashed on the board (SIGSEGV)"),
+        ("raise ImportError('libgomp.so.1: cannot open shared object file')", "ImportError: libgomp.so.1: cannot open"),
+        ("print('hello'); print('{\"typical_s\": 0}'); print('[1'); raise SystemExit", "how long it took"),
+        ("raise SystemExit(3)", "ended on the board with code 3"),
+    ],
+    ids=["SIGILL", "SIGSEGV", "a missing library", "wrong answers", "an end"],
+)
+def test_an_engine_that_the_board_cannot_load_is_named_with_the_reason(
+    board: VirtualBoard,
+    board_command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    reason: str,
+) -> None:
+    (tmp_path / "wheel" / "numpy").mkdir(parents=True)
+    (tmp_path / "wheel" / "numpy" / "__init__.py").write_text(module)
+    wheel = Site(tmp_path / "wheel", "numpy", "1.0", "0" * 64)
+    monkeypatch.setattr(visitors, "site", lambda *_, **__: wheel)
+    net = tiny(tmp_path / "net.onnx")
+    host = ["--board", "rpi4", "--host", f"virtual:{board.name}"]
+    options = ["--against", "onnxruntime", "--rounds", 1, "--runs", 1, "--threads", 1, "--json"]
+    said = json.loads(output_of(board_command, "bench", net, *host, *options))
+    assert [each["engine"] for each in said["rows"]] == ["edgedeploy"]
+    [skipped] = said["skipped"]
+    assert skipped["engine"] == "onnxruntime"
+    assert reason in skipped["reason"]
+    assert left_behind(board) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "reason"),
+    [
+        ("132", "", "SIGILL"),
+        ("139", "ignored", "SIGSEGV"),
+        ("1", "ImportError: no", "on the board: ImportError: no"),
+        ("1", "", "ended on the board with code 1"),
+        ("255", "", "with code 255"),
+        ("rubbish", "", "with code 1"),
+    ],
+)
+def test_how_a_process_ended_is_told(code: str, said: str, reason: str) -> None:
+    assert reason in _reason(code, said)
