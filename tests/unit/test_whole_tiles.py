@@ -113,11 +113,11 @@ LEAST = {
     ("rpi5", "pointwise"): 29,
     ("rpi5", "small"): 29,
     ("rpi5", "depthwise"): 5,
-    ("rpi3", "pointwise"): 3.8,
+    ("rpi3", "pointwise"): 3.7,
     ("rpi3", "small"): 3.2,
     ("rpi3", "depthwise"): 1.9,
-    ("rpi-armhf", "pointwise"): 7,
-    ("rpi-armhf", "small"): 7,
+    ("rpi-armhf", "pointwise"): 6.5,
+    ("rpi-armhf", "small"): 6.5,
     ("rpi-armhf", "depthwise"): 3.4,
 }
 
@@ -128,7 +128,7 @@ def with_all_bytes(layer: AnyAnchorOp) -> FusedFunction:
 
 
 # Registers that LLVM saves around constants and addresses, for each tile.
-MOST_STACK_ACCESSES = 6
+MOST_STACK_ACCESSES = 8
 
 
 @pytest.mark.compiles
