@@ -109,6 +109,19 @@ def test_every_configuration_gives_the_reference_s_outputs(
         assert_agrees(compiled, network, tolerance, device)
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize(("shared", "band"), [(False, 2), (True, 4)])
+def test_values_of_winograd_s_tiles_may_be_multiplied_one_after_the_other(
+    tmp_path: Path, shared: bool, band: int
+) -> None:
+    network = NETWORKS["3x3"](tmp_path)
+    layer = last_group(network, LOCAL).layer
+    chosen = Winograd(size=4, band=band, product=Tile(1, 4, 16), shared=shared, by_value=True)
+    compiled = compile_network(network, LOCAL, tuned=lambda workload: chosen if is_of_layer(workload, layer) else None)
+    assert chosen in [entry.configuration for entry in compiled.functions.values()]
+    assert_agrees(compiled, network, 1e-4)
+
+
 def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -> WorkItem:
     return WorkItem(tile=tile, vector=vector, group=WorkGroup(*group))
 

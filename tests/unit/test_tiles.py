@@ -71,6 +71,24 @@ def test_larger_weights_cost_less_on_a_core_that_reads_ahead(board: str, ahead: 
     assert plan.size == (4 if ahead else 2)
 
 
+@pytest.mark.parametrize(
+    ("board", "size", "channels", "shared", "by_value"),
+    [
+        ("rpi5", 56, 64, False, True),  # bands lie in the second cache, their weights in the third
+        ("rpi5", 14, 256, True, True),  # all values lie in the third
+        ("rpi5", 7, 512, True, True),
+        ("rpi4", 14, 256, True, False),  # all values exceed the second, which is the last
+        ("rpi4", 7, 512, True, True),
+    ],
+)
+def test_values_are_multiplied_one_after_the_other_where_they_stay_in_caches(
+    board: str, size: int, channels: int, shared: bool, by_value: bool
+) -> None:
+    plan = winograd.choose_plan(ConvolutionShape(size, size, channels, (3, 3), channels, FLOAT32), load_board(board))
+    assert plan
+    assert (plan.size, plan.shared, plan.by_value) == (4, shared, by_value)
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_the_transforms_give_the_convolution(size: int) -> None:
     random = np.random.default_rng(size)

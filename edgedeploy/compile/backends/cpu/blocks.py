@@ -88,7 +88,7 @@ class Block:
         far = beyond(data + result, board)
         reading = self.tasks * rows * columns * self._lines(types.data)
         writing = self.tasks * self.form.rows_per_task * self.columns * self._lines(types.result)
-        unforeseen = self.tasks * rows * beginnings(columns, pixel)
+        unforeseen = self.tasks * rows * (beginnings(columns, pixel) if self._is_steady else columns)
         cycles = (
             # a vector is loaded and stored in a cycle
             self.tasks * rows * columns * self.channels / lanes_for(board, types.data)
@@ -98,6 +98,12 @@ class Block:
         )
         threads = is_worth_threads(layer.operations, board.fma.per_cycle * lanes_for(board, types.accumulator))
         return cycles * (imbalance(self.tasks, board.cores) if threads else 1)
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether the first lines of pixels lie at one distance, which prefetchers go by."""
+        pixel = self.layer.channels * bytes_of(self.layer.types.data)
+        return self.form.tasks_deep == 1 or pixel % LINE == 0
 
     def _lines(self, dtype: str) -> float:
         """Lines that its channels of a pixel lie in, on average over all places where they may begin."""

@@ -35,6 +35,8 @@ class Winograd(Configuration):
         product: pixels and channels of the matrix products' register tile; its pixels are tiles of the feature map.
         shared: each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights
             that exceed the L2 cache. Otherwise each thread takes bands, and all of the weights.
+        by_value: the tiles of a band are multiplied value by value: one after the other meets all of its weights.
+            Otherwise all values meet the weights of some channels, and are read again for the next channels.
     """
 
     form: Literal["winograd"] = "winograd"
@@ -42,6 +44,7 @@ class Winograd(Configuration):
     band: Positive
     product: Tile
     shared: bool
+    by_value: bool = False
 
     @property
     def values(self) -> int:

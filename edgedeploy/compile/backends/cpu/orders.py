@@ -18,7 +18,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     fitting_tiles,
     tile_cycles,
 )
-from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, near
+from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, near, reread
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, vector_length
 from edgedeploy.compile.types import bytes_of, lanes_for
 
@@ -87,13 +87,13 @@ class Way:
         weights, all_weights = self._weights, self._weights * self._deep
         if panel + all_weights <= self._room:
             return 0.0
-        again = (panels - 1) * all_weights / LINE * self._cost(all_weights + panel)
+        again = (panels - 1) * all_weights / LINE * reread(all_weights + panel, self.board)
         if panel + weights <= self._room:
             return again
         data = self._data(self.tile.rows, self.tile.columns)
         if data + weights <= self._room:
             return again + panels * (self._deep - 1) * panel / LINE * self._near
-        return (self._passes - 1) * all_weights / LINE * self._cost(all_weights + panel) + self._passes * (
+        return (self._passes - 1) * all_weights / LINE * reread(all_weights + panel, self.board) + self._passes * (
             self._deep - 1
         ) * data / LINE * self._near
 
@@ -105,7 +105,7 @@ class Way:
         all_data = self._data(self.shape.height, self.shape.width)
         if all_data + weights <= self._room:
             return 0.0
-        cycles = self._passes * data * (deep - 1) / LINE * self._cost(all_data)
+        cycles = self._passes * data * (deep - 1) / LINE * reread(all_data, self.board)
         if (data + weights) / slices > self._room:
             cycles += (self._passes - 1) * deep * weights / LINE * self._near
         sums = self._passes * tile.rows * tile.columns * tile.channels * bytes_of(self.shape.types.accumulator)
@@ -159,8 +159,3 @@ class Way:
     def _near(self) -> float:
         """What a line from the second cache costs."""
         return near(self.board).foreseen
-
-    def _cost(self, size: int) -> float:
-        """What a line costs that is read again after so many bytes; one from memory no less than to pass it on."""
-        far = beyond(size, self.board)
-        return far.foreseen if size <= self.board.cache.l2_kib * 1024 else max(far.foreseen, far.store)

@@ -34,9 +34,11 @@ MAX_ROWS = 4
 # Longest loops that LLVM is seen to unroll around a tile.
 UNROLLED_STEPS = 9
 
-# Steps of a longer sum that are written out one after the other: what counts them takes time too. Four of 4 pixels x 16
-# channels take 64.5 cycles on Cortex-A72 and 33 on Cortex-A76, one takes 16.5 and 8.5 (`benchmarks/arm_loops.py`).
-WRITTEN_OUT = (4, 2, 1)
+# Steps of a longer sum that are written out one after the other: what counts them takes time too. Eight of 4 x 16 sums
+# take 128.5 cycles on Cortex-A72, four 64.5, one 16.5 (`benchmarks/arm_loops.py`).
+WRITTEN_OUT = (8, 4, 2, 1)
+# The most of them that all tiles have registers for.
+_FEW_STEPS = 4
 _LONG_SUM = 32
 
 # Most vectors of channels of a tile.
@@ -267,11 +269,16 @@ def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
     return 1
 
 
-def written_out(steps: int, board: Board) -> int:
-    """How many steps of a sum's innermost loop follow each other in the code, where that was seen to be quicker."""
+def written_out(steps: int, tile: Tile, types: LayerTypes, board: Board) -> int:
+    """How many steps of a sum's innermost loop follow each other in the code, where that was seen to be quicker.
+
+    Inputs of a pixel are then loaded several at a time; with eight steps LLVM keeps those of all pixels in registers.
+    """
     if board.core_model is None or steps < _LONG_SUM:
         return 1
-    return next(count for count in WRITTEN_OUT if steps % count == 0)
+    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
+    most = WRITTEN_OUT[0] if pixels * vectors + pixels + vectors < board.vector.registers else _FEW_STEPS
+    return next(count for count in WRITTEN_OUT if count <= most and steps % count == 0)
 
 
 def _vectors_of(channels: int, types: LayerTypes, board: Board) -> int:

@@ -34,6 +34,18 @@ def beyond(size: int, board: Board) -> Costs:
     return model.memory if model else _FAR
 
 
+def is_cached(size: int, board: Board) -> bool:
+    """Whether a cache holds so many bytes."""
+    model = board.core_model
+    return size <= 1024 * max(board.cache.l2_kib, model.l3.kib if model and model.l3 else 0)
+
+
+def reread(size: int, board: Board) -> float:
+    """What a line costs that is read again after so many bytes; one from memory no less than to pass it on."""
+    far = beyond(size, board)
+    return far.foreseen if size <= board.cache.l2_kib * 1024 else max(far.foreseen, far.store)
+
+
 def waiting(lines: float, distinct: float, beginnings: float, far: Costs, board: Board) -> float:
     """Cycles for lines that are loaded.
 

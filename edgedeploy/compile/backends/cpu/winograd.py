@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     tile_registers,
     with_reading,
 )
+from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread
 from edgedeploy.compile.operators.direct import Window, crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
@@ -104,9 +105,12 @@ def choose_plan(shape: ConvolutionShape, board: Board) -> Winograd | None:
 
 
 def best_plan(sizes: Iterable[int], shape: ConvolutionShape, board: Board) -> Winograd:
-    """The division with one of these sizes of tiles that costs the least."""
+    """The division with one of these sizes of tiles that costs the least.
+
+    Where all only wait for memory to pass on their weights, it is the one that waits the least for caches.
+    """
     likely = (plan for size in sizes for plan in _likely(size, shape, board))
-    return min(likely, key=lambda plan: cycles(plan, shape, board))
+    return min(likely, key=lambda plan: (cycles(plan, shape, board), _waiting(plan, shape, board)))
 
 
 def roundings(size: int, inputs: int) -> float:
@@ -124,12 +128,11 @@ def roundings(size: int, inputs: int) -> float:
 
 def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
     """All divisions with register tiles that fit."""
-    for size, shared in itertools.product(TRANSFORMS, (False, True)):
+    for size, shared, by_value in itertools.product(TRANSFORMS, (False, True), _orders(board)):
         for band in _bands(size, shape, shared=shared):
             for product in _product_tiles(shape, board):
-                plan = Winograd(size=size, band=band, product=product, shared=shared)
-                between = 0 if shared or band == 1 else _bytes_between(plan, shape)
-                if between <= board.cache.l2_kib * 1024 and _fills(plan, shape):
+                plan = Winograd(size=size, band=band, product=product, shared=shared, by_value=by_value)
+                if _stays_near(plan, shape, board) and _fills(plan, shape):
                     yield plan
 
 
@@ -145,13 +148,44 @@ def _bands(size: int, shape: ConvolutionShape, *, shared: bool) -> range:
     return range(rows if shared else 1, rows + 1)
 
 
+def _count_bands(plan: Winograd, shape: ConvolutionShape) -> int:
+    """How many bands there are, in whole ones."""
+    return -(-shape.height // (plan.size * plan.band))
+
+
+def _stays_near(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
+    """Whether what lies between the transforms stays in a cache: that of a band in the second one."""
+    if plan.shared:
+        return not plan.by_value or is_cached(_bytes_between(plan, shape), board)
+    return plan.band == 1 or _bytes_between(plan, shape) <= board.cache.l2_kib * 1024
+
+
 def _fills(plan: Winograd, shape: ConvolutionShape) -> bool:
     """Whether a band has the tiles of a register tile, but for one at most."""
     return plan.product.columns <= round_up(plan.band * -(-shape.width // plan.size), 2)
 
 
-def _likely(size: int, shape: ConvolutionShape, board: Board) -> list[Winograd]:
-    """The divisions that fit the caches, each with the register tile that the model prefers."""
+def _orders(board: Board) -> Sequence[bool]:
+    """Whether products may be made value by value: where what caches cost is known, which is what that is for."""
+    return (False, True) if board.core_model else (False,)
+
+
+def _likely(size: int, shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
+    """The divisions that are worth an estimate, each with the register tile that the model prefers."""
+    if not board.core_model:
+        yield from _fitting(size, shape, board)
+        return
+    large = _weight_bytes(size, shape) > board.cache.l2_kib * 1024
+    for shared, by_value in itertools.product((False, True) if large else (False,), _orders(board)):
+        for band in _bands(size, shape, shared=shared):
+            product = _product_tile(band * -(-shape.width // size), shape, board)
+            plan = Winograd(size=size, band=band, product=product, shared=shared, by_value=by_value)
+            if _stays_near(plan, shape, board):
+                yield plan
+
+
+def _fitting(size: int, shape: ConvolutionShape, board: Board) -> list[Winograd]:
+    """The divisions that fit the caches, for a core without a model of what these cost."""
     cache = board.cache.l2_kib * 1024
     shared = _weight_bytes(size, shape) > cache
     plans = []
@@ -170,8 +204,9 @@ def _weight_bytes(size: int, shape: ConvolutionShape) -> int:
 
 
 def _bytes_between(plan: Winograd, shape: ConvolutionShape) -> int:
-    """Of a band's transformed data and products, which are of the type of the sums."""
-    values = plan.values**2 * plan.tiles(shape.width) * (shape.inputs + plan.product.channels)
+    """Of a band's transformed data and the products that are made before others are read: of the type of the sums."""
+    channels = shape.channels if plan.by_value else plan.product.channels
+    values = plan.values**2 * plan.tiles(shape.width) * (shape.inputs + channels)
     return bytes_of(shape.types.accumulator) * values
 
 
@@ -202,7 +237,7 @@ def _product_tiles(shape: ConvolutionShape, board: Board) -> list[Tile]:
 def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
     """An estimate of a division's cost for all cores together."""
     inputs, outputs, lanes = shape.inputs, shape.channels, lanes_for(board, shape.types.accumulator)
-    bands = -(-shape.height // (plan.size * plan.band))
+    bands = _count_bands(plan, shape)
     tiles, values = plan.tiles(shape.width), plan.values**2
     length = vector_length(plan.product.channels, lanes)
     vectors = plan.product.channels // length
@@ -212,8 +247,25 @@ def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
     transforms = _TRANSFORM_CYCLES * values * tiles * transformed / 2 / max(1.0, board.fma.per_cycle)
     weights = _weight_bytes(plan.size, shape)
     balance = 1.0 if plan.shared else -(-bands // board.cores) * board.cores / bands
-    from_cache = 0 if plan.shared else (bands - 1) * weights / _CACHE_BYTES
-    return with_reading(bands * balance * (product + transforms) + from_cache, weights, board)
+    arithmetic = bands * balance * (product + transforms)
+    return with_reading(arithmetic + _waiting(plan, shape, board), weights, board)
+
+
+def _waiting(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
+    """Cycles for weights that the bands after the first read again, and for what lies between the transforms."""
+    bands, weights = _count_bands(plan, shape), _weight_bytes(plan.size, shape)
+    if not board.core_model:
+        return 0 if plan.shared else (bands - 1) * weights / _CACHE_BYTES
+    between = _bytes_between(plan, shape)
+    value = bytes_of(shape.types.accumulator) * plan.values**2 * plan.tiles(shape.width) / LINE
+    data, products = value * shape.inputs, value * shape.channels
+    passes = 1 if plan.by_value else shape.channels // plan.product.channels
+    # All weights pass before the products of all tiles' values are read again.
+    behind = between + weights if plan.shared and plan.by_value else between
+    read = passes * data * reread(between, board) + products * reread(behind, board)
+    written = data * beyond(between, board).store + products * beyond(behind, board).store
+    again = (bands - 1) * weights / LINE * reread(weights + between, board)
+    return bands * (read + written) + again
 
 
 def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:

@@ -60,7 +60,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         tasks, 2 * height * width * channels * math.prod(reduced), kernel.rate(convolution, board)
     )
     kernel.unroll_tile([row_in, column_in, channel_in], lanes)
-    steps = order.written_out if order.interval else written_out(reduced[-1] // order.slices, board)
+    types = kernel.types(convolution)
+    steps = order.written_out if order.interval else written_out(reduced[-1] // order.slices, tile, types, board)
     if order.slices > 1:
         sums, channels = _accumulate_slices(kernel, convolution, task, tile, order.slices, lanes, steps)
     else:

@@ -52,18 +52,36 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     _unroll(kernel, loops[-3:-1], loops[-1])
     schedule.set_scope(restore, 0, "local")
 
-    _multiply(kernel, product, tile.columns, task if shared else channel, lanes, written_out(inputs, board))
+    steps = written_out(inputs, tile, kernel.types(product), board)
+    _multiply(kernel, plan, task, channel, lanes, steps)
     _transform(kernel, task, shared, lanes, board)
     return packing
 
 
-def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int, steps: int) -> None:
-    """The products of a task: for each of the values of a tile, register tiles of pixels x channels."""
-    schedule = kernel.schedule
+def _multiply(kernel: Kernel, plan: Winograd, task: Any, channel: Any, lanes: int, steps: int) -> None:
+    """The products: for each of the values of a tile, register tiles of pixels x channels.
+
+    Args:
+        kernel: the function.
+        plan: how it is divided.
+        task, channel: the loops over the output's tasks, and over a task's channels.
+        lanes: values in a vector register.
+        steps: how many steps of a sum are written out.
+    """
+    schedule, product, tile = kernel.schedule, kernel.block(winograd.PRODUCT), plan.product
     store = schedule.cache_write(product, 0, "local")
-    schedule.compute_at(store, loop, preserve_unit_loops=True)
-    pixel, channel = schedule.get_loops(store)[-2:]
-    pixel, pixel_in = schedule.split(pixel, [None, tiles])
+    if not plan.by_value:
+        schedule.compute_at(store, task if plan.shared else channel, preserve_unit_loops=True)
+    elif not plan.shared:
+        schedule.compute_at(store, task, preserve_unit_loops=True)
+    *around, i, j, pixel, channel = schedule.get_loops(store)
+    pixel, pixel_in = schedule.split(pixel, [None, tile.columns])
+    if plan.by_value:
+        channel, channel_in = schedule.split(channel, [None, tile.channels])
+        schedule.reorder(channel, pixel, pixel_in, channel_in)
+        if plan.shared and kernel.parallel:
+            schedule.parallel(schedule.fuse(*around, i, j, channel))
+        channel = channel_in
     kernel.unroll_tile([pixel_in, channel], lanes)
     kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1, steps=steps)
 
