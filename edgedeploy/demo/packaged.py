@@ -64,7 +64,10 @@ def look_of(manifest: Manifest, package: Path) -> Look:
         raise InputError(
             f"{package} does not say how images become its input, and its outputs results",
             why="no demo was named when it was built, and none has its network",
-            hints=["build it again with --demo NAME; `edgedeploy demo` lists them"],
+            hints=[
+                "build it again with --demo NAME (in Python demo=NAME); `edgedeploy demo` lists them",
+                "describe the network once with `edgedeploy models import FILE --name NAME`, and name it so",
+            ],
         )
     stated = {"fit": usage.fit, "decoder": usage.decoder, "log": usage.log}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,19 @@ from edgedeploy.metadata import ENTRY
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.decoder import Decoder, Described
 from edgedeploy.vision.fits import LineFit
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.zoo.entry import MODELS, ModelInput, ZooModel, known_file
 from edgedeploy.zoo.labels import load_labels
 from edgedeploy.zoo.source import find_source, means_file, users_own
+
+_LOG = logging.getLogger(__name__)
+_OTHER_CLASSES = (
+    "%s gives %d classes, and the demo has names of %d: numbers are shown; `edgedeploy models import FILE --name NAME` "
+    "writes a file that says how its images are prepared and what its classes are called"
+)
 
 
 class Stated(Described, Protocol):
@@ -68,7 +76,11 @@ class Look:
         outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
         decoder.check(outputs, input_size(self.input, tensor))
         stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
-        return stage, self.labels or suited.labels
+        labels = self.labels or suited.labels
+        if isinstance(decoder, Classification) and labels and len(labels) != decoder.classes_of(outputs):
+            _LOG.warning(_OTHER_CLASSES, self.model, decoder.classes_of(outputs), len(labels))
+            labels = []
+        return stage, labels
 
     def network(self, manifest: Manifest, file: Path, fitted: tuple[Stage, list[str]], runner: Runner) -> Network:
         """It, built and opened, with what `fitted` gave; `file` is the one that describes it."""

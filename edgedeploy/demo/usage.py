@@ -64,12 +64,15 @@ class Use:
             UnsupportedError: it is shown images in a way of which no code is generated.
         """
         try:
-            stage, _ = self.part.fitted(network)
+            stage, labels = self.part.fitted(network)
         except (InputError, ModelError):
             if self.asked or self.camera:
                 raise
             return network, None
-        return self._of_frames(network, stage, self.camera) if self.camera else (network, self.usage)
+        # Labels of another number of classes are none of its own.
+        part = self.part if labels else replace(self.part, labels=[])
+        use = replace(self, part=part)
+        return use._of_frames(network, stage, self.camera) if self.camera else (network, use.usage)
 
     def _of_frames(self, network: Network, stage: Stage, camera: Camera) -> tuple[Network, Usage]:
         from edgedeploy.compile.frames import taking_frames

@@ -107,7 +107,9 @@ class Login(Closing):
                 raise TimeoutError(f"its SSH server said nothing more for {CONNECT_S} s")
         except (socket.gaierror, UnicodeError) as error:  # UnicodeError: no name of a host could be so
             why = error.strerror if isinstance(error, OSError) else str(error)
-            raise BoardConnectionError(f"there is no host {hop.host}", why=why, hints=[f"correct {_WHERE}"]) from error
+            raise BoardConnectionError(
+                f"there is no host {hop.host}", why=why, hints=[f"correct {_WHERE}", "use --virtual"]
+            ) from error
         except BROKEN as error:
             raise BoardConnectionError(
                 f"{who} cannot be reached",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.tensors import shown
+from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
@@ -25,6 +26,11 @@ class Classification(Decoder):
 
     kind: Literal["classification"]
     top: Annotated[int, Field(gt=0)] = 5
+
+    @staticmethod
+    def classes_of(outputs: Sequence[TensorSpec]) -> int:
+        """How many classes a network with these outputs has."""
+        return int(np.prod(outputs[0].shape))
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """The `top` classes, best first; among equal scores the lower class comes first.

@@ -120,6 +120,18 @@ def test_a_networks_own_file_is_used_as_the_named_demo_says(command: Command, tm
     assert read_manifest(Path("dist/local/net.tar.gz")).usage is None
 
 
+@pytest.mark.compiles
+def test_classes_are_not_called_by_the_names_of_others(
+    command: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The demo's own network has a thousand, this one eight."""
+    output_of(command, "build", tiny(tmp_path / "net.onnx"), "--demo", "classification")
+    assert "net.onnx gives 8 classes, and the demo has names of 1000: numbers are shown" in caplog.text
+    usage = read_manifest(Path("dist/local/net.tar.gz")).usage
+    assert usage is not None
+    assert usage.labels == []
+
+
 def test_manifests_without_a_use_are_written_and_read_as_before() -> None:
     assert "usage" not in manifest().written()
     assert parse_manifest(json.dumps(document()).encode()).format == PLAIN_FORMAT
