@@ -53,5 +53,6 @@ def new_app(
         return
     for name in files:
         stdout().print(str(folder / name))
-    stdout().print(f"its first lines say how it is built; `edgedeploy push {model}` puts the network on a board, and")
+    recipe = folder / next((name for name in files if name.name == "CMakeLists.txt"), files[0])
+    stdout().print(f"{recipe} says how it is built; `edgedeploy push {model}` puts the network on a board, and")
     stdout().print("`edgedeploy library` writes what programs are built with")

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from edgedeploy.remote.address import Address
     from edgedeploy.resolved import ResolvedBoard
 
+# Files that the table names; of more it says how many there are, and --json names all.
+_MOST_NAMED = 4
+
 
 @overridable
 def push(
@@ -137,7 +140,8 @@ def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError)
 
     if isinstance(outcome, EdgedeployError):
         return [str(address), model or "", "", f"failed: {outcome.what}", "", ""]
-    files = f" ({', '.join(outcome.uploaded)})" if outcome.uploaded else ""
+    count = len(outcome.uploaded)
+    files = f" ({', '.join(outcome.uploaded) if count <= _MOST_NAMED else f'{count} files'})" if count else ""
     sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
     result, seconds = outcome.state + files, f"{outcome.seconds:.1f}"
     return [str(address), outcome.model, outcome.id or "", result, f"{sent:,}", seconds]

@@ -29,6 +29,7 @@ def push_all(
     """Push to all boards at the same time, to each one release after another.
 
     All are logged in to first: releases, which may take minutes to build, are asked for if one of them answers.
+    Connections that ended meanwhile are made anew.
 
     Args:
         targets: the boards.
@@ -49,6 +50,13 @@ def push_all(
         except EdgedeployError as error:
             return error
 
+    def logged_in(address: Address) -> Connection | EdgedeployError:
+        found: Connection | EdgedeployError = attempted(Connection, address, strict=strict)
+        return stack.enter_context(found) if isinstance(found, Connection) else found
+
+    def alive(address: Address, place: Connection | EdgedeployError) -> Connection | EdgedeployError:
+        return logged_in(address) if isinstance(place, Connection) and not place.alive else place
+
     def serve(address: Address, place: Connection | EdgedeployError) -> list[Result]:
         if isinstance(place, EdgedeployError):
             return [(address, each.model if each else None, place) for each in releases]
@@ -57,7 +65,8 @@ def push_all(
     # Connections are closed before the pool waits for its threads, which would go on after Ctrl-C.
     with ThreadPoolExecutor(len(targets)) as pool, ExitStack() as stack:
         at_once = map if alone else pool.map
-        places = list(at_once(lambda address: attempted(Connection, address, strict=strict), targets))
-        connections = [stack.enter_context(place) for place in places if isinstance(place, Connection)]
-        releases: Sequence[Release | None] = releases_for_them() if connections else [None]
+        places = list(at_once(logged_in, targets))
+        reached = any(isinstance(place, Connection) for place in places)
+        releases: Sequence[Release | None] = releases_for_them() if reached else [None]
+        places = list(at_once(alive, targets, places))
         return [result for results in at_once(serve, targets, places) for result in results]

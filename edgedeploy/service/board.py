@@ -199,7 +199,7 @@ def _done(done: Completed, what: str, model: str, where: str) -> None:
     if done.code == _NO_RELEASE:
         raise ServiceError(
             f"{where} has no service {unit_name(model)}",
-            hints=[f"edgedeploy service install {model}", "one of the system needs --system"],
+            hints=[f"`edgedeploy service install {model}`, for the same board", "one of the system needs --system"],
         )
     if done.code != 0:
         raise ServiceError(f"{where} could not {what} the service {unit_name(model)}", why=done.messages or None)

@@ -21,7 +21,8 @@ from edgedeploy.quantised import Agreement, Quantisation
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import locked
-from edgedeploy.release.push import push
+from edgedeploy.release.push import Pushed, push
+from edgedeploy.release.pushing import push_all
 from edgedeploy.remote.connection import Connection
 
 
@@ -245,6 +246,19 @@ def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, 
     assert code == 0, err
     assert "board local, the last one that was built for" in err
     assert "digits" in out
+
+
+def test_a_connection_that_ended_while_packages_were_built_is_made_anew(bench: Bench, tmp_path: Path) -> None:
+    with Cable(bench.virtual, tmp_path) as cable:
+
+        def built() -> list[Release]:
+            cable.cut()
+            return [bench.release(bench.first)]
+
+        [(address, model, outcome)] = push_all([cable.address], built, {})
+    assert (address, model) == (cable.address, "digits")
+    assert isinstance(outcome, Pushed)
+    assert bench.current() == outcome.id
 
 
 def test_without_a_board_and_a_build_a_board_must_be_named(board_command: Command) -> None:
