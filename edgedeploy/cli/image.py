@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from edgedeploy.cli.options import complete, file_option
+from edgedeploy.cli.options import JsonOption, complete, file_option
 
 app = typer.Typer(help="Turn images into inputs of networks.", no_args_is_help=True)
 
@@ -44,6 +44,7 @@ def to_npz(
     fit: Annotated[
         Fit, typer.Option("--fit", help="How the image is brought to the network's size, as `fit` of a demo says it.")
     ] = Fit.stretch,
+    json_output: JsonOption = False,
 ) -> None:
     """Write an image as the input of a network, for `edgedeploy run --inputs`.
 
@@ -54,7 +55,7 @@ def to_npz(
     """
     import numpy as np
 
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.errors import InputError
     from edgedeploy.runtime.arrays import write_arrays
     from edgedeploy.vision.image import read_image
@@ -67,4 +68,8 @@ def to_npz(
     pixels, _ = place(read_image(image), spec.size, fit.value)
     tensor: np.ndarray = to_tensor(pixels, spec)
     write_arrays(output, {name or spec.name: tensor})
+    if json_output:
+        said = {"input": name or spec.name, "dtype": str(tensor.dtype), "shape": list(tensor.shape)}
+        print_json({**said, "file": str(output)})
+        return
     stdout().print(f"{name or spec.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}] written to {output}")

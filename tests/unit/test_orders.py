@@ -70,10 +70,19 @@ def test_cores_without_a_model_have_tiles_by_arithmetic() -> None:
     )
 
 
-@pytest.mark.parametrize(("steps", "written"), [(512, 4), (34, 2), (33, 1), (16, 1)])
-def test_steps_of_long_sums_are_written_out(steps: int, written: int) -> None:
-    assert written_out(steps, RPI4) == written
-    assert written_out(steps, LOCAL.model_copy(update={"core_model": None})) == 1
+SMALL, LARGE = Tile(1, 4, 8), Tile(1, 8, 12)
+
+
+@pytest.mark.parametrize(
+    ("steps", "tile", "written"), [(512, SMALL, 8), (512, LARGE, 4), (36, SMALL, 4), (34, SMALL, 2), (33, SMALL, 1)]
+)
+def test_steps_of_long_sums_are_written_out_as_far_as_registers_allow(steps: int, tile: Tile, written: int) -> None:
+    assert written_out(steps, tile, FLOAT32, RPI4) == written
+    assert written_out(steps, tile, FLOAT32, LOCAL.model_copy(update={"core_model": None})) == 1
+
+
+def test_steps_of_short_sums_are_not() -> None:
+    assert written_out(16, SMALL, FLOAT32, RPI4) == 1
 
 
 @pytest.mark.compiles
