@@ -76,11 +76,7 @@ class Look:
         outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
         decoder.check(outputs, input_size(self.input, tensor))
         stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
-        labels = self.labels or suited.labels
-        if isinstance(decoder, Classification) and labels and len(labels) != decoder.classes_of(outputs):
-            _LOG.warning(_OTHER_CLASSES, self.model, decoder.classes_of(outputs), len(labels))
-            labels = []
-        return stage, labels
+        return stage, self.labels or suited.labels
 
     def network(self, manifest: Manifest, file: Path, fitted: tuple[Stage, list[str]], runner: Runner) -> Network:
         """It, built and opened, with what `fitted` gave; `file` is the one that describes it."""
@@ -119,6 +115,16 @@ class Part(Look):
         labels = load_labels(entry.labels) if entry.labels else []
         names = MODELS.load(stage.model).outputs
         return Part(stage, model, entry.input, labels, names, entry, entry_name, from_file)
+
+    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
+        """As `Look.fitted`; names of another number of classes than a file's network has are none of its own."""
+        stage, labels = super().fitted(network)
+        if self.from_file and labels and isinstance(stage.decoder, Classification):
+            classes = stage.decoder.classes_of(network.results)
+            if classes != len(labels):
+                _LOG.warning(_OTHER_CLASSES, self.model, classes, len(labels))
+                return stage, []
+        return stage, labels
 
     def shapes(self, options: ImportOptions) -> Shapes:
         """The shape of the input that a file leaves open.

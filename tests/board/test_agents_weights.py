@@ -34,7 +34,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(built.path, folder / "package")
 
 
-@pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf", "visionfive2"])
+@pytest.mark.parametrize(
+    "board",
+    # Agents of others are built for it alone.
+    ["local", "rpi4", *(pytest.param(each, marks=pytest.mark.slow) for each in ("rpi-armhf", "visionfive2"))],
+)
 def test_outputs_are_those_of_weights_transformed_when_it_was_built(
     tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

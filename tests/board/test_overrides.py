@@ -75,6 +75,7 @@ def test_another_triple_of_the_same_architecture_reaches_compiler_and_linker(net
     assert (manifest.abi.machine, manifest.abi.float_abi) == ("EM_ARM", "hard")
 
 
+@pytest.mark.slow  # zig builds its C++ library for it
 def test_zig_may_be_named_as_a_cross_compiler_in_several_words(command: Command, net: Path) -> None:
     options = ["--cross-compiler", f"{sys.executable} -m ziglang cc"]
     target = ["--cross-compiler-options", "-target aarch64-linux-gnu.2.28"]
