@@ -196,6 +196,7 @@ def test_images_that_a_batch_would_mix_are_found_out(tmp_path: Path) -> None:
         check_batch(alone, alone.with_further((), [4]))
 
 
+@pytest.mark.slow  # each engine measures three networks
 def test_a_network_without_a_batch_is_named_and_left_out_and_the_others_are_measured(
     command: Command, tmp_path: Path
 ) -> None:
