@@ -111,6 +111,12 @@ void Send(int descriptor, const Json& message) {
   WriteAll(descriptor, line.data(), line.size(), "a reply");
 }
 
+void RequireInputBytes(int64_t wanted, int64_t announced) {
+  if (wanted == announced) return;
+  throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
+                std::to_string(announced) + " were announced");
+}
+
 int64_t BytesOf(const std::vector<TensorSpec>& specs) {
   int64_t bytes = 0;
   for (const TensorSpec& spec : specs) bytes += static_cast<int64_t>(spec.bytes);

@@ -56,6 +56,8 @@ Json Greeting(const Manifest& manifest, int threads, double load_ms, const std::
 Json Reply(const Json& id, bool ok = true);
 Json Refusal(const Json& id, Code code, const std::string& error);
 void Send(int descriptor, const Json& message);
+// Failure(kInput) unless as many bytes of inputs were announced as there are to be.
+void RequireInputBytes(int64_t wanted, int64_t announced);
 // The size of all tensors together.
 int64_t BytesOf(const std::vector<TensorSpec>& specs);
 

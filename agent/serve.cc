@@ -54,11 +54,7 @@ class Server {
       const std::string& command = request.at("command").text();
       if (const Work work = Inference(command)) {
         Enter(request);
-        const int64_t wanted = BytesOf(model_->inputs());
-        if (bytes != wanted) {
-          throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
-                        std::to_string(bytes) + " were announced");
-        }
+        RequireInputBytes(BytesOf(model_->inputs()), bytes);
         for (size_t i = 0; i < model_->inputs().size(); ++i) {
           reader_->Bytes(model_->Input(i), model_->inputs()[i].bytes);
         }

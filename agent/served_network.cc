@@ -34,12 +34,6 @@ double MillisecondsFrom(SteadyClock::time_point begin) {
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - begin).count();
 }
 
-void RequireBytes(int64_t wanted, int64_t given) {
-  if (wanted == given) return;
-  throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
-                std::to_string(given) + " were announced");
-}
-
 }  // namespace
 
 Json About(const char* name, Json value) {
@@ -107,7 +101,7 @@ void ServedNetwork::Infer(int64_t entry, const void* values, int64_t bytes, Json
   const std::lock_guard<std::mutex> turn(turn_);
   const Busy busy(&busy_since_);
   network_.Follow();
-  RequireBytes(InputBytes(entry), bytes);  // of another release by now, maybe
+  RequireInputBytes(InputBytes(entry), bytes);  // of another release by now, maybe
   network_.SetEntry(static_cast<size_t>(entry));
   const auto* each = static_cast<const char*>(values);
   for (size_t i = 0; i < network_.model().inputs().size(); ++i) {
@@ -128,10 +122,7 @@ void ServedNetwork::Detect(const CameraFrame& frame, Json* reply) {
   network_.SetEntry(0);
   const SubnormalsFlushed flushed;
   const auto before = SteadyClock::now();
-  const Detector& detector = network_.detector();
-  const Frame placed = detector.Prepare(frame, network_.model());
-  network_.model().Run();
-  const std::vector<Detection> found = detector.Decode(network_.model(), placed);
+  const std::vector<Detection> found = network_.detector().Detect(frame, network_.model());
   reply->Set("ms", MillisecondsFrom(before)).Set("release", release_);
   AddResults(found, reply);
 }

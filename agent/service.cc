@@ -270,10 +270,7 @@ class Service {
       *begin = MemoryOf(*client).At(place->integer(), bytes);
       return {};
     }
-    if (request.bytes != bytes) {
-      throw Failure(Code::kInput, "the inputs have " + std::to_string(bytes) + " bytes",
-                    std::to_string(request.bytes) + " were announced");
-    }
+    RequireInputBytes(bytes, request.bytes);
     std::vector<char> sent = content();
     *begin = reinterpret_cast<const uint8_t*>(sent.data());
     return sent;

@@ -87,10 +87,10 @@ Detector::~Detector() = default;
 Detector::Detector(Detector&&) noexcept = default;
 Detector& Detector::operator=(Detector&&) noexcept = default;
 
-std::vector<Detection> Detector::Detect(const Image& image, Model& model) const {
-  const Frame frame = Prepare(image, model);
+std::vector<Detection> Detector::Detect(const CameraFrame& frame, Model& model) const {
+  const Frame placed = Prepare(frame, model);
   model.Run();
-  return Decode(model, frame);
+  return Decode(model, placed);
 }
 
 Frame Detector::Prepare(const Image& image, Model& model) const { return Prepare(image, OwnInput(model)); }

@@ -25,8 +25,8 @@ class Detector {
   // Of a package that was built for a camera, frames of that size and format are its input, and all others are refused
   // with Failure(kInput): an image, which is B G R, if its format is another one. Of other packages all are images.
 
-  // What the network, which is that of the entry, sees in an image: the best first, as the package's demo decodes it.
-  std::vector<Detection> Detect(const Image& image, Model& model) const;
+  // What the network, which is that of the entry, sees in a frame: the best first, as the package's demo decodes it.
+  std::vector<Detection> Detect(const CameraFrame& frame, Model& model) const;
 
   // The same in parts, with `model.Run()` between them: the image as the network's input, and outputs as results.
   Frame Prepare(const Image& image, Model& model) const;
