@@ -233,7 +233,7 @@ def _agent(board: Board) -> Product:
 
 def _shipped_agent(board: Board) -> Agent | None:
     """The agent that came with edgedeploy for a board's triple; None if there is none."""
-    if board.cross_compiler or board.cross_compiler_options:
+    if board.cross_compiler or board.cross_compiler_options or not shipped.there_are():
         return None
     found = shipped.find(_shipped_target(board), _sources_key(_agent(board), board), _versions())
     return Agent(*found) if found else None

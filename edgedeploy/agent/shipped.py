@@ -53,16 +53,18 @@ def folder() -> Path:
     return builtin_folder() / "agents"
 
 
+def there_are() -> bool:
+    """Whether any agents came with edgedeploy."""
+    return (folder() / _LIST_NAME).is_file()
+
+
 def find(target: str, sources: str, versions: Mapping[str, str]) -> tuple[Path, str] | None:
-    """The agent that came with edgedeploy for a target, and its key; None if there is none that fits.
+    """The agent that came with edgedeploy for a target, and its key, where `there_are` some; None if none fits.
 
     Raises:
         ConfigurationError: the list of agents is damaged.
     """
-    path = folder() / _LIST_NAME
-    if not path.is_file():
-        return None
-    for agent in read_document(path, ShippedList).agents:
+    for agent in read_document(folder() / _LIST_NAME, ShippedList).agents:
         if agent.fits(target, sources, versions) and (folder() / agent.file).is_file():
             return folder() / agent.file, agent.key
     return None

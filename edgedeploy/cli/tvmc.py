@@ -149,7 +149,7 @@ def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> T
 
     Args:
         words: without the program's name.
-        own: the options of one of our commands by its name; None as a name gives no options.
+        own: gives the options of one of our commands by its name; it takes time, and is asked only where it matters.
     """
     if not words:
         return None
@@ -157,7 +157,7 @@ def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> T
     reasons = [f"`tvmc {words[0]}` is `edgedeploy {command}`"] if command != words[0] else []
     if command not in ANSWERS:
         return None
-    result, waiting, known = [command], list(words[1:]), set(own(command))
+    result, waiting = [command], list(words[1:])
     while waiting:
         word = waiting.pop(0)
         name, equals, value = word.partition("=")
@@ -165,7 +165,9 @@ def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> T
             waiting = waiting if equals else waiting[1:]
             reasons.append("packages are written as dist/BOARD/NETWORK.tar.gz; -o names another folder than dist/BOARD")
             continue
-        found = None if name in known else answer_of(command, name)
+        found = answer_of(command, name)
+        if found and name in own(command):
+            found = None
         better = VALUES.get(command, {}).get(name, {})
         if found is None and not better:
             result.append(word)
