@@ -116,7 +116,7 @@ def test_values_of_winograd_s_tiles_may_be_multiplied_one_after_the_other(
 ) -> None:
     network = NETWORKS["3x3"](tmp_path)
     layer = last_group(network, LOCAL).layer
-    chosen = Winograd(size=4, band=band, product=Tile(1, 4, 16), shared=shared, by_value=True)
+    chosen = Winograd(size=4, band=band, product=Tile(1, 4, 16), shared=shared, by_element=True)
     compiled = compile_network(network, LOCAL, tuned=lambda workload: chosen if is_of_layer(workload, layer) else None)
     assert chosen in [entry.configuration for entry in compiled.functions.values()]
     assert_agrees(compiled, network, 1e-4)

@@ -72,7 +72,7 @@ def test_larger_weights_cost_less_on_a_core_that_reads_ahead(board: str, ahead: 
 
 
 @pytest.mark.parametrize(
-    ("board", "size", "channels", "shared", "by_value"),
+    ("board", "size", "channels", "shared", "by_element"),
     [
         ("rpi5", 56, 64, False, True),  # bands lie in the second cache, their weights in the third
         ("rpi5", 14, 256, True, True),  # all values lie in the third
@@ -82,11 +82,11 @@ def test_larger_weights_cost_less_on_a_core_that_reads_ahead(board: str, ahead: 
     ],
 )
 def test_values_are_multiplied_one_after_the_other_where_they_stay_in_caches(
-    board: str, size: int, channels: int, shared: bool, by_value: bool
+    board: str, size: int, channels: int, shared: bool, by_element: bool
 ) -> None:
     plan = winograd.choose_plan(ConvolutionShape(size, size, channels, (3, 3), channels, FLOAT32), load_board(board))
     assert plan
-    assert (plan.size, plan.shared, plan.by_value) == (4, shared, by_value)
+    assert (plan.size, plan.shared, plan.by_element) == (4, shared, by_element)
 
 
 @pytest.mark.parametrize("size", [2, 4])

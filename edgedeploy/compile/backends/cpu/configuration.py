@@ -35,8 +35,8 @@ class Winograd(Configuration):
         product: pixels and channels of the matrix products' register tile; its pixels are tiles of the feature map.
         shared: each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights
             that exceed the L2 cache. Otherwise each thread takes bands, and all of the weights.
-        by_value: the tiles of a band are multiplied value by value: one after the other meets all of its weights.
-            Otherwise all values meet the weights of some channels, and are read again for the next channels.
+        by_element: the outer loop runs over the elements of transformed tiles, each a matrix product with all of its
+            weights. Otherwise it runs over tiles of channels, and all elements are read again for the next of these.
     """
 
     form: Literal["winograd"] = "winograd"
@@ -44,7 +44,7 @@ class Winograd(Configuration):
     band: Positive
     product: Tile
     shared: bool
-    by_value: bool = False
+    by_element: bool = False
 
     @property
     def values(self) -> int:

@@ -128,10 +128,10 @@ def roundings(size: int, inputs: int) -> float:
 
 def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
     """All divisions with register tiles that fit."""
-    for size, shared, by_value in itertools.product(TRANSFORMS, (False, True), _orders(board)):
+    for size, shared, by_element in itertools.product(TRANSFORMS, (False, True), _orders(board)):
         for band in _bands(size, shape, shared=shared):
             for product in _product_tiles(shape, board):
-                plan = Winograd(size=size, band=band, product=product, shared=shared, by_value=by_value)
+                plan = Winograd(size=size, band=band, product=product, shared=shared, by_element=by_element)
                 if _stays_near(plan, shape, board) and _fills(plan, shape):
                     yield plan
 
@@ -154,9 +154,9 @@ def _count_bands(plan: Winograd, shape: ConvolutionShape) -> int:
 
 
 def _stays_near(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
-    """Whether what lies between the transforms stays in a cache: that of a band in the second one."""
+    """Whether what lies between the transforms stays in a cache: that of a band in L2."""
     if plan.shared:
-        return not plan.by_value or is_cached(_bytes_between(plan, shape), board)
+        return not plan.by_element or is_cached(_bytes_between(plan, shape), board)
     return plan.band == 1 or _bytes_between(plan, shape) <= board.cache.l2_kib * 1024
 
 
@@ -166,7 +166,7 @@ def _fills(plan: Winograd, shape: ConvolutionShape) -> bool:
 
 
 def _orders(board: Board) -> Sequence[bool]:
-    """Whether products may be made value by value: where what caches cost is known, which is what that is for."""
+    """The values of `by_element` to choose from: it saves cache misses, and is of use where their cost is known."""
     return (False, True) if board.core_model else (False,)
 
 
@@ -176,10 +176,10 @@ def _likely(size: int, shape: ConvolutionShape, board: Board) -> Iterator[Winogr
         yield from _fitting(size, shape, board)
         return
     large = _weight_bytes(size, shape) > board.cache.l2_kib * 1024
-    for shared, by_value in itertools.product((False, True) if large else (False,), _orders(board)):
+    for shared, by_element in itertools.product((False, True) if large else (False,), _orders(board)):
         for band in _bands(size, shape, shared=shared):
             product = _product_tile(band * -(-shape.width // size), shape, board)
-            plan = Winograd(size=size, band=band, product=product, shared=shared, by_value=by_value)
+            plan = Winograd(size=size, band=band, product=product, shared=shared, by_element=by_element)
             if _stays_near(plan, shape, board):
                 yield plan
 
@@ -205,7 +205,7 @@ def _weight_bytes(size: int, shape: ConvolutionShape) -> int:
 
 def _bytes_between(plan: Winograd, shape: ConvolutionShape) -> int:
     """Of a band's transformed data and the products that are made before others are read: of the type of the sums."""
-    channels = shape.channels if plan.by_value else plan.product.channels
+    channels = shape.channels if plan.by_element else plan.product.channels
     values = plan.values**2 * plan.tiles(shape.width) * (shape.inputs + channels)
     return bytes_of(shape.types.accumulator) * values
 
@@ -259,9 +259,9 @@ def _waiting(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
     between = _bytes_between(plan, shape)
     value = bytes_of(shape.types.accumulator) * plan.values**2 * plan.tiles(shape.width) / LINE
     data, products = value * shape.inputs, value * shape.channels
-    passes = 1 if plan.by_value else shape.channels // plan.product.channels
+    passes = 1 if plan.by_element else shape.channels // plan.product.channels
     # All weights pass before the products of all tiles' values are read again.
-    behind = between + weights if plan.shared and plan.by_value else between
+    behind = between + weights if plan.shared and plan.by_element else between
     read = passes * data * reread(between, board) + products * reread(behind, board)
     written = data * beyond(between, board).store + products * beyond(behind, board).store
     again = (bands - 1) * weights / LINE * reread(weights + between, board)

@@ -70,13 +70,13 @@ def _multiply(kernel: Kernel, plan: Winograd, task: Any, channel: Any, lanes: in
     """
     schedule, product, tile = kernel.schedule, kernel.block(winograd.PRODUCT), plan.product
     store = schedule.cache_write(product, 0, "local")
-    if not plan.by_value:
+    if not plan.by_element:
         schedule.compute_at(store, task if plan.shared else channel, preserve_unit_loops=True)
     elif not plan.shared:
         schedule.compute_at(store, task, preserve_unit_loops=True)
     *around, i, j, pixel, channel = schedule.get_loops(store)
     pixel, pixel_in = schedule.split(pixel, [None, tile.columns])
-    if plan.by_value:
+    if plan.by_element:
         channel, channel_in = schedule.split(channel, [None, tile.channels])
         schedule.reorder(channel, pixel, pixel_in, channel_in)
         if plan.shared and kernel.parallel:
