@@ -20,15 +20,14 @@ from tempfile import TemporaryDirectory
 from errors import ending_with_errors
 
 from edgedeploy.benchmarking.charts import compile_and_run, medians
-from edgedeploy.benchmarking.engines import OURS, find_peers
+from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import Engine
-from edgedeploy.benchmarking.measure import measure
+from edgedeploy.benchmarking.measure import leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.report import Skipped
 from edgedeploy.benchmarking.tables import as_markdown
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import Progress
@@ -127,13 +126,9 @@ def by_batch(
 ) -> dict[str, str]:
     """What the page says of networks with several batches; its charts are written."""
     skipped: list[Skipped] = []
-
-    def leave_out(case: str, error: EdgedeployError) -> None:
-        progress.note(f"{case} is left out: {error}")
-        skipped.extend(Skipped(engine.name, [case], str(error)) for engine in (OURS, *peers))
-
+    left_out = leaving_out(peers, skipped, progress)
     networks = candidates(
-        BY_BATCH, resolve("local"), progress=progress, options=RANDOM, batches=batches, left_out=leave_out
+        BY_BATCH, resolve("local"), progress=progress, options=RANDOM, batches=batches, left_out=left_out
     )
     report = measure(networks, peers, threads=threads, rounds=rounds, skipped=skipped, progress=progress)
     charts.mkdir(parents=True, exist_ok=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 from edgedeploy.api.packages import AnyBoard, resolved
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.benchmarking.board import measure_on_board
-from edgedeploy.benchmarking.engines import OURS, peers_called
-from edgedeploy.benchmarking.measure import measure
+from edgedeploy.benchmarking.engines import peers_called
+from edgedeploy.benchmarking.measure import leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.page import write_page
 from edgedeploy.benchmarking.report import Report, Skipped
-from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.report import require_report
@@ -80,11 +80,6 @@ def bench(
         runs = RUNS_ON_DEVICES
     count = check_threads(threads) if threads and not place.remote else min(profile.cores, processors())
     skipped: list[Skipped] = []
-
-    def leave_out(case: str, error: EdgedeployError) -> None:
-        progress.note(f"{case} is left out: {error}")
-        skipped.extend(Skipped(engine.name, [case], str(error)) for engine in (OURS, *peers))
-
     found = candidates(
         [fspath(each) for each in networks],
         place.board,
@@ -93,7 +88,7 @@ def bench(
         options=options,
         batches=batches,
         tuned=None if tuned is None else fspath(tuned),
-        left_out=leave_out,
+        left_out=leaving_out(peers, skipped, progress),
     )
     if not found:
         raise InputError("there is nothing to measure", why=skipped[0].reason)

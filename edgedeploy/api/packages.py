@@ -17,7 +17,7 @@ from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.extras import require_build
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.package.archive import read_manifest
+from edgedeploy.package.archive import SUFFIX, read_manifest
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard, resolve
@@ -26,9 +26,6 @@ from edgedeploy.zoo.source import Source, find_source, note_weights
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
-
-# What a suffix says.
-ARCHIVE = ".tar.gz"
 
 AnyBoard: TypeAlias = str | ResolvedBoard
 AnyShapes: TypeAlias = Shapes | Sequence[Shapes]
@@ -289,7 +286,7 @@ def package_of(
         InputError: a package is to have other shapes or values than it was built with.
         EdgedeployError: as `prepare`.
     """
-    if isinstance(network, Package) or fspath(network).endswith(ARCHIVE):
+    if isinstance(network, Package) or fspath(network).endswith(SUFFIX):
         if any(entries_of(shapes)) or batches or demo or options != AS_THE_FILE_SAYS:
             raise InputError("what is said of a network's file does not go with a package", why="it is built already")
         return network if isinstance(network, Package) else Package(network)

@@ -8,11 +8,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.api.packages import ARCHIVE, AnyBoard, Package, resolved
+from edgedeploy.api.packages import AnyBoard, Package, resolved
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.errors import InputError
 from edgedeploy.files import is_file, is_folder
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.package.archive import SUFFIX
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
 from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.network import open_package, predict_package
@@ -118,7 +119,7 @@ def predict(
     if threads > profile.profile.cores:
         raise InputError(f"{profile.label} has {profile.profile.cores} cores, and {threads} threads are asked for")
     path, candidate = Path(network), None
-    if fspath(network).endswith(ARCHIVE) or (is_folder(path) and is_file(path / MANIFEST_NAME)):
+    if fspath(network).endswith(SUFFIX) or (is_folder(path) and is_file(path / MANIFEST_NAME)):
         if shapes or options != AS_THE_FILE_SAYS:
             raise InputError("what is said of a network's file does not go with a package", why="it is built already")
         if engines:

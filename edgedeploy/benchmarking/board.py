@@ -15,14 +15,11 @@ from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, 
 from edgedeploy.benchmarking.machine import Machine, board_machine
 from edgedeploy.benchmarking.measure import (
     Tally,
-    compare,
+    judge,
     reference_outputs,
-    references,
-    same_top1,
+    report_of,
+    row_of,
     take_turns,
-    timing,
-    turn_medians,
-    with_random_weights,
 )
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
@@ -111,17 +108,8 @@ def measure_on_board(
                 rows += measured
         after = state.conditions()
     assert machine is not None
-    return Report(
-        machine.model_copy(update={"temperature_after_c": after.temperature_c, "throttled": after.throttled}),
-        OURS.name,
-        references(networks),
-        rounds,
-        rows,
-        [*skipped, *tally.entries()],
-        runs,
-        with_random_weights(networks),
-        UNTUNED.name if any(network.untuned for network in networks) else None,
-    )
+    machine = machine.model_copy(update={"temperature_after_c": after.temperature_c, "throttled": after.throttled})
+    return report_of(machine, networks, rows, [*skipped, *tally.entries()], rounds, runs)
 
 
 @dataclass
@@ -200,35 +188,18 @@ def _measure_network(
     with progress.steps(f"measure {network.case}", min(rounds, runs or rounds) * len(players)) as done:
         turns = take_turns(players, rounds, leave_out, runs=runs, done=done)
     rows = []
-    times = {name: timing(taken) for name, taken in turns.items()}
     for name in turns:
         engine, player = engines[name], players[name]
         try:
-            found = player.outputs()
-            difference = compare(found, reference)
+            verdict = judge(player.outputs(), reference)
         except CannotRunError as error:
             if engine in packages:
                 raise CompileError(f"edgedeploy's own code for {network.case} does not run", why=str(error)) from error
             leave_out(name, error)
             continue
         package = packages.get(engine)
-        rows.append(
-            Row(
-                network.name,
-                name,
-                engine.version(),
-                player.device,
-                threads,
-                times[name],
-                times[OURS.name].total.median_ms / times[name].total.median_ms,
-                difference.relative,
-                difference.absolute,
-                same_top1(found, reference),
-                network.batch,
-                Costs(package.build_s, size_bytes=package.package_path.stat().st_size) if package else _needed(player),
-                turn_medians(turns[name]),
-            )
-        )
+        costs = Costs(package.build_s, size_bytes=package.package_path.stat().st_size) if package else _needed(player)
+        rows.append(row_of(network, engine, player.device, threads, turns, verdict, costs))
     return rows
 
 

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
-from edgedeploy.benchmarking.machine import this_machine
+from edgedeploy.benchmarking.machine import Machine, this_machine
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
 from edgedeploy.benchmarking.worker import EngineWorker, Turn
@@ -109,28 +109,42 @@ def measure(
     rows: list[Row] = []
     for network in networks:
         rows += _measure_network(network, present, threads, rounds, runs, tally, progress)
+    return report_of(machine, networks, rows, [*skipped, *tally.entries()], rounds, runs)
+
+
+def report_of(
+    machine: Machine,
+    networks: Sequence[Candidate],
+    rows: list[Row],
+    skipped: list[Skipped],
+    rounds: int,
+    runs: int | None,
+) -> Report:
+    """The report of rows that were measured on a machine."""
+    random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
     return Report(
         machine,
         OURS.name,
-        references(networks),
+        " or ".join(dict.fromkeys(network.reference.name for network in networks)),
         rounds,
         rows,
-        [*skipped, *tally.entries()],
+        skipped,
         runs,
-        with_random_weights(networks),
-        UNTUNED.name if UNTUNED in present else None,
+        list(dict.fromkeys(random)),
+        UNTUNED.name if any(network.untuned for network in networks) else None,
     )
 
 
-def references(networks: Sequence[Candidate]) -> str:
-    """The engines whose outputs are taken for right, by name."""
-    return " or ".join(dict.fromkeys(network.reference.name for network in networks))
+def leaving_out(
+    peers: Sequence[Engine], skipped: list[Skipped], progress: Progress
+) -> Callable[[str, EdgedeployError], None]:
+    """What `networks.candidates` tells of a network that is given to no engine: it is noted, and added to `skipped`."""
 
+    def leave_out(case: str, error: EdgedeployError) -> None:
+        progress.note(f"{case} is left out: {error}")
+        skipped.extend(Skipped(engine.name, [case], str(error)) for engine in (OURS, *peers))
 
-def with_random_weights(networks: Sequence[Candidate]) -> list[str]:
-    """Those of the networks whose weights are random, by name."""
-    random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
-    return list(dict.fromkeys(random))
+    return leave_out
 
 
 def take_turns(
@@ -175,16 +189,39 @@ def calls_per_turn(typical: float) -> int:
     return max(1, min(_CALLS_AT_MOST, round(_TURN_S / max(typical, 1e-9))))
 
 
+def row_of(
+    network: Candidate,
+    engine: Engine,
+    device: str,
+    threads: int,
+    turns: Mapping[str, Sequence[Turn]],
+    verdict: Verdict,
+    costs: Costs,
+) -> Row:
+    """The row of an engine; `turns` has those of all engines by name, ours among them."""
+    ours, own = timing(turns[OURS.name]), timing(turns[engine.name])
+    return Row(
+        network.name,
+        engine.name,
+        engine.version(),
+        device,
+        threads,
+        own,
+        ours.total.median_ms / own.total.median_ms,
+        verdict.difference.relative,
+        verdict.difference.absolute,
+        verdict.same_top1,
+        network.batch,
+        costs,
+        tuple(median(turn.seconds) * 1e3 for turn in turns[engine.name]),
+    )
+
+
 def timing(turns: Sequence[Turn]) -> EndToEnd:
     """The times of all inferences of all turns."""
     kernels = [seconds for turn in turns for seconds in turn.kernel_seconds or ()]
     total = Timing.of_seconds([seconds for turn in turns for seconds in turn.seconds])
     return EndToEnd(total, Timing.of_seconds(kernels) if kernels else None)
-
-
-def turn_medians(turns: Sequence[Turn]) -> tuple[float, ...]:
-    """The median time of each turn in milliseconds."""
-    return tuple(median(turn.seconds) * 1e3 for turn in turns)
 
 
 @dataclass(frozen=True)
@@ -198,6 +235,22 @@ class Difference:
 
     relative: float
     absolute: float
+
+
+class Verdict(NamedTuple):
+    """How far an engine's outputs are from the reference's, and whether the top class is the same."""
+
+    difference: Difference
+    same_top1: bool | None
+
+
+def judge(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Verdict:
+    """Compare the outputs of one inference.
+
+    Raises:
+        CannotRunError: as `compare`.
+    """
+    return Verdict(compare(outputs, reference), same_top1(outputs, reference))
 
 
 def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Difference:
@@ -274,38 +327,20 @@ def _measure_network(
             turns = take_turns(
                 workers, rounds, lambda name, error: leave_out(engines[name], error), runs=runs, done=done
             )
-        differences, costs = {}, {}
+        verdicts, costs = {}, {}
         for name in list(turns):
             try:
                 # Of the last timed inference: an engine that spoils its inputs on the way is found out.
-                outputs = workers[name].outputs()
-                differences[name] = compare(outputs, reference), same_top1(outputs, reference)
+                verdicts[name] = judge(workers[name].outputs(), reference)
                 costs[name] = _costs(workers[name], network.package_of(engines[name]))
             except CannotRunError as error:
                 leave_out(engines[name], error)
                 del turns[name]
-    times = {name: timing(taken) for name, taken in turns.items()}
-    for name, (found, same) in differences.items():
+    for name, verdict in verdicts.items():
         busy = median(turn.processors or 0.0 for turn in turns[name])
         if busy > threads + _EXTRA_PROCESSORS:
             progress.note(f"{name} kept {busy:.1f} processors busy on {network.case}, with {threads} threads asked for")
-        version, device = engines[name].version(), workers[name].device
-        ratio = times[OURS.name].total.median_ms / times[name].total.median_ms
-        yield Row(
-            network.name,
-            name,
-            version,
-            device,
-            threads,
-            times[name],
-            ratio,
-            found.relative,
-            found.absolute,
-            same,
-            network.batch,
-            costs[name],
-            turn_medians(turns[name]),
-        )
+        yield row_of(network, engines[name], workers[name].device, threads, turns, verdict, costs[name])
 
 
 def _costs(worker: EngineWorker, package: Prepared | None) -> Costs:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import paramiko
 
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task, files_of
 from edgedeploy.benchmarking.peer import NAMES, SCRIPT
 from edgedeploy.benchmarking.report import Costs
 from edgedeploy.benchmarking.wheels import Site, site
@@ -124,9 +124,10 @@ class Visitors(Closing):
         converted = engine.convert(task) if engine.convert else None
         compile_s = perf_counter() - started if converted else None
         paths = [self._bring(wheel) for wheel in wheels]
-        file, files = _files(converted or task.file)
+        network = converted or task.file
+        files = files_of(network)
         place = self._place(task, files)
-        return Visitor(self._connection, place, ":".join(paths), engine.name, task, file, compile_s, files)
+        return Visitor(self._connection, place, ":".join(paths), engine.name, task, network.name, compile_s, files)
 
     @cached_property
     def _folder(self) -> str:
@@ -208,12 +209,6 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
-
-
-def _files(path: Path) -> tuple[str, list[Path]]:
-    """The name of a network's file, and all of its files: a converter's lie beside it under the same name."""
-    stem = path.with_suffix("").name
-    return path.name, [each for each in sorted(path.parent.iterdir()) if each.name.startswith(f"{stem}.")]
 
 
 class Visitor(Closing):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.benchmarking.engines import find_engine
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task, files_of
 from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.workers import Worker, WorkerError
@@ -145,10 +145,8 @@ def _load(name: str, task: Task) -> Start:
 
 def _file_bytes(task: Task) -> int:
     """The size of the network's files as the engine reads them."""
-    if task.converted is None:
-        return task.file.stat().st_size
-    stem = task.converted.with_suffix("").name
-    return sum(path.stat().st_size for path in task.converted.parent.iterdir() if path.name.startswith(f"{stem}."))
+    files = [task.file] if task.converted is None else files_of(task.converted)
+    return sum(path.stat().st_size for path in files)
 
 
 def _forget_peak() -> None:

@@ -190,11 +190,12 @@ def demo(
         return
     from edgedeploy.cli.console import print_error, quiet_if
     from edgedeploy.cli.demo_output import Printer
-    from edgedeploy.demo.packaged_program import SUFFIX, PackagedProgram
+    from edgedeploy.demo.packaged_program import PackagedProgram
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.saving import saving
     from edgedeploy.demo.spec import all_demos
     from edgedeploy.errors import EdgedeployError, InputError
+    from edgedeploy.package.archive import SUFFIX
     from edgedeploy.vision.source import open_source
 
     if camera is not None and image:

@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.demo.packaged import look_of
-from edgedeploy.demo.program import DemoSession
+from edgedeploy.demo.program import DemoSession, demo_image
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened
-from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.store import fetch
-
-SUFFIX = ".tar.gz"
 
 
 @dataclass(frozen=True)
@@ -40,11 +36,8 @@ class PackagedProgram:
         """
         model = read_manifest(self.package).model
         for name in DEMOS.names():
-            demo = DEMOS.load(name)
-            if demo.model == model:
-                beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
-                folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
-                return fetch(demo.image, folder=folder, progress=progress)
+            if DEMOS.load(name).model == model:
+                return demo_image(name, progress)
         raise InputError(f"{self.package} comes with no image", hints=["name one: --image FILE"])
 
     @contextmanager

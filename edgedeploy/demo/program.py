@@ -34,6 +34,18 @@ Weights = Literal["file", "random"]
 _MOST_SIZES = 8
 
 
+def demo_image(name: str, progress: Progress = SILENT) -> Path:
+    """A demo's image, which lies beside its file or its model's, or is downloaded.
+
+    Raises:
+        DownloadError: it cannot be had.
+    """
+    demo: Demo = DEMOS.load(name)
+    beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
+    folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
+    return fetch(demo.image, folder=folder, progress=progress)
+
+
 @dataclass(frozen=True)
 class Program:
     """A demo whose names are known to be right.
@@ -71,11 +83,9 @@ class Program:
             for other in DEMOS.names():
                 candidate = DEMOS.load(other)
                 if candidate.model == model and candidate.decoder.kind == demo.decoder.kind:
-                    name, demo = other, candidate
+                    name = other
                     break
-        beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
-        folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
-        return fetch(demo.image, folder=folder, progress=progress)
+        return demo_image(name, progress)
 
     @contextmanager
     def opened(

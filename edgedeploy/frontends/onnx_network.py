@@ -68,9 +68,7 @@ def network_of(path: Path, converted: Converted) -> Network:
         name,
         converted.heads,
         _reference(others, values, optimised=quantised, floats=quantised),
-        "onnxruntime in float with some weights one bit larger"
-        if quantised
-        else "onnxruntime without graph optimisation",
+        _NUDGED if quantised else "onnxruntime without graph optimisation",
         metadata=converted.metadata,
         cut_off=cut_off,
     )

@@ -15,6 +15,9 @@ from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archi
 
 Contents = Mapping[str, bytes]
 
+# What the names of packages end with.
+SUFFIX = ".tar.gz"
+
 
 def describe(contents: Contents) -> dict[str, Member]:
     """The manifest's entries for files held in memory."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from edgedeploy.errors import EdgedeployError, InputError, PackageError
 from edgedeploy.files import is_file, sha256_of
 from edgedeploy.kept import Kept
-from edgedeploy.package.archive import manifest_bytes, read_package
+from edgedeploy.package.archive import SUFFIX, manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
 from edgedeploy.remote.failures import DEVICE, failure
 from edgedeploy.runtime import library
@@ -41,7 +41,7 @@ class Network(library.Network):
             return library.Network._place(release, follow=True)
         if is_file(Path(release) / MANIFEST_NAME):
             return str(Path(release).absolute())
-        return str(unpacked(Path(release) if str(release).endswith(".tar.gz") else _built(str(release))))
+        return str(unpacked(Path(release) if str(release).endswith(SUFFIX) else _built(str(release))))
 
     @staticmethod
     def _error(code: int, text: str) -> Exception:

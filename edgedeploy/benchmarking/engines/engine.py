@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from edgedeploy.extras import is_installed
 from edgedeploy.workers import WorkerError
 
 # What runs a network unless an engine says otherwise.
@@ -98,7 +98,7 @@ class Engine:
     def installed(self) -> bool:
         """Whether the engine's Python package is here."""
         try:
-            return importlib.util.find_spec(self.module) is not None and bool(self.version())
+            return is_installed(self.module) and bool(self.version())
         except importlib.metadata.PackageNotFoundError:
             return False  # another package has a module of this name
 
@@ -113,6 +113,12 @@ class Engine:
     def version(self) -> str:
         """The version of the engine's Python package."""
         return importlib.metadata.version(self.distribution)
+
+
+def files_of(network: Path) -> list[Path]:
+    """All files of a network: those that a converter wrote lie beside each other under the same name."""
+    stem = network.with_suffix("").name
+    return [path for path in sorted(network.parent.iterdir()) if path.name.startswith(f"{stem}.")]
 
 
 class CannotRunError(WorkerError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgedeploy.benchmarking.engines import nvidia
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.benchmarking.engines.onnxruntime import bound
 from edgedeploy.onnxruntime_session import cuda_session
 
 
@@ -12,18 +13,13 @@ def load(task: Task) -> Loaded:
     session = cuda_session(task.file)
     if "CUDAExecutionProvider" not in session.get_providers():
         raise CannotRunError("onnxruntime cannot use the graphics processor: its CUDA libraries are not found")
-    binding = session.io_binding()
-    for name, array in task.inputs.items():
-        binding.bind_cpu_input(name, array)
-    for name in task.outputs:
-        binding.bind_output(name)
+    binding, outputs = bound(session, task)
 
     def run() -> None:
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
 
-    outputs = task.outputs
-    return Loaded(run, lambda: dict(zip(outputs, binding.copy_outputs_to_cpu(), strict=True)), device="CUDA")
+    return Loaded(run, outputs, device="CUDA")
 
 
 ENGINE = Engine(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.extras import is_installed
 
 
 def load(task: Task) -> Loaded:
@@ -36,7 +36,7 @@ def _runnable(
     task: Task, prepared: Callable[[Any], Any]
 ) -> tuple[Callable[[], None], Callable[[], dict[str, np.ndarray]]]:
     """One inference, and the outputs of the last one, of the module that `prepared` makes of the network's."""
-    if importlib.util.find_spec("onnx2torch") is None:
+    if not is_installed("onnx2torch"):
         raise CannotRunError("its converter onnx2torch is not here (`pip install 'edgedeploy[bench-torch]'`)")
     import onnx
     import torch
