@@ -91,7 +91,7 @@ def profile_tables(report: Report, most: int | None = None) -> Iterator[tuple[st
     for row in report.rows:
         if row.functions:
             total = sum(each.ms for each in row.functions)
-            title = f"{row.engine} on {row.case} by function, {significant(total)} ms in all"
+            title = f"functions of {row.engine} on {row.case}, {significant(total)} ms in all"
             yield title, profile_table(row.functions, most)
 
 

@@ -40,7 +40,7 @@ def test_each_engine_says_what_its_functions_take(command: Command, tmp_path: Pa
     assert any(each.get("operations") and each["bytes"] for each in functions["edgedeploy"])
     told = {each["function"]: each["type"] for each in functions["onnxruntime"]}
     assert told == nodes_of_onnxruntime(path, tmp_path)
-    assert all(f"{name} on net by function" in page.read_text() for name in functions)
+    assert all(f"unctions of {name} on net" in page.read_text() for name in functions)
 
 
 def test_the_terminal_shows_the_longest_and_the_sum_of_the_others() -> None:

@@ -120,7 +120,7 @@ def test_an_image_goes_through_a_network_to_its_label(command: Command, tmp_path
         [(name, logits)] = named.items()
     output_of(command, "run", "digits", "--inputs", given, "--outputs", found, "--npz-keys", "tvmc")
     with np.load(found) as numbered:
-        assert (name, [*numbered]) == ("logits", ["output_0"])
+        assert (name, [*numbered]) == ("prob", ["output_0"])
         np.testing.assert_array_equal(numbered["output_0"], logits)
     shown = ["labels", found, "--labels", tmp_path / "digits.txt", "--no-softmax", "--top", 2]
     first, second = output_of(command, *shown).splitlines()
