@@ -25,7 +25,8 @@ from sweep_result import Result
 
 from edgedeploy.benchmarking.engines import OURS, REFERENCE
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Loaded, Task
-from edgedeploy.benchmarking.measure import Player, compare, take_turns
+from edgedeploy.benchmarking.judgement import compare
+from edgedeploy.benchmarking.turns import Player, take_turns
 from edgedeploy.benchmarking.worker import EngineWorker, Turn
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest

@@ -16,7 +16,13 @@ _IN_FLOAT = "session.disable_quant_qdq"
 
 
 def cpu_session(
-    model: bytes | Path, threads: int | None = None, *, optimised: bool = True, exact: bool = True, floats: bool = False
+    model: bytes | Path,
+    threads: int | None = None,
+    *,
+    optimised: bool = True,
+    exact: bool = True,
+    floats: bool = False,
+    profile: Path | None = None,
 ) -> Any:
     """An `onnxruntime.InferenceSession`.
 
@@ -27,6 +33,7 @@ def cpu_session(
         exact: whether sums of quantised layers are exact on every CPU, as far as onnxruntime has that; on some they
             are faster if not.
         floats: whether quantised layers are computed in float, and rounded between.
+        profile: how the file begins into which the session writes what each node took; it is not timed if None.
 
     Raises:
         Exception: whatever onnxruntime says of a model that it cannot run.
@@ -36,13 +43,13 @@ def cpu_session(
     # The variable that `edgedeploy` sets is read at import, which may have happened before.
     onnxruntime.disable_telemetry_events()
     if floats:
-        return _session(model, threads, optimised, {_IN_FLOAT: "1"})
+        return _session(model, threads, optimised, {_IN_FLOAT: "1"}, profile=profile)
     if exact:
         # onnxruntime 1.32 fails where two layers have the same weights, and makes operators without kernel where
         # QLinearMatMul has int8 data.
         with suppress(Exception):
-            return _session(model, threads, optimised, {_PRECISION_ON_X86: "1"})
-    return _session(model, threads, optimised, {})
+            return _session(model, threads, optimised, {_PRECISION_ON_X86: "1"}, profile=profile)
+    return _session(model, threads, optimised, {}, profile=profile)
 
 
 def is_onnxruntimes(error: Exception) -> bool:
@@ -88,6 +95,8 @@ def _session(
     optimised: bool,
     entries: dict[str, str],
     providers: Sequence[Any] = ("CPUExecutionProvider",),
+    *,
+    profile: Path | None = None,
 ) -> Any:
     import onnxruntime
 
@@ -97,6 +106,8 @@ def _session(
         options.add_session_config_entry(name, value)
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile)
     if threads is not None:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

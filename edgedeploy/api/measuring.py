@@ -37,6 +37,8 @@ def bench(
     tuned: str | PathLike[str] | None = None,
     shapes: Shapes | None = None,
     options: ImportOptions = AS_THE_FILE_SAYS,
+    energy: bool = False,
+    profile: bool = False,
     page: str | PathLike[str] | None = None,
     progress: Progress = SILENT,
 ) -> Report:
@@ -62,23 +64,26 @@ def bench(
             too, as `edgedeploy-untuned`. The board's own are used unless given.
         shapes: shapes of inputs that the file leaves open, by name; for one network only.
         options: what else the file leaves open; for one network only.
+        energy: whether the energy of an inference is measured, too, where the board tells.
+        profile: whether the time of an inference is measured by function, too, of each engine that tells.
         page: a file of HTML to write, with tables and charts; it needs the extra `report`.
         progress: is told about each step.
 
     Raises:
         UnknownNameError: there is no such engine.
         InputError: no network can have any of the batches.
-        UnsupportedError: a page was asked for, and what draws it is not installed.
+        UnsupportedError: a page was asked for, and what draws it is not installed; or energy was, and the board does
+            not say what power it takes.
         EdgedeployError: any of the errors of finding and building the networks, and of reaching the board.
     """
     if page is not None:
         require_report()
     peers = peers_called(against)
     place = Place(resolved(board), host, virtual, strict_host_key)
-    profile = place.board.profile
-    if runs is None and profile.accelerator:
+    facts = place.board.profile
+    if runs is None and facts.accelerator:
         runs = RUNS_ON_DEVICES
-    count = check_threads(threads) if threads and not place.remote else min(profile.cores, processors())
+    count = check_threads(threads) if threads and not place.remote else min(facts.cores, processors())
     skipped: list[Skipped] = []
     found = candidates(
         [fspath(each) for each in networks],
@@ -98,10 +103,29 @@ def bench(
             skipped += [Skipped(peer.name, [network.case for network in found], reason) for peer in peers]
             peers = []
         report = measure_on_board(
-            found, peers, place, threads=threads, rounds=rounds, runs=runs, skipped=skipped, progress=progress
+            found,
+            peers,
+            place,
+            threads=threads,
+            rounds=rounds,
+            runs=runs,
+            skipped=skipped,
+            energy=energy,
+            profile=profile,
+            progress=progress,
         )
     else:
-        report = measure(found, peers, threads=count, rounds=rounds, runs=runs, skipped=skipped, progress=progress)
+        report = measure(
+            found,
+            peers,
+            threads=count,
+            rounds=rounds,
+            runs=runs,
+            skipped=skipped,
+            energy=energy,
+            profiled=facts if profile else None,
+            progress=progress,
+        )
     if page is not None:
         write_page(report, Path(page))
     return report

@@ -10,19 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task
+from edgedeploy.benchmarking.further import Observer
+from edgedeploy.benchmarking.judgement import judge
 from edgedeploy.benchmarking.machine import Machine, board_machine
-from edgedeploy.benchmarking.measure import (
-    Tally,
-    judge,
-    reference_outputs,
-    report_of,
-    row_of,
-    take_turns,
-)
+from edgedeploy.benchmarking.measure import Tally, reference_outputs, report_of, row_of
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
+from edgedeploy.benchmarking.turns import take_turns
 from edgedeploy.benchmarking.visitors import Visitor, Visitors
 from edgedeploy.benchmarking.worker import Turn
 from edgedeploy.errors import CompileError
@@ -54,6 +51,11 @@ class OnBoard:
         kernels = [milliseconds / 1e3 for milliseconds in times.kernels.runs_ms] if times.kernels else None
         return Turn([milliseconds / 1e3 for milliseconds in times.total.runs_ms], None, kernels)
 
+    def profile(self, count: int) -> Profile:
+        """The times of `count` inferences by function."""
+        times = self._session.function_times(self._tensors, repeat=count, warmup=1)
+        return {name: ("", each) for name, each in times.items()}
+
     def outputs(self) -> dict[str, np.ndarray]:
         """The outputs of one more inference by name."""
         return self._session.run(self._tensors)
@@ -68,6 +70,8 @@ def measure_on_board(
     rounds: int,
     runs: int | None = None,
     skipped: Sequence[Skipped] = (),
+    energy: bool = False,
+    profile: bool = False,
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks on a board, on edgedeploy and on other engines, which are brought there for as long as it takes.
@@ -83,9 +87,12 @@ def measure_on_board(
         rounds: how many turns each engine has.
         runs: how many inferences of each are timed; as many as fit into short turns if None.
         skipped: what was left out before.
+        energy: whether the energy of an inference is measured, too.
+        profile: whether its time by function is measured, too.
         progress: is told about each network, and about engines that are left out.
 
     Raises:
+        UnsupportedError: energy was asked for, and the board does not say what power it takes.
         ModelError: the reference cannot run a network.
         CompileError: the outputs on the board cannot be compared with the reference's.
         EdgedeployError: as `edgedeploy.runtime.opening.opened`.
@@ -98,12 +105,17 @@ def measure_on_board(
         Connection(address, strict=place.strict, progress=progress) as connection,
         Visitors(connection, progress) as visitors,
     ):
-        state = Throttling(lambda script: connection.run(script).text)
+
+        def run(script: str) -> str:
+            return connection.run(script).text
+
+        observer = Observer(PowerMeter(run) if energy else None, place.board.profile if profile else None, progress)
+        state = Throttling(run)
         state.conditions()
         for network in networks:
             with ExitStack() as stack:
                 board = _Board(connection, place, threads, visitors, stack, progress)
-                measured = _measure_network(network, peers, board, rounds, runs, tally, progress)
+                measured = _measure_network(network, peers, board, rounds, runs, observer, tally, progress)
                 machine = machine or board.machine
                 rows += measured
         after = state.conditions()
@@ -149,6 +161,7 @@ def _measure_network(
     board: _Board,
     rounds: int,
     runs: int | None,
+    observer: Observer,
     tally: Tally,
     progress: Progress,
 ) -> list[Row]:
@@ -199,7 +212,8 @@ def _measure_network(
             continue
         package = packages.get(engine)
         costs = Costs(package.build_s, size_bytes=package.package_path.stat().st_size) if package else _needed(player)
-        rows.append(row_of(network, engine, player.device, threads, turns, verdict, costs))
+        findings = observer.findings(network, engine, player, threads)
+        rows.append(row_of(network, engine, player.device, threads, turns, verdict, costs, findings))
     return rows
 
 

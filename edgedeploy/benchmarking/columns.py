@@ -49,6 +49,8 @@ COLUMNS = {
         Column("median", "median ms", lambda row: row.times.total.median_ms),
         Column("compile", "compile s", lambda row: row.costs.compile_s),
         Column("load", "load s", lambda row: row.costs.load_s),
+        Column("energy", "energy mJ", lambda row: row.energy.joules * 1e3 if row.energy else None),
+        Column("power", "power W", lambda row: row.energy.watts if row.energy else None),
         Column("memory", "peak MB", lambda row: _scaled(row.costs.peak_bytes, 1e-6)),
         Column("size", "size MB", lambda row: _scaled(row.costs.size_bytes, 1e-6)),
         Column("p99", "p99 ms", lambda row: row.times.total.p99_ms),

@@ -9,43 +9,27 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
+from edgedeploy.benchmarking.further import Findings, Observer
+from edgedeploy.benchmarking.judgement import Verdict, judge
 from edgedeploy.benchmarking.machine import Machine, this_machine
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
+from edgedeploy.benchmarking.turns import take_turns, timing
 from edgedeploy.benchmarking.worker import EngineWorker, Turn
+from edgedeploy.board import Board
 from edgedeploy.building import Prepared
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.timing import EndToEnd, Timing
-from edgedeploy.selftest.comparison import where_finite
-
-# A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.
-_WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
+from edgedeploy.remote.place import ThisMachine
 
 # A process that keeps this many more processors busy than it has threads is noted.
 _EXTRA_PROCESSORS = 0.25
-
-
-class Player(Protocol):
-    """What runs interleaved: a `EngineWorker`, a network on a board, or a test's stand-in.
-
-    Attributes:
-        typical: the median time of an inference once warm, in seconds.
-        device: what runs the network.
-    """
-
-    typical: float
-    device: str
-
-    def turn(self, warmup: int, count: int) -> Turn:
-        """Run `warmup` inferences, then time `count`."""
-        ...
 
 
 @dataclass
@@ -73,6 +57,8 @@ def measure(
     rounds: int,
     runs: int | None = None,
     skipped: Sequence[Skipped] = (),
+    energy: bool = False,
+    profiled: Board | None = None,
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks on edgedeploy and on `peers`.
@@ -86,9 +72,12 @@ def measure(
         rounds: how often each engine has its turn.
         runs: how many inferences of each engine are timed; as many as fit into short turns if None.
         skipped: what was left out before.
+        energy: whether the energy of an inference is measured, too.
+        profiled: this machine's profile, if the time by function is measured, too.
         progress: is told about each network, and about engines that are left out.
 
     Raises:
+        UnsupportedError: energy was asked for, and this machine does not say what power it takes.
         ModelError: the reference cannot run a network.
         CompileError: edgedeploy's own code for it does not run.
         PackageError: that code is not for this machine.
@@ -97,6 +86,8 @@ def measure(
     machine = this_machine()
     if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
+    meter = PowerMeter(lambda script: ThisMachine().run(script).text) if energy else None
+    observer = Observer(meter, profiled, progress)
     tally = Tally()
     present = [UNTUNED] if any(network.untuned for network in networks) else []
     for engine in peers:
@@ -108,7 +99,7 @@ def measure(
         tally.skip(engine, [network.case for network in networks], reason)
     rows: list[Row] = []
     for network in networks:
-        rows += _measure_network(network, present, threads, rounds, runs, tally, progress)
+        rows += _measure_network(network, present, threads, rounds, runs, observer, tally, progress)
     return report_of(machine, networks, rows, [*skipped, *tally.entries()], rounds, runs)
 
 
@@ -147,48 +138,6 @@ def leaving_out(
     return leave_out
 
 
-def take_turns(
-    players: Mapping[str, Player],
-    rounds: int,
-    failed: Callable[[str, CannotRunError], None],
-    *,
-    runs: int | None = None,
-    done: Callable[[], None] = lambda: None,
-) -> dict[str, list[Turn]]:
-    """Let everyone have a turn, in order, `rounds` times over: A B C, A B C.
-
-    Who fails is reported to `failed` and takes no further turns; its earlier ones do not count.
-
-    Args:
-        players: who runs interleaved.
-        rounds: how many each has; fewer if there are fewer `runs`.
-        failed: is told who failed.
-        runs: how many inferences of each are timed in all its turns; as many as fit into short turns if None.
-        done: is called after each turn.
-    """
-    turns: dict[str, list[Turn]] = {name: [] for name in players}
-    for count in [None] * rounds if runs is None else shares(runs, rounds):
-        for name in list(turns):
-            player = players[name]
-            try:
-                turns[name].append(player.turn(_WARMUP_CALLS, count or calls_per_turn(player.typical)))
-            except CannotRunError as error:
-                del turns[name]
-                failed(name, error)
-            done()
-    return turns
-
-
-def shares(runs: int, rounds: int) -> list[int]:
-    """`runs` in `rounds` parts that differ by one at most; as many parts of one if there are fewer runs than rounds."""
-    return [part for index in range(rounds) if (part := (runs + rounds - 1 - index) // rounds)]
-
-
-def calls_per_turn(typical: float) -> int:
-    """How many inferences of `typical` seconds are timed in one turn: about a tenth of a second's, 1 to 200."""
-    return max(1, min(_CALLS_AT_MOST, round(_TURN_S / max(typical, 1e-9))))
-
-
 def row_of(
     network: Candidate,
     engine: Engine,
@@ -197,6 +146,7 @@ def row_of(
     turns: Mapping[str, Sequence[Turn]],
     verdict: Verdict,
     costs: Costs,
+    findings: Findings,
 ) -> Row:
     """The row of an engine; `turns` has those of all engines by name, ours among them."""
     ours, own = timing(turns[OURS.name]), timing(turns[engine.name])
@@ -214,82 +164,9 @@ def row_of(
         network.batch,
         costs,
         tuple(median(turn.seconds) * 1e3 for turn in turns[engine.name]),
+        findings.energy,
+        findings.functions,
     )
-
-
-def timing(turns: Sequence[Turn]) -> EndToEnd:
-    """The times of all inferences of all turns."""
-    kernels = [seconds for turn in turns for seconds in turn.kernel_seconds or ()]
-    total = Timing.of_seconds([seconds for turn in turns for seconds in turn.seconds])
-    return EndToEnd(total, Timing.of_seconds(kernels) if kernels else None)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far the outputs of one inference are from the reference's.
-
-    Attributes:
-        relative: the largest |difference| divided by the largest |reference|, of the output where that is largest.
-        absolute: the largest |difference| of that output.
-    """
-
-    relative: float
-    absolute: float
-
-
-class Verdict(NamedTuple):
-    """How far an engine's outputs are from the reference's, and whether the top class is the same."""
-
-    difference: Difference
-    same_top1: bool | None
-
-
-def judge(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Verdict:
-    """Compare the outputs of one inference.
-
-    Raises:
-        CannotRunError: as `compare`.
-    """
-    return Verdict(compare(outputs, reference), same_top1(outputs, reference))
-
-
-def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Difference:
-    """The difference of the output that is relatively furthest from the reference's.
-
-    Raises:
-        CannotRunError: an output is missing, has another number of values, has infinities or NaN in other
-            places, or is not zero where the reference is zero everywhere.
-    """
-    worst = Difference(0.0, 0.0)
-    for name, wanted in reference.items():
-        if name not in outputs:
-            raise CannotRunError(f"it gives no output {name!r}")
-        if outputs[name].size != wanted.size:
-            raise CannotRunError(f"its output {name!r} has {outputs[name].size} values instead of {wanted.size}")
-        pair = where_finite(outputs[name], wanted)
-        if pair is None or not np.isfinite(pair[0]).all():
-            raise CannotRunError(f"its output {name!r} holds other infinities or NaN")
-        found, expected = pair
-        difference = float(np.abs(found - expected).max(initial=0.0))
-        largest = float(np.abs(expected).max(initial=0.0))
-        if difference and not largest:
-            raise CannotRunError(f"its output {name!r} is not zero, as it should be everywhere")
-        if difference:
-            worst = max(worst, Difference(difference / largest, difference), key=lambda each: each.relative)
-    return worst
-
-
-def same_top1(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> bool | None:
-    """Whether the first output has its largest value where the reference has it, for every image.
-
-    None unless that output is a row of scores for each image: of two dimensions beside those of size one.
-    """
-    name, wanted = next(iter(reference.items()))
-    batch, scores = wanted.shape[:1], [size for size in wanted.shape[1:] if size > 1]
-    if not batch or len(scores) != 1:
-        return None
-    rows = (np.reshape(array, (*batch, -1)).argmax(axis=1) for array in (outputs[name], wanted))
-    return bool(np.array_equal(*rows))
 
 
 def _measure_network(
@@ -298,6 +175,7 @@ def _measure_network(
     threads: int,
     rounds: int,
     runs: int | None,
+    observer: Observer,
     tally: Tally,
     progress: Progress,
 ) -> Iterator[Row]:
@@ -327,12 +205,13 @@ def _measure_network(
             turns = take_turns(
                 workers, rounds, lambda name, error: leave_out(engines[name], error), runs=runs, done=done
             )
-        verdicts, costs = {}, {}
+        verdicts, costs, findings = {}, {}, {}
         for name in list(turns):
             try:
                 # Of the last timed inference: an engine that spoils its inputs on the way is found out.
                 verdicts[name] = judge(workers[name].outputs(), reference)
                 costs[name] = _costs(workers[name], network.package_of(engines[name]))
+                findings[name] = observer.findings(network, engines[name], workers[name], threads)
             except CannotRunError as error:
                 leave_out(engines[name], error)
                 del turns[name]
@@ -340,7 +219,7 @@ def _measure_network(
         busy = median(turn.processors or 0.0 for turn in turns[name])
         if busy > threads + _EXTRA_PROCESSORS:
             progress.note(f"{name} kept {busy:.1f} processors busy on {network.case}, with {threads} threads asked for")
-        yield row_of(network, engines[name], workers[name].device, threads, turns, verdict, costs[name])
+        yield row_of(network, engines[name], workers[name].device, threads, turns, verdict, costs[name], findings[name])
 
 
 def _costs(worker: EngineWorker, package: Prepared | None) -> Costs:

@@ -8,7 +8,7 @@ from pathlib import Path
 from edgedeploy.benchmarking.charts import compile_and_run, medians, spreads
 from edgedeploy.benchmarking.columns import columns_called
 from edgedeploy.benchmarking.report import Report, notes
-from edgedeploy.benchmarking.tables import tables
+from edgedeploy.benchmarking.tables import profile_tables, tables
 from edgedeploy.files import replacing
 from edgedeploy.report.page import html, render
 from edgedeploy.text import count, significant
@@ -72,7 +72,7 @@ def page(report: Report) -> str:
 
 
 def _tables(report: Report) -> list[tuple[str, list[list[str]]]]:
-    return list(tables(report, columns_called(None)))
+    return [*tables(report, columns_called(None)), *profile_tables(report)]
 
 
 def _headline(report: Report) -> str:

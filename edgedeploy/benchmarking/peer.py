@@ -9,7 +9,8 @@ order, and NAMES says how inputs and outputs are called there.
 Without THREADS, two inferences are run with one and marked by system calls, and the outputs of the second are written.
 With THREADS it answers requests, each a line of JSON, by another line. First it says how long loading and the first
 inference took, and the time of one once warm. `{"warmup": 2, "count": 10}` times inferences; `{}` writes the outputs of
-the last one and says how much memory was in use at most.
+the last one and says how much memory was in use at most; `{"profile": 10}` times so many inferences by operator, in
+engines that tell.
 """
 
 from __future__ import annotations
@@ -30,23 +31,31 @@ SCRIPT = Path(__file__)
 Inputs = dict[str, np.ndarray]
 # One inference, and what gives the outputs of the last one.
 Loaded = tuple[Callable[[], object], Callable[[], list[np.ndarray]]]
+# By name of each operator: of what kind it is, and its time in each inference in ms.
+Profile = dict[str, tuple[str, list[float]]]
 
 
 def load_onnxruntime(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
     """Inputs and outputs are bound in place."""
-    import onnxruntime
-
-    onnxruntime.disable_telemetry_events()
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
-    settings.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])  # noqa: TID251
+    session = onnxruntime_session(path, threads)
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
     for name in outputs:
         binding.bind_output(name)
     return lambda: session.run_with_iobinding(binding), binding.copy_outputs_to_cpu
+
+
+def onnxruntime_session(path: Path, threads: int, *, profiled: bool = False) -> Any:
+    """A session on the processor; if it is profiled, it writes a file beside the network."""
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
+    settings.log_severity_level = 4
+    settings.enable_profiling, settings.profile_file_prefix = profiled, str(path.with_suffix(".profile"))
+    return onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])  # noqa: TID251
 
 
 def load_ncnn(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> Loaded:
@@ -117,6 +126,21 @@ def load_litert(path: Path, inputs: Inputs, outputs: list[str], threads: int) ->
     return interpreter.invoke, lambda: [interpreter.get_tensor(place) for place in places]
 
 
+def profile_onnxruntime(session: Any, inputs: Inputs, count: int) -> Profile:
+    """The times of `count` inferences in a session that is profiled, which ends that."""
+    for _ in range(count + 1):
+        session.run(None, inputs)
+    written = Path(session.end_profiling())
+    found: Profile = {}
+    for event in json.loads(written.read_text(encoding="utf-8")):
+        name, times = event["name"], event.get("args", {})
+        if event["cat"] == "Node" and name.endswith("_kernel_time"):
+            kept = found.setdefault(name.removesuffix("_kernel_time"), (times["op_name"], []))
+            kept[1].append(event["dur"] * 1e-3)
+    written.unlink()
+    return {name: (kind, times[1:]) for name, (kind, times) in found.items()}  # the first one warmed up
+
+
 ENGINES = {"onnxruntime": load_onnxruntime, "ncnn": load_ncnn, "mnn": load_mnn, "litert": load_litert}
 NAMES = tuple(ENGINES)
 
@@ -131,8 +155,13 @@ def main() -> None:
     def load() -> Loaded:
         return ENGINES[engine](Path(path), inputs, names["outputs"], int(threads[0]) if threads else 1)
 
+    def profile(count: int) -> Profile | None:
+        if engine != "onnxruntime":
+            return None
+        return profile_onnxruntime(onnxruntime_session(Path(path), int(threads[0]), profiled=True), inputs, count)
+
     if threads:
-        answer_requests(engine, load, written)
+        answer_requests(engine, load, profile, written)
         return
     run, outputs = load()
     mark = os.getpgid  # a system call that nothing else makes
@@ -143,7 +172,9 @@ def main() -> None:
     np.savez(written, *outputs())
 
 
-def answer_requests(engine: str, load: Callable[[], Loaded], written: str) -> None:
+def answer_requests(
+    engine: str, load: Callable[[], Loaded], profile: Callable[[int], Profile | None], written: str
+) -> None:
     """Load, and answer until there are no more requests."""
     __import__({"mnn": "MNN", "litert": "ai_edge_litert.interpreter"}.get(engine, engine))
     started = perf_counter()
@@ -160,6 +191,8 @@ def answer_requests(engine: str, load: Callable[[], Loaded], written: str) -> No
             seconds = timed(run, request["count"])
             rest()
             say({"seconds": seconds})
+        elif "profile" in request:
+            say({"functions": profile(request["profile"])})
         else:
             np.savez(written, *outputs())
             say({"peak_bytes": peak_bytes()})

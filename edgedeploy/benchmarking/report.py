@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from edgedeploy.benchmarking.energy import SOURCES, Energy
 from edgedeploy.benchmarking.engines.engine import CPU
 from edgedeploy.benchmarking.machine import Machine
+from edgedeploy.runtime.profile import FunctionProfile
 from edgedeploy.runtime.timing import EndToEnd
-from edgedeploy.text import count
+from edgedeploy.text import count, significant
 
 # Outputs that differ from the reference's by more than this part of their largest value are pointed out: such an
 # engine may do other work. Below the absolute bound, the part is large because the output is nearly zero.
@@ -62,6 +64,8 @@ class Row:
         batch: how many inferences one call makes, if that was asked for. Times are those of a call.
         costs: what else it needed.
         turns_ms: the median of each turn, by which runs are compared: inferences of one turn are no independent sample.
+        energy: of a call; None if that was not measured.
+        functions: the time by function, the longest first; None if that was not measured.
     """
 
     model: str
@@ -77,6 +81,8 @@ class Row:
     batch: int | None = None
     costs: Costs = Costs()
     turns_ms: tuple[float, ...] = ()
+    energy: Energy | None = None
+    functions: tuple[FunctionProfile, ...] | None = None
 
     @property
     def case(self) -> str:
@@ -106,6 +112,8 @@ class Row:
             "turns_ms": list(self.turns_ms),
             **asdict(self.costs),
             **({"kernels": kernels.to_dict()} if kernels else {}),
+            **({"energy": asdict(self.energy)} if self.energy else {}),
+            **({} if self.functions is None else {"functions": [each.as_dict() for each in self.functions]}),
             "ratio": self.ratio,
             "max_rel_diff": self.max_rel_diff,
             "max_abs_diff": self.max_abs_diff,
@@ -201,6 +209,12 @@ def notes(report: Report) -> list[str]:
     lines = []
     if report.random_weights:
         lines.append(f"weights are random in {', '.join(report.random_weights)}: times are those of the true layers")
+    for source in dict.fromkeys(row.energy.source for row in report.rows if row.energy):
+        kind, idle = SOURCES[source], {row.energy.idle_watts for row in report.rows if row.energy}
+        lines.append(
+            f"energy is {'estimated' if kind.estimated else 'measured'} by {kind.told}, while inferences follow one "
+            f"another; the board takes {significant(min(idle))} W while it does nothing"
+        )
     alike: dict[tuple[str, str], list[str]] = {}
     for entry in report.skipped:
         alike.setdefault((", ".join(entry.models), entry.reason), []).append(entry.engine)

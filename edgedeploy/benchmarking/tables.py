@@ -6,8 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from edgedeploy.benchmarking.columns import Column, columns_called, engine_table
 from edgedeploy.benchmarking.report import BEST, Report, Row, heading, notes
+from edgedeploy.runtime.profile import profile_table
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.text import count, significant
+
+# Functions of each engine that a table has unless it has all.
+MOST_FUNCTIONS = 12
 
 # Columns that say what a line of the table of engines is about.
 _TITLES = 2
@@ -82,10 +86,20 @@ def tables(
         )
 
 
+def profile_tables(report: Report, most: int | None = None) -> Iterator[tuple[str, list[list[str]]]]:
+    """The time by function of each engine that was asked, with a line on what it is; `most` functions of each."""
+    for row in report.rows:
+        if row.functions:
+            total = sum(each.ms for each in row.functions)
+            title = f"functions of {row.engine} on {row.case}, {significant(total)} ms in all"
+            yield title, profile_table(row.functions, most)
+
+
 def as_markdown(report: Report, columns: Sequence[Column] | None = None) -> str:
     """The report as a section of a Markdown page, without a title; with all columns unless they are given."""
     parts = [heading(report)]
-    for title, cells in tables(report, columns_called(None) if columns is None else columns):
+    shown = columns_called(None) if columns is None else columns
+    for title, cells in (*tables(report, shown), *profile_tables(report, MOST_FUNCTIONS)):
         parts += [f"{title[0].upper()}{title[1:]}:", _markdown(cells)]
     if lines := notes(report):
         parts.append("\n".join(f"- {line}" for line in lines))

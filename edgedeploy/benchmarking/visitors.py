@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import paramiko
 
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task, files_of
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, files_of
 from edgedeploy.benchmarking.peer import NAMES, SCRIPT
 from edgedeploy.benchmarking.report import Costs
 from edgedeploy.benchmarking.wheels import Site, site
@@ -263,6 +263,16 @@ class Visitor(Closing):
                 return dict(zip(self._outputs, [content[name] for name in content.files], strict=True))
         except (OSError, ValueError, EOFError, KeyError, struct.error) as error:
             raise CannotRunError(f"its outputs cannot be read: {last_line(error)}") from error
+
+    def profile(self, count: int) -> Profile | None:
+        """The times of `count` inferences by operator, in a network that is loaded once more; None if nothing tells."""
+        said = self._ask({"profile": count}).get("functions")
+        if said is None:
+            return None
+        try:
+            return {str(name): (str(kind), [float(each) for each in times]) for name, (kind, times) in said.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise CannotRunError("it does not say what its operators took") from error
 
     def costs(self) -> Costs:
         """What it needed beside the time of an inference."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.benchmarking.engines import find_engine
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task, files_of
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task, files_of
 from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.workers import Worker, WorkerError
@@ -98,6 +98,10 @@ class EngineWorker(Closing):
         """The most memory that its process had in use since the network was loaded, if the system tells."""
         return self._asked(self._worker.call, _peak_bytes, timeout_s=_PATIENCE_S)
 
+    def profile(self, count: int) -> Profile | None:
+        """The times of `count` inferences by function, in a network that is loaded once more; None if nothing tells."""
+        return self._asked(self._worker.call, _profile, count, timeout_s=_PATIENCE_S)
+
     def close(self) -> None:
         """End the process."""
         self._worker.close()
@@ -117,12 +121,14 @@ class EngineWorker(Closing):
 
 
 # In the process of an engine: what it has ready.
+_engine: Engine
+_task: Task
 _loaded: Loaded
 
 
 def _load(name: str, task: Task) -> Start:
     """Load and warm up."""
-    global _loaded
+    global _engine, _task, _loaded
     os.environ["OMP_NUM_THREADS"] = str(task.threads)
     engine = find_engine(name)
     for module in (engine.module, *engine.imports):  # the same for all networks, and no part of loading one
@@ -133,6 +139,7 @@ def _load(name: str, task: Task) -> Start:
         started = perf_counter()
         task = replace(task, converted=engine.convert(task))
         compile_s = perf_counter() - started
+    _engine, _task = engine, task
     started = perf_counter()
     _loaded = engine.load(task)
     load_s = perf_counter() - started
@@ -166,6 +173,10 @@ def _peak_bytes() -> int | None:
 
 def _outputs() -> dict[str, np.ndarray]:
     return _loaded.outputs()
+
+
+def _profile(count: int) -> Profile | None:
+    return _engine.profile(_task, count) if _engine.profile else None
 
 
 def _warm_up(loaded: Loaded) -> tuple[float, float]:

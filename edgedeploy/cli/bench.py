@@ -112,13 +112,20 @@ def bench(
             autocompletion=complete_records,
         ),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Measure the time by function, too, of each engine that tells: 10 inferences."),
+    ] = False,
+    energy: Annotated[
+        bool, typer.Option("--energy", help="Measure the energy of an inference, too, where the board tells.")
+    ] = False,
     columns: Annotated[
         str | None,
         typer.Option(
             "--columns",
             metavar="NAMES",
-            help="Columns of the table of engines, separated by commas: median,compile,load,memory,size,p99,first,"
-            "per-second,deviation,mean,p90,difference,top-1, or all; by default those that fit.",
+            help="Columns of the table of engines, separated by commas: median,compile,load,energy,power,memory,size,"
+            "p99,first,per-second,deviation,mean,p90,difference,top-1, or all; by default those that fit.",
             autocompletion=complete_columns,
         ),
     ] = None,
@@ -159,11 +166,19 @@ def bench(
     that the board's Python or CPU cannot load is named with the reason. `--host local` measures here what was built for
     another board, beside all engines.
 
+    With --energy, each engine runs for some seconds more while the board's power is read: by a sensor in its supply
+    line (INA219 and the like), by the power chip of a Raspberry Pi 5, or by the processor's counters on x86. The report
+    says which, and whether that is all that the board takes.
+
     Examples: edgedeploy bench digits; edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
 
     Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7 --against ncnn,onnxruntime
 
     Example: edgedeploy bench mobilenet_v1 --batch 1,4,16 --columns median,per-second,compile
+
+    Example: edgedeploy bench mobilenet_v1 --profile --against onnxruntime,openvino
+
+    Example: edgedeploy bench retinaface --board rpi5 --energy --against ncnn
 
     Example: edgedeploy bench models compare --rounds 3, for a network that is called compare
 
@@ -194,6 +209,8 @@ def bench(
         tuned=tuned,
         shapes=shapes,
         options=options,
+        energy=energy,
+        profile=profile,
         page=report,
         progress=quiet_if(json_output),
     )
@@ -267,13 +284,17 @@ def _names(listed: str) -> list[str]:
 def _print(report: Report, columns: Sequence[Column], *, fitting: bool) -> None:
     """The report as tables on the terminal; those of the columns that fit, where that is wanted."""
     from edgedeploy.benchmarking.report import heading, notes
-    from edgedeploy.benchmarking.tables import tables
+    from edgedeploy.benchmarking.tables import MOST_FUNCTIONS, profile_tables, tables
     from edgedeploy.cli.console import print_table, stdout
+    from edgedeploy.runtime.profile import NAMES
 
     console = stdout()
     console.print(heading(report))
     for title, cells in tables(report, columns, console.width if fitting else None):
         console.print("", title, sep="\n")
         print_table(cells[0], cells[1:], right=cells[0][1:])
+    for title, (titles, *lines) in profile_tables(report, MOST_FUNCTIONS):
+        console.print("", title, sep="\n")
+        print_table(titles, lines, right=[each for each in titles if each not in NAMES])
     for note in notes(report):
         console.print(f"note: {note}")

@@ -29,12 +29,9 @@ from edgedeploy.cli.options import (
 from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
 
     from edgedeploy.board import Overrides
-    from edgedeploy.runtime.profile import FunctionProfile
     from edgedeploy.tensors import TensorSpec
 
 # Outputs of all inferences are held until the last.
@@ -47,6 +44,13 @@ class FillMode(str, Enum):
     random = "random"
     ones = "ones"
     zeros = "zeros"
+
+
+class NpzKeys(str, Enum):
+    """What arrays in a file of outputs are called."""
+
+    names = "names"
+    tvmc = "tvmc"
 
 
 @overridable
@@ -68,6 +72,12 @@ def run(
     outputs: Annotated[
         Path | None, file_option("--outputs", "-o", what="Write the outputs to this .npz file, by name.")
     ] = None,
+    npz_keys: Annotated[
+        NpzKeys,
+        typer.Option(
+            "--npz-keys", help="What the outputs are called there: by the network, or output_0, output_1, ..."
+        ),
+    ] = NpzKeys.names,
     fill_mode: Annotated[
         FillMode, typer.Option("--fill-mode", help="Values of the inputs when --inputs is not given.")
     ] = FillMode.random,
@@ -122,12 +132,12 @@ def run(
     Example: edgedeploy run vad.onnx -i frames.npz -o scores.npz --state hn=h --state cn=c
     """
     from edgedeploy.api.networks import open_network
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import InputError
     from edgedeploy.package.work import read_work
     from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
-    from edgedeploy.runtime.profile import profiled
+    from edgedeploy.runtime.profile import NAMES, profile_table, profiled
     from edgedeploy.runtime.session import check_tensors
     from edgedeploy.runtime.stateful import check_states, inferences, parse_states, run_in_turn
 
@@ -172,7 +182,8 @@ def run(
         agent_memory = network.memory()
         machine = network.machine
     if outputs:
-        write_arrays(outputs, results)
+        numbered = {f"output_{index}": array for index, array in enumerate(results.values())}
+        write_arrays(outputs, results if npz_keys is NpzKeys.names else numbered)
         if outputs.suffix != ".npz":
             progress.note(f"{outputs} is a .npz file, whatever its name says")
     if json_output:
@@ -206,7 +217,8 @@ def run(
         times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.to_dict().items())
         console.print(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)")
     if functions is not None:
-        _print_profile(functions)
+        titles, *rows = profile_table(functions)
+        print_table(titles, rows, right=[title for title in titles if title not in NAMES])
     console.print(f"memory: {manifest.memory.line()}")
     if agent_memory:
         stated = ", ".join(f"{key.removesuffix('_bytes')} {value:,}" for key, value in agent_memory.items() if value)
@@ -217,29 +229,6 @@ def run(
 
 def _shown(spec: TensorSpec) -> str:
     return f"{spec.name}: {spec.dtype}[{', '.join(map(str, spec.shape))}]"
-
-
-def _print_profile(functions: Sequence[FunctionProfile]) -> None:
-    from edgedeploy.cli.console import foreign, print_table
-
-    def cell(value: float | None, form: str) -> str:
-        return "" if value is None else format(value, form)
-
-    titles = ["function", "calls", "type", "ms", "share", "GFLOP/s", "GB/s", "of peak"]
-    rows = [
-        [
-            foreign(each.function),
-            str(each.work.calls) if each.work else "",
-            each.work.type if each.work else "",
-            f"{each.ms:.3f}",
-            f"{each.share:.1%}",
-            cell(each.gflops, ".2f"),
-            cell(each.gigabytes, ".2f"),
-            cell(each.of_peak, ".0%"),
-        ]
-        for each in functions
-    ]
-    print_table(titles, rows, right=[title for title in titles if title not in ("function", "type")])
 
 
 def _print_top(results: dict[str, np.ndarray], count: int) -> None:

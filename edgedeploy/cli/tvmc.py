@@ -108,7 +108,6 @@ ANSWERS: dict[str, dict[str, Answer]] = {
         "--rpc-tracker": _TRACKER,
         "--options": Answer("microcontrollers are no boards of edgedeploy's"),
         "--project-dir": Answer("microcontrollers are no boards of edgedeploy's"),
-        "--npz-keys": Answer("outputs go by their own names"),
     },
     "tune": {
         **_MODEL,

@@ -105,7 +105,7 @@ def _open_specifications(path: Path, model: onnx.ModelProto, serialised: bytes) 
     return specs
 
 
-def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: bool) -> Reference:
+def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: Any) -> Reference:
     """One inference by onnxruntime, whose session is made for the first one; inputs that are fixed are given each time.
 
     Which kernels compute is `cpu_session`'s to choose: those of optimised graphs work on blocks of channels, for layers

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, NotHereError, Task
-from edgedeploy.benchmarking.measure import compare
+from edgedeploy.benchmarking.judgement import compare
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.peer import NAMES, SCRIPT
 from edgedeploy.benchmarking.wheels import Site, site

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from edgedeploy.board import Board
 from edgedeploy.package.work import FunctionWork
+from edgedeploy.text import count, printable
 
 # What functions of TVM's virtual machine are called, which allocate and check tensors.
 _OF_THE_MACHINE = "vm.builtin."
 RUNTIME = "runtime"
+
+# Columns of a table of functions that hold words.
+NAMES = ("function", "type")
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class FunctionProfile:
         function: its name, or `RUNTIME`.
         ms: the median of the inferences, in milliseconds.
         share: of the time of all functions.
+        type: of the tensor that it reads first; in another engine's profile, what kind of operator it is. None for the
+            runtime.
         work: what it does; None for the runtime, and for packages that do not say it.
         of_peak: the share of what the board's cores multiply at most; None where that is not known.
     """
@@ -30,6 +36,7 @@ class FunctionProfile:
     function: str
     ms: float
     share: float
+    type: str | None
     work: FunctionWork | None
     of_peak: float | None
 
@@ -46,6 +53,8 @@ class FunctionProfile:
     def as_dict(self) -> dict[str, Any]:
         """The same under the names that `--json` prints; what is not known is absent."""
         stated = {"function": self.function, "ms": self.ms, "share": self.share}
+        if self.type:
+            stated["type"] = self.type
         work = self.work.model_dump(exclude={"function"}) if self.work else {}
         rates = {"gflops": self.gflops, "gigabytes_per_second": self.gigabytes, "of_peak": self.of_peak}
         return stated | work | {name: rate for name, rate in rates.items() if rate is not None}
@@ -69,13 +78,56 @@ def profiled(
         owner = RUNTIME if name.startswith(_OF_THE_MACHINE) else _stem(name)
         sums[owner] = sums.get(owner, 0.0) + median(each)
     total = sum(sums.values())
+    found = []
+    for name, ms in sums.items():
+        done, share = known.get(name), ms / total if total else 0.0
+        type_ = done.type if done else None
+        found.append(FunctionProfile(name, ms, share, type_, done, _of_peak(done, ms, board, threads)))
+    return sorted(found, key=lambda each: -each.ms)
+
+
+def profile_of_operators(times: Mapping[str, tuple[str, Sequence[float]]]) -> list[FunctionProfile]:
+    """Another engine's operators by their time, the longest first.
+
+    Args:
+        times: by name of each operator, of what kind it is, and its time in each inference in ms.
+    """
+    medians = {name: (kind, median(each)) for name, (kind, each) in times.items() if each}
+    total = sum(ms for _, ms in medians.values())
     found = [
-        FunctionProfile(
-            name, ms, ms / total if total else 0.0, done := known.get(name), _of_peak(done, ms, board, threads)
-        )
-        for name, ms in sums.items()
+        FunctionProfile(name, ms, ms / total if total else 0.0, kind or None, None, None)
+        for name, (kind, ms) in medians.items()
     ]
     return sorted(found, key=lambda each: -each.ms)
+
+
+def profile_table(functions: Sequence[FunctionProfile], most: int | None = None) -> list[list[str]]:
+    """The cells of a table with a line for each function, titles first; columns that nothing is known of are left out.
+
+    Args:
+        functions: the longest first.
+        most: how many have a line of their own; the others are summed in one. All have one if None.
+    """
+    columns: dict[str, Callable[[FunctionProfile], str]] = {
+        "function": lambda each: printable(each.function),
+        "calls": lambda each: str(each.work.calls) if each.work else "",
+        "type": lambda each: printable(each.type or ""),
+        "ms": lambda each: f"{each.ms:.3f}",
+        "share": lambda each: f"{each.share:.1%}",
+        "GFLOP/s": lambda each: _cell(each.gflops, ".2f"),
+        "GB/s": lambda each: _cell(each.gigabytes, ".2f"),
+        "of peak": lambda each: _cell(each.of_peak, ".0%"),
+    }
+    shown, others = list(functions[:most]), functions[len(functions[:most]) :]
+    if others:
+        ms, share = sum(each.ms for each in others), sum(each.share for each in others)
+        shown.append(FunctionProfile(f"{count(len(others), 'other')}", ms, share, None, None, None))
+    table = [[title, *map(cell, shown)] for title, cell in columns.items()]
+    return [list(line) for line in zip(*(each for each in table if any(each[1:])), strict=True)]
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def _stem(name: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from conftest import Command
 from support.commands import output_of
 from support.networks import tiny
+from support.power import vcgencmd
 from support.virtual_boards import Start, root_of
 
 from edgedeploy.benchmarking import visitors
@@ -34,8 +35,10 @@ def left_behind(board: VirtualBoard) -> list[Path]:
 @slow
 def test_engines_take_turns_on_the_board(board: VirtualBoard, board_command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
+    vcgencmd(root_of(board) / "usr/local/bin")
     host = ["--board", "rpi4", "--host", f"virtual:{board.name}"]
     options = ["--against", "ncnn,onnxruntime,openvino", "--rounds", 3, "--runs", 6, "--threads", 1, "--json"]
+    options += ["--profile", "--energy"]
     said = json.loads(output_of(board_command, "bench", net, *host, *options))
     left_out = {each["engine"]: each["reason"] for each in said["skipped"]}
     if any("pip" in reason and "wheel" in reason for reason in left_out.values()):
@@ -46,6 +49,12 @@ def test_engines_take_turns_on_the_board(board: VirtualBoard, board_command: Com
     for each in rows.values():
         assert (each["runs"], len(each["turns_ms"]), each["threads"]) == (6, 3, 1)
         assert each["max_rel_diff"] < 1e-4
+        assert (each["energy"]["source"], each["energy"]["watts"]) == ("rails", pytest.approx(0.33 + 1.2))
+        assert each["energy"]["joules"] > 0
+        assert each["energy"]["estimated"] is True
+    assert {name: "functions" in each for name, each in rows.items()} == {name: name != "ncnn" for name in rows}
+    assert "Conv" in {each["type"].removeprefix("Fused") for each in rows["onnxruntime"]["functions"]}
+    assert all(each["share"] > 0 for each in rows["edgedeploy"]["functions"])
     for name in set(rows) - {"edgedeploy"}:
         assert rows[name]["load_s"] > 0
         assert rows[name]["first_s"] > 0

@@ -22,10 +22,12 @@ from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import generous
 
-from edgedeploy.benchmarking import engines, measure, networks, report, tables
+from edgedeploy.benchmarking import engines, networks, report, tables
 from edgedeploy.benchmarking.engines import litert, mnn
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
+from edgedeploy.benchmarking.judgement import compare
 from edgedeploy.benchmarking.machine import Machine
+from edgedeploy.benchmarking.turns import calls_per_turn, take_turns, timing
 from edgedeploy.benchmarking.worker import EngineWorker, Turn
 from edgedeploy.errors import DownloadError, PackageError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
@@ -79,7 +81,7 @@ def found() -> report.Report:
 
 def test_engines_take_turns_one_after_the_other() -> None:
     log: list[str] = []
-    turns = measure.take_turns({name: Recorder(name, log) for name in "abc"}, 3, lambda *_: None)
+    turns = take_turns({name: Recorder(name, log) for name in "abc"}, 3, lambda *_: None)
     assert log == list("abcabcabc")
     assert {name: len(taken) for name, taken in turns.items()} == {"a": 3, "b": 3, "c": 3}
 
@@ -88,7 +90,7 @@ def test_an_engine_that_fails_on_the_way_is_left_out_and_the_others_go_on() -> N
     log: list[str] = []
     failed: list[str] = []
     players = {"a": Recorder("a", log), "b": Recorder("b", log, fails_in=2), "c": Recorder("c", log)}
-    turns = measure.take_turns(players, 3, lambda name, _: failed.append(name))
+    turns = take_turns(players, 3, lambda name, _: failed.append(name))
     assert log == list("abcacac")
     assert failed == ["b"]
     assert list(turns) == ["a", "c"]
@@ -96,18 +98,18 @@ def test_an_engine_that_fails_on_the_way_is_left_out_and_the_others_go_on() -> N
 
 @pytest.mark.parametrize(("seconds", "calls"), [(0.05, 2), (0.01, 10), (10.0, 1), (1e-6, 200), (0.0, 200)])
 def test_a_turn_times_about_a_tenth_of_a_second_of_inferences(seconds: float, calls: int) -> None:
-    assert measure.calls_per_turn(seconds) == calls
+    assert calls_per_turn(seconds) == calls
 
 
 def test_times_are_those_of_all_inferences_of_all_turns() -> None:
-    found = measure.timing([Turn([0.001, 0.002], 1.0), Turn([0.003, 0.100, 0.004], 1.0)])
+    found = timing([Turn([0.001, 0.002], 1.0), Turn([0.003, 0.100, 0.004], 1.0)])
     assert found.total.runs_ms == pytest.approx((1, 2, 3, 100, 4))
     assert found.total.median_ms == pytest.approx(3)
     assert found.kernels is None
 
 
 def test_what_kernels_took_is_kept_beside_the_times_from_end_to_end() -> None:
-    found = measure.timing([Turn([0.003], 1.0, [0.001]), Turn([0.004, 0.005], 1.0, [0.002, 0.003])])
+    found = timing([Turn([0.003], 1.0, [0.001]), Turn([0.004, 0.005], 1.0, [0.002, 0.003])])
     assert found.kernels is not None
     assert found.kernels.runs_ms == pytest.approx((1, 2, 3))
 
@@ -116,7 +118,7 @@ def test_what_kernels_took_is_kept_beside_the_times_from_end_to_end() -> None:
 def test_inferences_that_are_counted_are_spread_over_the_rounds(runs: int, shares: list[int]) -> None:
     player = Recorder("a", [])
     ended: list[None] = []
-    turns = measure.take_turns({"a": player}, 10, lambda *_: None, runs=runs, done=lambda: ended.append(None))
+    turns = take_turns({"a": player}, 10, lambda *_: None, runs=runs, done=lambda: ended.append(None))
     assert player.counts == shares
     assert sum(len(turn.seconds) for turn in turns["a"]) == runs
     assert len(ended) == len(shares)
@@ -130,23 +132,23 @@ def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
 def test_the_difference_is_that_of_the_worst_output_relative_to_its_largest_value() -> None:
     reference = {"large": np.array([[-100.0, 50.0]]), "small": np.array([0.1, 0.2])}
     outputs = {"large": np.array([[-101.0, 50.0]]), "small": np.array([0.1, 0.204])}
-    found = measure.compare(outputs, reference)
+    found = compare(outputs, reference)
     assert (found.relative, found.absolute) == pytest.approx((0.02, 0.004))
 
 
 def test_dimensions_of_one_may_be_missing_in_outputs() -> None:
-    assert measure.compare({"y": np.ones((2, 3))}, {"y": np.ones((1, 2, 3))}).relative == 0.0
+    assert compare({"y": np.ones((2, 3))}, {"y": np.ones((1, 2, 3))}).relative == 0.0
 
 
 def test_infinities_agree_with_the_same_alone() -> None:
     reference = {"y": np.array([1, np.inf, -np.inf, np.nan])}
-    assert measure.compare({"y": np.array([1.5, np.inf, -np.inf, np.nan])}, reference).absolute == 0.5
+    assert compare({"y": np.array([1.5, np.inf, -np.inf, np.nan])}, reference).absolute == 0.5
     with pytest.raises(CannotRunError, match="infinities or NaN"):
-        measure.compare({"y": np.array([1, np.inf, np.inf, np.nan])}, reference)
+        compare({"y": np.array([1, np.inf, np.inf, np.nan])}, reference)
 
 
 def test_outputs_of_zeros_only_differ_by_nothing() -> None:
-    assert measure.compare({"y": np.zeros(3)}, {"y": np.zeros(3)}).relative == 0.0
+    assert compare({"y": np.zeros(3)}, {"y": np.zeros(3)}).relative == 0.0
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_outputs_of_zeros_only_differ_by_nothing() -> None:
 )
 def test_outputs_that_cannot_be_compared_are_refused(outputs: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(CannotRunError, match=message):
-        measure.compare(outputs, {"y": np.ones(3)})
+        compare(outputs, {"y": np.ones(3)})
 
 
 def test_means_are_over_the_networks_that_an_engine_ran(found: report.Report) -> None:

@@ -13,9 +13,9 @@ from conftest import Command
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 
-from edgedeploy.benchmarking import measure
 from edgedeploy.benchmarking.batches import check_batch
 from edgedeploy.benchmarking.columns import COLUMNS, columns_called, engine_table
+from edgedeploy.benchmarking.judgement import same_top1
 from edgedeploy.benchmarking.machine import Machine
 from edgedeploy.benchmarking.report import Costs, Report, Row
 from edgedeploy.errors import InputError
@@ -103,7 +103,7 @@ def test_a_narrow_terminal_is_shown_the_first_columns_that_fit(width: int) -> No
 def test_the_top_class_is_compared_where_there_are_classes(
     outputs: list[object], reference: list[object], same: bool | None
 ) -> None:
-    assert measure.same_top1({"y": np.array(outputs)}, {"y": np.array(reference)}) is same
+    assert same_top1({"y": np.array(outputs)}, {"y": np.array(reference)}) is same
 
 
 def test_what_engines_need_is_measured(command: Command, tmp_path: Path) -> None:

@@ -116,6 +116,12 @@ def test_an_image_goes_through_a_network_to_its_label(command: Command, tmp_path
     )
     output_of(command, "image", "to-npz", digit, "--model", "digits", "-o", given)
     output_of(command, "run", "digits", "--inputs", given, "--outputs", found)
+    with np.load(found) as named:
+        [(name, logits)] = named.items()
+    output_of(command, "run", "digits", "--inputs", given, "--outputs", found, "--npz-keys", "tvmc")
+    with np.load(found) as numbered:
+        assert (name, [*numbered]) == ("prob", ["output_0"])
+        np.testing.assert_array_equal(numbered["output_0"], logits)
     shown = ["labels", found, "--labels", tmp_path / "digits.txt", "--no-softmax", "--top", 2]
     first, second = output_of(command, *shown).splitlines()
     assert first.split()[1:] == ["3", "three"]

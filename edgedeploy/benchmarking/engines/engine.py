@@ -15,6 +15,10 @@ from edgedeploy.workers import WorkerError
 # What runs a network unless an engine says otherwise.
 CPU = "CPU"
 
+# By name of each function or operator as the engine calls them: of what kind it is, and the time of its calls in each
+# of some inferences, in ms.
+Profile = dict[str, tuple[str, list[float]]]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -81,6 +85,8 @@ class Engine:
         extra: the optional dependencies of edgedeploy that it belongs to.
         lack: says what it needs and this machine has not, such as a graphics processor; None if it needs nothing.
         by_default: whether it is measured where no engine is named.
+        profile: times a number of inferences by function or operator, in a network that is made ready for that; None
+            where the engine does not tell.
         imports: what else `load` imports, so that it is no part of the time that loading a network takes.
     """
 
@@ -94,6 +100,7 @@ class Engine:
     lack: Callable[[], str | None] | None = None
     imports: tuple[str, ...] = ()
     by_default: bool = True
+    profile: Callable[[Task, int], Profile] | None = None
 
     def installed(self) -> bool:
         """Whether the engine's Python package is here."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from edgedeploy.benchmarking.engines.conversion import convert as run_converter
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task
 
 # The converter itself. Its wrapper `MNN.tools.mnnconvert` must never be imported: it installs packages with pip,
 # at the price of other packages' versions, and reports conversions to a server.
@@ -47,6 +49,40 @@ def load(task: Task) -> Loaded:
     return Loaded(run, outputs)
 
 
+def profile(task: Task, count: int) -> Profile:
+    """The time between the two calls that MNN's older interface makes before and after each operator."""
+    import MNN
+
+    network = MNN.Interpreter(str(task.converted or convert(task)))
+    session = network.createSession({"backend": "CPU", "numThread": task.threads, "precision": "normal"})
+    kinds: dict[str, str] = {}
+    sums: dict[str, float] = defaultdict(float)
+    begun = 0.0
+
+    def before(_tensors: Any, _operator: Any) -> bool:
+        nonlocal begun
+        begun = perf_counter()
+        return True
+
+    def after(_tensors: Any, operator: Any) -> bool:
+        name = operator.getName()
+        sums[name] += (perf_counter() - begun) * 1e3
+        kinds[name] = operator.getType()
+        return True
+
+    found: Profile = {}
+    for index in range(count + 1):
+        sums.clear()
+        for name, array in task.inputs.items():
+            shape = MNN.Tensor_DimensionType_Caffe
+            data = MNN.Tensor(array.shape, MNN.Halide_Type_Float, np.ascontiguousarray(array), shape)
+            network.getSessionInput(session, name).copyFrom(data)
+        network.runSessionWithCallBackInfo(session, before, after)
+        for name, milliseconds in sums.items() if index else ():  # the first one warms up
+            found.setdefault(name, (kinds[name], []))[1].append(milliseconds)
+    return found
+
+
 def convert(task: Task) -> Path:
     """Have MNN's converter write the network.
 
@@ -65,4 +101,4 @@ def _plain(expr: Any, value: Any) -> Any:
     return expr.convert(value, expr.NCHW) if value.data_format == expr.NC4HW4 else value
 
 
-ENGINE = Engine("mnn", module="MNN", distribution="MNN", suffix=".onnx", load=load, convert=convert)
+ENGINE = Engine("mnn", module="MNN", distribution="MNN", suffix=".onnx", load=load, convert=convert, profile=profile)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Task
+from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Profile, Task
+from edgedeploy.benchmarking.peer import profile_onnxruntime
 from edgedeploy.onnxruntime_session import cpu_session
 
 
@@ -32,4 +33,18 @@ def bound(session: Any, task: Task) -> tuple[Any, Callable[[], dict[str, np.ndar
     return binding, lambda: dict(zip(task.outputs, binding.copy_outputs_to_cpu(), strict=True))
 
 
-ENGINE = Engine("onnxruntime", module="onnxruntime", distribution="onnxruntime", suffix=".onnx", load=load)
+def profile(task: Task, count: int) -> Profile:
+    """The time of each node, by onnxruntime's own profiler."""
+    prefix = task.folder / "onnxruntime-profile"
+    session = cpu_session(task.file, task.threads, exact=False, profile=prefix)
+    return profile_onnxruntime(session, task.inputs, count)
+
+
+ENGINE = Engine(
+    "onnxruntime",
+    module="onnxruntime",
+    distribution="onnxruntime",
+    suffix=".onnx",
+    load=load,
+    profile=profile,
+)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Task
+from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Profile, Task
 
 
 def load(task: Task) -> Loaded:
@@ -34,12 +34,21 @@ def load(task: Task) -> Loaded:
     return Loaded(run_on_device, outputs, session.device_name, lambda: seconds[0])
 
 
+def profile(task: Task, count: int) -> Profile:
+    """The time of each function of the package; what each one does stands in the package."""
+    from edgedeploy.runtime.session import Session
+
+    times = Session.open(task.package, task.threads).function_times(task.inputs, repeat=count, warmup=1)
+    return {name: ("", each) for name, each in times.items()}
+
+
 ENGINE = Engine(
     "edgedeploy",
     module="edgedeploy",
     distribution="edgedeploy",
     suffix=".onnx",
     load=load,
+    profile=profile,
     imports=("tvm", "edgedeploy.runtime.session"),
 )
 # The same, of packages that were built without tuning records.

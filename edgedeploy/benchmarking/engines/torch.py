@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task
 from edgedeploy.extras import is_installed
 
 
@@ -19,6 +19,11 @@ def load(task: Task) -> Loaded:
     """Convert the network into a module, which is run as it is, without recording gradients."""
     run, outputs = _runnable(task, lambda module: module)
     return Loaded(run, outputs)
+
+
+def profile(task: Task, count: int) -> Profile:
+    """The time of each operator without those that it calls, by PyTorch's profiler."""
+    return _profiled(_runnable(task, lambda module: module)[0], count)
 
 
 def load_compiled(task: Task) -> Loaded:
@@ -30,6 +35,29 @@ def load_compiled(task: Task) -> Loaded:
     started = perf_counter()
     run()  # which compiles
     return Loaded(run, outputs, compile_s=perf_counter() - started)
+
+
+def profile_compiled(task: Task, count: int) -> Profile:
+    """As `profile`, of the compiled module."""
+    import torch
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.folder / "inductor")
+    return _profiled(_runnable(task, torch.compile)[0], count)
+
+
+def _profiled(run: Callable[[], None], count: int) -> Profile:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiler
+
+    run()
+    found: Profile = {}
+    for _ in range(count):
+        with profiler(activities=[ProfilerActivity.CPU]) as taken:
+            run()
+        for each in taken.key_averages():
+            if each.self_cpu_time_total:
+                found.setdefault(each.key, ("", []))[1].append(each.self_cpu_time_total * 1e-3)
+    return found
 
 
 def _runnable(
@@ -73,7 +101,10 @@ ENGINE = Engine(
     distribution="torch",
     suffix=".onnx",
     load=load,
+    profile=profile,
     extra="bench-torch",
     imports=("onnx", "onnx2torch"),
 )
-COMPILED = replace(ENGINE, name="torch-compile", load=load_compiled, lack=_no_compiler, by_default=False)
+COMPILED = replace(
+    ENGINE, name="torch-compile", load=load_compiled, profile=profile_compiled, lack=_no_compiler, by_default=False
+)
