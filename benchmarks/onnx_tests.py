@@ -81,7 +81,7 @@ def by_edgedeploy(test: Test) -> tuple[str, str]:
             build(find_source(str(file)), resolve("local"), package)
             found = Session.open(package, 1).run(inputs)
         except NumericalError as error:
-            return "caught", str(error)
+            return "caught", error.cause
         except EdgedeployError as error:
             return "refused", " ".join([error.what, error.why or ""])
         except Exception as error:

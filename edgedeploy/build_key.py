@@ -22,7 +22,9 @@ from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source
 
 if TYPE_CHECKING:
+    from edgedeploy.package.manifest import Manifest
     from edgedeploy.records.database import Records
+    from edgedeploy.resolved import ResolvedBoard
 
 # Folders of edgedeploy that no package is made by: measuring, showing, what reaches boards, and data files, of which
 # board, toolchain and network are in the key by themselves. All else counts, whether or not it seems to matter.
@@ -85,6 +87,60 @@ def build_key(
         "tuning": records.bests_sha256 if records else None,
     }
     return key_of(parts)
+
+
+def differences(
+    manifest: Manifest,
+    source: Source,
+    board: ResolvedBoard,
+    records: Records | None = None,
+    disabled_passes: Collection[str] = (),
+    usage: Usage | None = None,
+) -> list[str]:
+    """In what a package differs from one that would be built, in phrases for people; arguments are `build_key`'s.
+
+    What no manifest says is left: edgedeploy's own code, and fields of a profile beside the target.
+    """
+    options, profile = source.options, board.profile
+    found = []
+    if manifest.model_sha256 != source.sha256[0]:
+        found.append(f"it was built from another file than {source.file} is now")
+    if manifest.board != board.label:
+        found.append(f"it was built for board {manifest.board}")
+    target, wanted = manifest.target, profile.target()
+    changed = [name for name in sorted({*target, *wanted}) if target.get(name) != wanted.get(name)]
+    found += [f"its target's {name} is {target.get(name)}, not {wanted.get(name)}" for name in changed]
+    if manifest.threads != profile.cores:
+        found.append(f"it is for {manifest.threads} threads, not {profile.cores}")
+    if manifest.weights != options.weights:
+        found.append(f"its weights are {'random' if manifest.weights == 'random' else 'those of the file'}")
+    if manifest.set_inputs != dict(options.values):
+        found.append(f"inputs that are set in it: {manifest.set_inputs or 'none'}")
+    shapes = {spec.name: list(spec.shape) for spec in manifest.inputs}
+    found += [
+        f"its input {name} has shape {shapes[name]}, not {list(shape)}"
+        for name, shape in source.shapes.items()
+        if name in shapes and shapes[name] != list(shape) and not (manifest.usage and manifest.usage.camera)
+    ]
+    if len(manifest.further) != len(source.further):
+        found.append(f"it has {len(manifest.further) + 1} shapes of inputs, not {len(source.further) + 1}")
+    if manifest.disabled_passes != sorted(set(disabled_passes)):
+        found.append(f"passes that were left out: {', '.join(manifest.disabled_passes) or 'none'}")
+    if manifest.tuning_records != (records.sha256 if records else None):
+        found.append("other tuning records" if manifest.tuning_records else "it was built without tuning records")
+    linker = c_compiler(profile)
+    if manifest.linker != f"{linker.toolchain}: {linker.identity}":
+        toolchain = manifest.linker.partition(":")[0]
+        how = "another version, or other options" if toolchain == linker.toolchain else f"not by {linker.toolchain}"
+        found.append(f"it was linked by toolchain {toolchain}, {how}")
+    demos = [None if each is None else (each.demo, each.camera) for each in (manifest.usage, usage)]
+    if demos[0] != demos[1] and manifest.usage:
+        camera = f", for a camera of {manifest.usage.camera}" if manifest.usage.camera else ""
+        found.append(f"it was built for the demo {manifest.usage.demo}{camera}")
+    for name, version in versions(source.format).items():
+        if name in manifest.versions and manifest.versions[name] != version:
+            found.append(f"it was built with {name} {manifest.versions[name]}, here is {version}")
+    return found or ["it was built by other code of edgedeploy, or with other fields of the board's profile"]
 
 
 def _code_of_others(form: Format) -> str | None:

@@ -6,15 +6,15 @@ import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edgedeploy import quantised
-from edgedeploy.build_key import build_key, versions
-from edgedeploy.errors import PackageError, UnsupportedError
+from edgedeploy.build_key import build_key, differences, versions
+from edgedeploy.errors import PackageError, UnsupportedError, cause_of
 from edgedeploy.facts import Facts
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -80,8 +80,8 @@ class Built:
     manifest: Manifest
     error: float | None
     dumps: list[Path]
-    compiled: Compiled | None
-    pass_times: list[tuple[str, float]]
+    compiled: Compiled | None = field(repr=False)
+    pass_times: list[tuple[str, float]] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ def prepare(
     inputs = _inputs(source, board, tuning, progress, use=use)
     key, short = inputs.key, inputs.key[:16]
     for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
-        if _is_of(path, key, progress):
+        if _is_of(path, key, progress, inputs):
             return Prepared(path, source, _build_time(short))
 
     def make(folder: Path) -> None:
@@ -438,18 +438,23 @@ def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
     return None
 
 
-def _is_of(path: Path, key: str, progress: Progress = SILENT) -> bool:
-    """Whether there is a package of a build key; a listener is told why another one is not used."""
+def _is_of(path: Path, key: str, progress: Progress = SILENT, inputs: _Inputs | None = None) -> bool:
+    """Whether there is a package of a build key; a listener is told why another one than from `inputs` is not used."""
     from edgedeploy.package.archive import read_manifest
 
     try:
         if not path.is_file():
             return False
-        if read_manifest(path).build_key == key:
+        manifest = read_manifest(path)
+        if manifest.build_key == key:
             return True
-        progress.note(f"{path} is not used: it was built from something else, or with other settings")
+        if inputs:
+            source, board, records, _, disabled_passes, use, _ = inputs
+            usage = use.usage if use else None
+            found = "; ".join(differences(manifest, source, board, records, disabled_passes, usage))
+            progress.note(f"{path} is not used: {found}")
     except (OSError, PackageError) as error:
-        progress.note(f"{path} is not used: {error}")
+        progress.note(f"{path} is not used: {cause_of(error)}")
     return False
 
 

@@ -17,6 +17,8 @@ class EdgedeployError(Exception):
         what: what happened, one sentence without a full stop.
         why: the cause, where it is known.
         hints: things to try, each an imperative sentence.
+
+    All of them name options of the command line; `str(error)` has the Python API's keywords in their place.
     """
 
     exit_code: ClassVar[int] = 1
@@ -27,8 +29,18 @@ class EdgedeployError(Exception):
         self.why = why
         self.hints = tuple(hints)
 
-    def __str__(self) -> str:
+    @property
+    def cause(self) -> str:
+        """What happened and why, without hints: for messages that name it as theirs."""
         return f"{self.what}: {self.why}" if self.why else self.what
+
+    def __str__(self) -> str:
+        from edgedeploy.keywords import in_python
+
+        # What has several lines is what a compiler or a driver said.
+        why = in_python(self.why) if self.why and "\n" not in self.why else self.why
+        what = in_python(self.what)
+        return "\n".join([f"{what}: {why}" if why else what, *(f"  try: {in_python(hint)}" for hint in self.hints)])
 
 
 class ConfigurationError(EdgedeployError):
@@ -293,7 +305,12 @@ class MemoryExhaustedError(EdgedeployError):
     exit_code = 24
 
 
+def cause_of(error: BaseException) -> str:
+    """What an error says, without hints."""
+    return error.cause if isinstance(error, EdgedeployError) else str(error)
+
+
 def last_line(error: BaseException) -> str:
     """What a library's error says at its end: TVM and onnxruntime put the cause there, below their own traces."""
-    lines = str(error).strip().splitlines()
+    lines = cause_of(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__

@@ -15,6 +15,7 @@ from edgedeploy.errors import (
     ModelError,
     OutputError,
     ToolchainError,
+    cause_of,
 )
 from edgedeploy.extras import missing_module
 from edgedeploy.files import cannot_write
@@ -40,19 +41,20 @@ def refusal(error: BaseException) -> EdgedeployError | None:
     """The error that a user can do something about, of any exception; None where it is a mistake of edgedeploy's."""
     if isinstance(error, EdgedeployError) and not isinstance(error, _TOLD):
         return error
+    said = cause_of(error)
     if isinstance(error, ModuleNotFoundError) and (missing := missing_module(error)):
         return missing
-    if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-        return _no_memory(str(error) or None)
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(said):
+        return _no_memory(said or None)
     if isinstance(error, OSError) and str(error.strerror).startswith(_NO_FOLDER):
         return OutputError("there is no folder for temporary files", why=error.strerror, hints=[_ANOTHER_FOLDER])
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename:
         return cannot_write(Path(os.fsdecode(error.filename)), error)
-    if _NO_ROOM.search(str(error)):
-        return OutputError("there is no room left for what is to be written", why=str(error), hints=[_ANOTHER_FOLDER])
+    if _NO_ROOM.search(said):
+        return OutputError("there is no room left for what is to be written", why=said, hints=[_ANOTHER_FOLDER])
     if isinstance(error, EdgedeployError):
         return error
-    return _no_memory(f"{type(error).__name__}: {error}") if _is_tight() else None
+    return _no_memory(f"{type(error).__name__}: {said}") if _is_tight() else None
 
 
 def require_address_space() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,22 @@ HERE, USERS = "edgedeploy.toml", "config.toml"
 BOARD_VARIABLE = "EDGEDEPLOY_BOARD"
 THREADS_VARIABLE = "EDGEDEPLOY_THREADS"
 CACHE_VARIABLE = "EDGEDEPLOY_CACHE"
+VIRTUAL_VARIABLE = "EDGEDEPLOY_VIRTUAL"
+
+_YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where a board is.
+
+    Attributes:
+        host: its address; None for the virtual board of its profile.
+        said_by: the file or the variable that says it.
+    """
+
+    host: str | None
+    said_by: str
 
 
 def user_folder() -> Path:
@@ -69,16 +86,34 @@ def default_threads() -> int | None:
     return int(stated)
 
 
-def host_of(board: str) -> tuple[str, Path] | None:
-    """Where the board of a profile's name is, and the file that says it.
+def whereabouts(board: str, *, virtual: bool | None = None) -> Whereabouts | None:
+    """Where the board of a profile's name is: what is stated first; None if nothing is.
+
+    Args:
+        board: the name.
+        virtual: whether virtual boards are meant; what is set unless given.
 
     Raises:
-        ConfigurationError: a file cannot be read.
+        ConfigurationError: a file cannot be read, or the variable says neither yes nor no.
     """
+    if virtual is None and (virtual := _virtual_by_variable()):
+        return Whereabouts(None, VIRTUAL_VARIABLE)
     for path in _files():
-        if (host := _read(path).get("hosts", {}).get(board)) is not None:
-            return host, path
+        stated = _read(path)
+        if virtual is None and (virtual := stated.get("virtual")):
+            return Whereabouts(None, str(path))
+        if (host := stated.get("hosts", {}).get(board)) is not None:
+            return Whereabouts(host, str(path))
     return None
+
+
+def _virtual_by_variable() -> bool | None:
+    stated = os.environ.get(VIRTUAL_VARIABLE)
+    if not stated:
+        return None
+    if stated.lower() not in _YES + _NO:
+        raise ConfigurationError(f"{VIRTUAL_VARIABLE} is {stated!r}", why=f"it can be {_YES[0]} or {_NO[0]}")
+    return stated.lower() in _YES
 
 
 def _files() -> list[Path]:
@@ -131,6 +166,7 @@ def _schema(*, users: bool) -> type[BaseModel]:
     fields: dict[str, Any] = {
         "board": (text, None),
         "threads": (Annotated[int, Field(gt=0)] | None, None),
+        "virtual": (bool | None, None),
         "hosts": (dict[str, str], {}),
     }
     if users:

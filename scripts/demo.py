@@ -105,7 +105,7 @@ def on_boards(name: str) -> int:
         for board in BOARDS:
             emulation_of(load_board(board))
     except VirtualBoardError as error:
-        print(f"\nThere can be no virtual boards here: {error}")
+        print(f"\nThere can be no virtual boards here: {error.cause}")
         return 0
     code = 0
     for board in BOARDS:

@@ -83,7 +83,7 @@ def _argument(argument: Any) -> str:
 
 
 def _option(option: Any) -> str:
-    names = ", ".join(option.opts)
+    names = ", ".join([*option.opts, *option.secondary_opts])
     if option.is_flag or getattr(option, "count", False):
         return names
     return f"{names} {option.metavar or option.name.upper()}"

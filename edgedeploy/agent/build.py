@@ -201,19 +201,24 @@ def _make(
     """Compile and link; `jobs` is given the folder of TVM's sources."""
     compiler.check(progress)
     with _runtime_tree() as tree:
-        wanted = list(jobs(tree))
-        with progress.steps(f"{target.name} for {board.triple}", len(wanted) + 1) as advance:
+        wanted, under_way = list(jobs(tree)), list[str]()
+        with progress.steps(
+            f"compile {target.name} for {board.triple}", len(wanted), lambda: ", ".join(under_way)
+        ) as advance:
 
             def compiled(job: _Job) -> Path:
+                under_way.append(job.name)
                 path = _compile(job, compiler, tree, progress)
+                under_way.remove(job.name)
                 advance()
                 return path
 
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
                 objects = list(pool.map(compiled, wanted))
+        own = " (at first zig builds its C++ library, for minutes)" if compiler.toolchain == DEFAULT_TOOLCHAIN else ""
+        with progress.stage(f"link {target.name} for {board.triple}{own}"):
             run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(target)], timeout_s=TOOL_TIMEOUT_S)
             target.chmod(0o755)
-            advance()
 
 
 def sources_with_device(sources: list[Path], board: Board) -> list[Path]:

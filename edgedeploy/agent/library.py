@@ -87,6 +87,7 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
         if folder.exists() and any(folder.iterdir()) and not (folder / "include" / _HEADERS[0]).is_file():
             why, hints = "it holds something else", ["name a new folder, or an empty one"]
             raise OutputError(f"the library is not written to {folder}", why=why, hints=hints)
+        folder.mkdir(parents=True, exist_ok=True)  # before the long work
         shared, static = shared_library(board, progress), static_library(board, progress)
 
         def text(content: str) -> Callable[[Path], object]:

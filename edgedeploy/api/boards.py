@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -52,7 +52,7 @@ class OnBoard:
     trial: bool
     current: bool
     state: str
-    history: tuple[Entry, ...]
+    history: tuple[Entry, ...] = field(repr=False)
 
     @classmethod
     def of(cls, model: str, stock: Inventory) -> list[OnBoard]:
@@ -298,7 +298,7 @@ def connect(
     board: AnyBoard | None = None,
     *,
     host: str | None = None,
-    virtual: bool = False,
+    virtual: bool | None = None,
     strict_host_key: bool = False,
     progress: Progress = SILENT,
 ) -> Board:
@@ -308,7 +308,7 @@ def connect(
         board: its profile, by name or by the path of a YAML file. Without one, `host` says where the board is, and what
             lies there can be listed and switched, but nothing can be built for it.
         host: where it is, as `USER@HOST`, if its profile does not say it.
-        virtual: whether the virtual board of this profile is meant; it is started if need be.
+        virtual: whether the virtual board of this profile is meant, started if need be; what was set once unless given.
         strict_host_key: whether a board is refused whose host key is not known.
         progress: is told about each step.
 

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from edgedeploy.vision.given import GivenImage
 
 
-@dataclass(frozen=True)
+# More results than this are counted where all are shown in a line.
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True, repr=False)
 class Detections(Sequence[Detection]):
     """The results for one image, best first, each a `Detection` with `label`, `score`, `box` and what else there is.
 
@@ -47,7 +51,9 @@ class Detections(Sequence[Detection]):
         return iter(self.found)
 
     def __repr__(self) -> str:
-        return f"Detections({list(self.found)!r})"
+        shown = ", ".join(map(_briefly, self.found[:_MOST_SHOWN]))
+        more = f", {len(self) - _MOST_SHOWN} more" if len(self) > _MOST_SHOWN else ""
+        return f"<edgedeploy.Detections of {len(self)}{': ' * bool(shown)}{shown}{more}>"
 
     def draw(self, image: GivenImage | None = None) -> np.ndarray:
         """The image with the results on it, uint8, height x width x 3, channels B, G, R.
@@ -73,3 +79,9 @@ class Detections(Sequence[Detection]):
     def to_dict(self) -> list[dict[str, Any]]:
         """The results as `--json` prints them."""
         return [each.to_dict() for each in self.found]
+
+
+def _briefly(found: Detection) -> str:
+    score = "" if found.score is None else f" {found.score:.2f}"
+    place = f" [{', '.join(f'{side:.0f}' for side in found.box)}]" if found.box else ""
+    return f"{found.label}{score}{place}"

@@ -27,7 +27,7 @@ def bench(
     *,
     board: AnyBoard = "local",
     host: str | None = None,
-    virtual: bool = False,
+    virtual: bool | None = None,
     strict_host_key: bool = False,
     against: Sequence[str] | None = None,
     threads: int | None = None,
@@ -51,7 +51,7 @@ def bench(
         networks: names of the zoo, or networks' files.
         board: the board, by name or by the path of a YAML file.
         host: where the board is, if its profile does not say it; `local` measures here what was built for another one.
-        virtual: whether the virtual board of this profile is meant.
+        virtual: whether the virtual board of this profile is meant; what was set once unless given.
         strict_host_key: whether a board is refused whose host key is not known.
         against: names of engines; those that run on processors as they are installed unless given.
         threads: threads to use; the board's cores unless given.

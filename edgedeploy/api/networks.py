@@ -183,7 +183,7 @@ def open_network(
     *,
     board: AnyBoard = "local",
     host: str | None = None,
-    virtual: bool = False,
+    virtual: bool | None = None,
     strict_host_key: bool = False,
     threads: int | None = None,
     shapes: AnyShapes | None = None,
@@ -198,7 +198,7 @@ def open_network(
         network: a package, or what is built if need be and kept: a name of the zoo or a network's file.
         board: the board that it runs on, by name or by the path of a YAML file.
         host: where the board is, as `USER@HOST`, if its profile does not say it; `local` for this machine.
-        virtual: whether the virtual board of this profile is meant; it is started if need be.
+        virtual: whether the virtual board of this profile is meant, started if need be; what was set once unless given.
         strict_host_key: whether a board is refused whose host key is not known.
         threads: threads to use; what the package says unless given.
         shapes: shapes of inputs that the file leaves open, by name; several such mappings make several entries.

@@ -22,7 +22,8 @@ from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard, resolve
 from edgedeploy.selftest.checking import Checks
-from edgedeploy.zoo.source import Source, find_source, note_weights
+from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.source import Source, find_source, means_file, note_weights
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
@@ -268,6 +269,20 @@ def entries_of(shapes: AnyShapes | None) -> Sequence[Shapes]:
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes or {}]
     return shapes or [{}]
+
+
+def check_named(network: AnyNetwork) -> None:
+    """Refuse what means no network, before boards are reached or started.
+
+    Raises:
+        PackageError, ModelError: there is no such file, or it is no package.
+        UnknownNameError: the zoo has no such network.
+    """
+    name = fspath(network)
+    if isinstance(network, Package) or name.endswith(SUFFIX):
+        read_manifest(Path(name))
+    elif not means_file(name):
+        MODELS.find(name)
 
 
 def package_of(

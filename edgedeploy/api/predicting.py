@@ -25,7 +25,7 @@ from edgedeploy.progress import SILENT, Progress
 NOT_MEASURED = "predicted, not measured"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predicted:
     """What a network would take on a board's core.
 
@@ -49,6 +49,9 @@ class Predicted:
     def ms(self) -> float:
         """One inference in milliseconds."""
         return self.prediction.ms
+
+    def __repr__(self) -> str:
+        return f"<edgedeploy.Predicted {self.manifest.model} on {self.board}: {self.ms:.2f} ms, {NOT_MEASURED}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `predict --json` prints."""

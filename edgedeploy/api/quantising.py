@@ -19,7 +19,7 @@ from edgedeploy.vision.image import check_place
 MOST_WORST = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quantised:
     """A quantised network that was written.
 
@@ -42,6 +42,10 @@ class Quantised:
 
     def __fspath__(self) -> str:
         return fspath(self.path)
+
+    def __repr__(self) -> str:
+        loss = "" if self.loss is None else f", loss {self.loss:g}"
+        return f"<edgedeploy.Quantised {self.path}: {self.bytes:,} bytes{loss}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `quantize --json` prints."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgedeploy.api.boards import Board
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """What tuning a network came to.
 
@@ -48,6 +48,12 @@ class Tuned:
         """One inference of the tuned network."""
         return self.ended.after_ms
 
+    def __repr__(self) -> str:
+        times = [
+            f"{value:.3f} ms" if value is not None else "not measured" for value in (self.before_ms, self.after_ms)
+        ]
+        return f"<edgedeploy.Tuned {self.network}: {times[0]} before, {times[1]} after; records in {self.folder}>"
+
     def to_dict(self) -> dict[str, Any]:
         """The same, as `tune --json` prints the end of a run."""
         return {"network": self.network, "folder": str(self.folder), **self.ended.model_dump(mode="json")}
@@ -58,7 +64,7 @@ def tune(
     *,
     board: AnyBoard = "local",
     host: str | Sequence[str] = (),
-    virtual: bool = False,
+    virtual: bool | None = None,
     strict_host_key: bool = False,
     connection: Board | None = None,
     tasks: str = "all",
@@ -81,7 +87,7 @@ def tune(
         network: a name of the zoo, or a network's file.
         board: the board, by name or by the path of a YAML file.
         host: where boards of this kind are, if the profile does not say it; one or several.
-        virtual: whether the virtual board of this profile is meant.
+        virtual: whether the virtual board of this profile is meant; what was set once unless given.
         strict_host_key: whether boards are refused whose host keys are not known.
         connection: a board that is connected, in the place of the four above.
         tasks: which functions: `all`, or numbers such as `0,2,3-5`.

@@ -132,8 +132,8 @@ def leaving_out(
     """What `networks.candidates` tells of a network that is given to no engine: it is noted, and added to `skipped`."""
 
     def leave_out(case: str, error: EdgedeployError) -> None:
-        progress.note(f"{case} is left out: {error}")
-        skipped.extend(Skipped(engine.name, [case], str(error)) for engine in (OURS, *peers))
+        progress.note(f"{case} is left out: {error.cause}")
+        skipped.extend(Skipped(engine.name, [case], error.cause) for engine in (OURS, *peers))
 
     return leave_out
 

@@ -164,5 +164,5 @@ def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, opt
     except DownloadError as error:
         if not MODELS.load(model).architecture:
             raise
-        progress.note(f"{model} is measured with random weights: {error}")
+        progress.note(f"{model} is measured with random weights: {error.cause}")
         return find_source(model, shapes, progress, replace(options, weights="random"))

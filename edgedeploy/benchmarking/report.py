@@ -21,6 +21,9 @@ SUSPICIOUS, NEARLY_ZERO = 1e-3, 1e-6
 # The column of the fastest of the other engines.
 BEST = "best"
 
+# More networks than this are counted where a report is shown in a few lines.
+_MOST_SHOWN = 5
+
 
 def case_of(name: str, batch: int | None) -> str:
     """What reports call a network with a batch."""
@@ -130,7 +133,7 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """All that a benchmark found.
 
@@ -154,6 +157,15 @@ class Report:
     runs: int | None = None
     random_weights: list[str] = field(default_factory=list)
     untuned: str | None = None
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{case}: "
+            + ", ".join(f"{row.engine} {row.times.total.median_ms:.3f} ms" for row in self.rows if row.case == case)
+            for case in self.cases
+        ]
+        more = [f"{len(lines) - _MOST_SHOWN} more"] if len(lines) > _MOST_SHOWN else []
+        return "\n  ".join([f"<edgedeploy.Report, medians of {self.rounds} rounds", *lines[:_MOST_SHOWN], *more]) + ">"
 
     @property
     def cases(self) -> list[str]:

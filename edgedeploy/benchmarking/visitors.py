@@ -99,7 +99,7 @@ class Visitors(Closing):
             try:
                 self._connection.run(_REMOVE, folder, timeout_s=_TRANSFER_S)
             except BoardConnectionError as error:
-                self._progress.note(f"{folder} may still be on the board: {error}")
+                self._progress.note(f"{folder} may still be on the board: {error.cause}")
 
     def visit(self, engine: Engine, task: Task) -> Visitor:
         """An engine with a network that is ready on the board.
@@ -158,7 +158,7 @@ class Visitors(Closing):
             return site(name, version, python.architecture, python.version, self._progress, glibc=python.glibc)
         except DownloadError as error:
             wanted = f"{name} {version}" if version else name
-            reason = f"no wheel of {wanted} for Python {python.version} on {python.architecture}: {error}"
+            reason = f"no wheel of {wanted} for Python {python.version} on {python.architecture}: {error.cause}"
             raise CannotRunError(reason) from error
 
     def _bring(self, wheel: Site) -> str:

@@ -243,7 +243,7 @@ def _reported(error: Exception) -> int:
                 print_json_error(known.what, known.why, known.hints, known.exit_code)
             print_error(known)
         except Exception:  # rich cannot be imported: there is too little memory
-            print(f"error: {printable(str(known))}", file=sys.stderr)
+            print(f"error: {printable(known.cause)}", file=sys.stderr)
         return known.exit_code
     message = printable(" ".join(str(error).split()))[:300]
     if manners().json:

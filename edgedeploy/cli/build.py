@@ -247,7 +247,7 @@ def build(
             compared = f"equal to {test.reference} within {test.relative:g}" if ways else "not compared"
             stdout().print(f"{built.path}  {size:,} bytes, {compared}")
             stdout().print(f"checked: {', and '.join(ways) or 'no'}")
-            for line in test.raised(built.manifest.outputs):
+            for line in test.raised(built.manifest.outputs, quantised=record is not None):
                 stdout().print(f"tolerance: {line}")
             stdout().print(f"memory: {built.manifest.memory.line()}")
             for line in record.lines() if record else []:

@@ -102,7 +102,7 @@ def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
         try:
             entries.append((catalog.find(name), catalog.load(name)))
         except ConfigurationError as error:
-            stderr().print(f"warning: the {catalog.noun} {name} is left out: {error}")
+            stderr().print(f"warning: the {catalog.noun} {name} is left out: {error.cause}")
     return entries
 
 
@@ -118,7 +118,7 @@ def print_error(error: EdgedeployError) -> None:
     """
     console = stderr()
     console.print("error:", style="bold red", end=" ")
-    console.print(*_lines(str(error)), sep="\n")
+    console.print(*_lines(error.cause), sep="\n")
     for hint in error.hints:
         console.print(f"  try: {hint}")
 
@@ -214,10 +214,14 @@ class ConsoleProgress(Progress):
             yield lambda count: bars.advance(task, count)
 
     @contextmanager
-    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
         """Show a bar with the remaining time, or a line now and then; and one line with the whole time after it."""
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
+
+        class UnderWay(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                return foreign(doing() if doing else "")
 
         started = perf_counter()
         if self._console.is_terminal:
@@ -226,6 +230,7 @@ class ConsoleProgress(Progress):
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
+                *([UnderWay()] if doing else []),
             )
             # By default rich would take over results on their way into a file, too.
             redirect = sys.stdout.isatty()
@@ -240,7 +245,11 @@ class ConsoleProgress(Progress):
                 nonlocal finished
                 finished += 1
 
-            with self._waiting(title, lambda: f"{finished} of {total}"):
+            def state() -> str:
+                names = doing() if doing else ""
+                return f"{finished} of {total}{f' ({names})' if names else ''}"
+
+            with self._waiting(title, state):
                 yield count
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 

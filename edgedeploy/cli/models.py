@@ -151,7 +151,7 @@ def pull(
             if len(entries) == 1:
                 raise
             print_error(error)
-            had.append({"name": path.stem, "files": [], "error": str(error)})
+            had.append({"name": path.stem, "files": [], "error": error.cause})
             failures.append(error)
     if json_output:
         print_json(had)
@@ -177,11 +177,17 @@ def import_model(
     from edgedeploy.zoo.importing import import_network
 
     path = import_network(name, files, parse_shapes(input_shape), replace=force, progress=quiet_if(json_output))
+    _, model = _entry(str(path))
     if json_output:
-        print_json({"name": name, "file": str(path)})
+        print_json({"name": name, "file": str(path), "task": model.task, "labels": model.labels})
         return
     console = stdout()
     console.print(f"{name}: {path}")
+    console.print(f"task: {model.task}, guessed")
+    where = (
+        f"names of classes go into {path.parent / 'labels' / name}.txt, one a line, and `labels: {name}` into the entry"
+    )
+    console.print(f"labels: {f'{model.labels}, guessed by their number' if model.labels else 'none'}; {where}")
     console.print("what is marked as guessed there decides what a demo shows: please check it")
 
 

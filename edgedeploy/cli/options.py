@@ -320,7 +320,12 @@ DemoOption = Annotated[
 ]
 _HOST = "Where the board is, if not where its profile says"
 VirtualOption = Annotated[
-    bool, typer.Option("--virtual", help="Use the virtual board of this profile; it is started if need be.")
+    bool | None,
+    typer.Option(
+        "--virtual/--no-virtual",
+        help="Use the virtual board of this profile, started if need be, or not; what was set once unless given.",
+        show_default=False,
+    ),
 ]
 StrictOption = Annotated[bool, typer.Option("--strict-host-key", help="Refuse a board whose host key is not known.")]
 HealthCheckOption = Annotated[
@@ -345,7 +350,7 @@ class Where:
     """Where the board is: options of a command that `flattened` gives it."""
 
     host: Annotated[list[str] | None, one_host_option(f"{_HOST}.")] = None
-    virtual: VirtualOption = False
+    virtual: VirtualOption = None
     strict_host_key: StrictOption = False
 
     @property

@@ -77,6 +77,7 @@ def push(
     Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
     from edgedeploy.api.boards import releases_of
+    from edgedeploy.api.packages import check_named
     from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.gate import AccuracyRule
@@ -89,6 +90,8 @@ def push(
     rule = AccuracyRule(min_accuracy, resolved.profile.max_accuracy_loss)
     options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
     names = models or _built_packages(resolved)
+    for name in names:
+        check_named(name)
     targets, strict = where.addresses(resolved, progress), where.strict_host_key
     results = push_all(
         targets, lambda: releases_of(names, resolved, progress), options, strict=strict, progress=progress
@@ -152,5 +155,5 @@ def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployEr
 
     common = {"host": str(address), "model": model}
     if isinstance(outcome, EdgedeployError):
-        return {**common, "state": "failed", "error": str(outcome), "exit_code": outcome.exit_code}
+        return {**common, "state": "failed", "error": outcome.cause, "exit_code": outcome.exit_code}
     return {**common, **outcome.to_dict()}

@@ -36,7 +36,7 @@ def list_records(json_output: JsonOption = False) -> None:
         try:
             summaries.append(_summary(folder))
         except RecordsError as error:
-            stderr().print(f"warning: {folder} is left out: {error}")
+            stderr().print(f"warning: {folder} is left out: {error.cause}")
     if json_output:
         print_json(summaries)
         return

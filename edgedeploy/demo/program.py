@@ -18,6 +18,7 @@ from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import LogStyle, following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
 from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import ModelError, UnknownNameError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opening
@@ -25,7 +26,7 @@ from edgedeploy.vision.draw import draw, draw_enlarged
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.source import find_source
+from edgedeploy.zoo.source import find_source, means_file
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
@@ -68,7 +69,7 @@ class Program:
             UnknownNameError, ConfigurationError: there is no such demo, model or label set, or it is not as it should.
             ModelError: the demo needs a network of the user's own, and `model` names none, or a file that is not there.
         """
-        demo = DEMOS.load(name)
+        demo = _loaded(name)
         first, *following = demo.stages
         return Program(name, demo, [Part.of(first, model), *map(Part.of, following)])
 
@@ -146,6 +147,38 @@ class Program:
                 "random" if any(each.manifest.weights == "random" for each, _ in ready.values()) else "file"
             )
             yield DemoSession(self.name, networks, place.board.name, machine, weights, self.demo.page)
+
+
+def _loaded(name: str) -> Demo:
+    """The demo of a name.
+
+    Raises:
+        UnknownNameError: there is none; for a network, which demo shows it.
+        ConfigurationError: it is not as it should be.
+    """
+    try:
+        return DEMOS.load(name)
+    except UnknownNameError as error:
+        if not _is_network(name):
+            raise
+        use = find_use(name)
+        demo = use.demo if use else "DEMO"
+        raise UnknownNameError(
+            f"there is no demo {name!r}",
+            why="it is a network, and a demo says what its outputs mean",
+            hints=[
+                f"edgedeploy demo {demo} --model {name}",
+                *([] if use else ["take the demo that reads such outputs; `edgedeploy demo` lists them"]),
+                f"edgedeploy run {name}",
+            ],
+        ) from error
+
+
+def _is_network(name: str) -> bool:
+    try:
+        return name in MODELS.names() or means_file(name)
+    except ModelError:  # a path to nothing
+        return False
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def needed_programs(case: Case) -> Finding:
     try:
         case.line.rename(name, f"{name}.renamed")
     except BoardConnectionError as error:
-        return failed(str(error), *error.hints)
+        return failed(error.cause, *error.hints)
     finally:
         case.line.run(_REMOVE, name, f"{name}.renamed")
     return ok("a POSIX shell, SFTP, and what else a push calls there")
@@ -126,7 +126,7 @@ def forwarding(case: Case) -> Finding:
     except ConnectionRefusedError:
         pass
     except BoardConnectionError as error:
-        return warning(f"{error}; tuning needs that", *error.hints)
+        return warning(f"{error.cause}; tuning needs that", *error.hints)
     return ok("in both directions")
 
 

@@ -71,7 +71,7 @@ def case_of(
     board: ResolvedBoard,
     hosts: Sequence[str] = (),
     *,
-    virtual: bool = False,
+    virtual: bool | None = None,
     strict: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[Case]:

@@ -72,7 +72,7 @@ def not_applicable(found: str, *hints: str) -> Finding:
 
 def failure(error: EdgedeployError) -> Finding:
     """What an error says."""
-    return failed(str(error), *error.hints)
+    return failed(error.cause, *error.hints)
 
 
 def _always(case: Case) -> bool:

@@ -61,7 +61,7 @@ def program(case: Case) -> Finding:
     try:
         emulation = emulation_of(board)
     except VirtualBoardError as error:
-        return not_applicable(str(error), *error.hints[:1])
+        return not_applicable(error.cause, *error.hints[:1])
     assert emulation.qemu is not None
     qemu = emulator(emulation.qemu)
     libraries = Path("/usr", multiarch(board.triple))
@@ -122,7 +122,7 @@ def virtual_boards(case: Case) -> Finding:
         emulation = emulation_of(case.board)
         require_means()
     except VirtualBoardError as error:
-        return not_applicable(str(error), *error.hints[:1])
+        return not_applicable(error.cause, *error.hints[:1])
     if emulation.qemu is None:
         return ok("this machine runs their programs itself")
     lines = _version_of(emulator(emulation.qemu) or "")
@@ -142,7 +142,7 @@ def predictions(case: Case) -> Finding:
     try:
         means = Means.of(case.name, case.board)
     except UnsupportedError as error:
-        return not_applicable(f"{error}; only `edgedeploy predict` needs it", *error.hints)
+        return not_applicable(f"{error.cause}; only `edgedeploy predict` needs it", *error.hints)
     return ok(f"{means.name}, and {Path(recording_emulator(case.board)).name} that takes plugins")
 
 

@@ -96,7 +96,7 @@ class _Importer(ONNXGraphImporter):
             return _without_code(made)
         except Exception as error:
             name = str(attr.get("tvm_custom", {}).get("name"))
-            why = str(error) if isinstance(error, ModelError) else last_line(error)
+            why = error.cause if isinstance(error, ModelError) else last_line(error)
             raise ModelError(
                 f"operator {op_name} cannot be imported",
                 why=f"node {name!r}: {why}",

@@ -92,7 +92,7 @@ class _Converter(QuantisedConverter):
         try:
             yield
         except Exception as error:
-            why = str(error) if isinstance(error, ModelError) else last_line(error)
+            why = error.cause if isinstance(error, ModelError) else last_line(error)
             raise ModelError(
                 f"operator {name} cannot be imported", why=f"node {self._node(op)!r}: {why}", hints=_HINTS
             ) from error

@@ -65,19 +65,26 @@ class SelfTest(Record):
         """The widest of all relative tolerances."""
         return max(relative for case in self.cases for relative in case.relative)
 
-    def raised(self, outputs: list[TensorSpec]) -> list[str]:
-        """What is allowed more than usual, and why, in lines for people."""
+    def raised(self, outputs: list[TensorSpec], *, quantised: bool = False) -> list[str]:
+        """What is allowed more than usual, and why, in lines for people.
+
+        Args:
+            outputs: of the network, in order.
+            quantised: whether it is quantised: two steps of its integers are allowed then, whatever rounding does.
+        """
         return [
-            f"{spec.name} may differ by {relative:g} for {case.name} inputs: {self._why(spread)}"
+            f"{spec.name} may differ by {relative:g} of its largest value for {case.name} inputs: "
+            f"{self._why(spread, quantised=quantised)}"
             for case in self.cases
             for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True)
             if relative > case.usual
         ]
 
-    def _why(self, spread: float | None) -> str:
-        if spread is None:
-            return "two steps of its integers"  # of quantised networks alone more is allowed without a spread
-        return f"{self.spread_to} differs by {spread:g}, by rounding alone"
+    def _why(self, spread: float | None, *, quantised: bool) -> str:
+        reasons = ["two steps of its integers"] if quantised or not spread else []
+        if spread:
+            reasons.append(f"{self.spread_to} differs by {spread:g}, by rounding alone")
+        return "; ".join(reasons)
 
 
 class TailMember(Record):

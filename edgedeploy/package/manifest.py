@@ -191,6 +191,9 @@ class Manifest(Record):
     transformed: Listed[TensorSpec] = []
     files: dict[MemberName, Member]
 
+    def __repr__(self) -> str:
+        return f"<edgedeploy.Manifest {self.model} for {self.board}, {len(self.files)} files>"
+
     @field_validator("format", mode="before")
     @classmethod
     def _is_read_here(cls, value: object) -> object:

@@ -19,7 +19,7 @@ from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.peer import NAMES, SCRIPT
 from edgedeploy.benchmarking.wheels import Site, site
 from edgedeploy.board import Board
-from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError
+from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError, cause_of
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.predicting.machine import PYTHON, machine
 from edgedeploy.predicting.means import Means
@@ -109,7 +109,7 @@ def predict_peers(
         try:
             file = candidate.write(place / "source")
         except EdgedeployError as error:
-            return [PeerPrediction(engine.name, left_out=str(error)) for engine in engines]
+            return [PeerPrediction(engine.name, left_out=error.cause) for engine in engines]
         recorder = _Recorder(
             place,
             file,
@@ -134,7 +134,7 @@ def predict_peers(
             except (VirtualBoardError, OutputError):
                 raise
             except (CannotRunError, EdgedeployError) as error:
-                predictions.append(PeerPrediction(engine.name, left_out=str(error)))
+                predictions.append(PeerPrediction(engine.name, left_out=cause_of(error)))
         return predictions
 
 
@@ -217,7 +217,7 @@ class _Recorder:
         except NotHereError:
             raise
         except (CannotRunError, UnsupportedError) as error:
-            return PeerResult(key, self.candidate.name, wheel.sha256, left_out=str(error))
+            return PeerResult(key, self.candidate.name, wheel.sha256, left_out=cause_of(error))
         return PeerResult(key, self.candidate.name, wheel.sha256, tuple(found), difference)
 
 

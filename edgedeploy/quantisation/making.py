@@ -72,7 +72,7 @@ class Task:
     evaluation: Evaluation | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Made:
     """A quantised network.
 
@@ -95,6 +95,9 @@ class Made:
     kept: Sequence[Layer]
     layers: int
     bytes_before: int
+
+    def __repr__(self) -> str:
+        return f"<edgedeploy.Made {self.layers - len(self.kept)} of {self.layers} layers quantised>"
 
     def write(self, path: Path) -> int:
         """Write the network as an ONNX file; gives its size in bytes.
@@ -141,7 +144,9 @@ def find_task(
         source = replace(source, shapes={**source.shapes, **part.shapes(options)})
     prepared = prepare(source, progress)
     usage = Usage.of(part, prepared) if part else None
-    samples = find_samples(calibration, prepared.inputs, usage.feed if usage else None, most, progress)
+    samples = find_samples(
+        calibration, prepared.inputs, usage.feed if usage else None, most, progress, network=source.file
+    )
     check_same(prepared, next(iter(samples)).tensors)
     if len(samples) < FEW:
         progress.note(

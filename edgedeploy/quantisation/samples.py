@@ -135,7 +135,13 @@ class Arrays(Samples):
 
 
 def find_samples(
-    path: Path, inputs: Sequence[TensorSpec], feed: Feed | None, most: int, progress: Progress = SILENT
+    path: Path,
+    inputs: Sequence[TensorSpec],
+    feed: Feed | None,
+    most: int,
+    progress: Progress = SILENT,
+    *,
+    network: Path | None = None,
 ) -> Samples:
     """The samples that a path names: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
 
@@ -145,6 +151,7 @@ def find_samples(
         feed: how images become inputs; None of a network that takes none, or of which that is not known.
         most: how many are taken, evenly chosen.
         progress: is told of what is passed over.
+        network: the network's file, for hints.
 
     Raises:
         InputError: there is no such folder, nothing in it can be used, or images are given and `feed` is not.
@@ -157,7 +164,7 @@ def find_samples(
     if arrays:
         return Arrays(path, evenly(arrays, most), inputs)
     if not is_folder(path) and not images:
-        return _video(path, _known(feed, path), most)
+        return _video(path, _known(feed, path, network), most)
     if not images:
         names = ", ".join(sorted({file.suffix or file.name for file in files})[:5])
         raise InputError(
@@ -169,7 +176,7 @@ def find_samples(
                 "for each inference",
             ],
         )
-    known = _known(feed, path)
+    known = _known(feed, path, network)
     sound = [file for file in evenly(images, most) if _is_sound(file, progress)]
     if not sound:
         raise InputError(f"no image below {path} can be read", hints=["look at the files: all of them are damaged"])
@@ -197,13 +204,17 @@ def no_numbers(what: str) -> InputError:
     )
 
 
-def _known(feed: Feed | None, path: Path) -> Feed:
+def _known(feed: Feed | None, path: Path, network: Path | None) -> Feed:
     if feed is None:
+        file = network or Path("FILE")
         raise InputError(
             f"it is not known how images of {path} become inputs of this network",
             why="no demo has it, which would say size, colours, mean and scale",
             hints=[
-                "name a demo of such networks: --demo yolo-fastest; `edgedeploy demo` lists them",
+                f"say it once: `edgedeploy models import {file} --name {file.stem}` writes a file in which colour, "
+                f"mean, scale, task and labels are to be corrected; then quantise `{file.stem}`, by that name",
+                "or name a demo that prepares images as yours are: --demo classification for 1000 classes of ImageNet, "
+                "--demo yolo; `edgedeploy demo` lists them",
                 "or give a folder of .npz files, each with one array for each input, by name",
             ],
         )
@@ -239,7 +250,7 @@ def _is_sound(file: Path, progress: Progress) -> bool:
     try:
         read_image(file)
     except InputError as error:
-        progress.note(f"passed over: {error}")
+        progress.note(f"passed over: {error.cause}")
         return False
     return True
 

@@ -48,7 +48,7 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
     except RecordsError as error:
         if chosen is not None:
             raise
-        progress.note(f"built without tuning records: {error}")
+        progress.note(f"built without tuning records: {error.cause}")
         return None
     return records
 

@@ -293,7 +293,7 @@ def _require_same(folder: Path, header: Header, present: Header) -> None:
         raise RecordsError(
             f"the records in {folder} are of something else",
             why=difference,
-            hints=["tune into another folder with -o", "take them as a start with --tuning-records"],
+            hints=["tune into another folder", "take them as a start with --tuning-records"],
         )
 
 

@@ -35,7 +35,7 @@ ANY_ACCURACY = AccuracyRule()
 State = Literal["pushed", "already there", "would be pushed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pushed:
     """What a push did.
 
@@ -62,6 +62,12 @@ class Pushed:
     test: dict[str, Any] = field(default_factory=dict)
     health: str | None = None
     compiled_up_to: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        release = f" {self.id}" if self.id else ""
+        return (
+            f"<edgedeploy.Pushed {self.model}{release}: {self.state}, {self.sent:,} bytes sent, {self.seconds:.1f} s>"
+        )
 
     @property
     def current(self) -> bool:

@@ -103,10 +103,10 @@ def _gone_back(
     try:
         steps.write_record(connection, model, Entry.now(Event.FAILED, identity, reason))
     except EdgedeployError as second:
-        unwritten = f"; its record could not be written: {second}"
+        unwritten = f"; its record could not be written: {second.cause}"
     return UnhealthyReleaseError(
         f"{model} {identity} was switched to on {connection.address} and failed; {now}",
-        why=f"{error}{unwritten}",
+        why=f"{error.cause}{unwritten}",
         hints=["look at what the check says, correct it, and push again", "edgedeploy releases list --history"],
     )
 

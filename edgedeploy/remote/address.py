@@ -12,7 +12,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.facts import HERE, VIRTUAL
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
-from edgedeploy.settings import host_of
+from edgedeploy.settings import whereabouts
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
 # No address begins with a dash or holds what a shell or an SSH client would take for something else.
@@ -106,11 +106,17 @@ def address_of(virtual: VirtualBoard) -> Address:
 
 
 def addresses(
-    board: ResolvedBoard, hosts: Sequence[str] = (), *, virtual: bool = False, progress: Progress = SILENT
+    board: ResolvedBoard, hosts: Sequence[str] = (), *, virtual: bool | None = None, progress: Progress = SILENT
 ) -> list[Address]:
-    """The boards that are meant: those of the command line, the virtual one, or the profile's.
+    """The boards that are meant: those of the command line, what was set once, or the profile's.
 
     A virtual board that does not run yet is started.
+
+    Args:
+        board: their profile.
+        hosts: where they are, as the command line says it.
+        virtual: whether the profile's virtual board is meant; what was set once unless given.
+        progress: is told of what was set, and of a start.
 
     Raises:
         InputError: none is stated anywhere, or one has no possible form.
@@ -123,10 +129,11 @@ def addresses(
     if hosts:
         return list(dict.fromkeys(parse_address(host) for host in hosts))
     ssh = board.profile.ssh
-    if ssh and (set_once := host_of(board.label)):
-        host, file = set_once
-        progress.note(f"{board.label} is at {host}, as {file} says")
-        return [parse_address(host)]
+    if ssh and (found := whereabouts(board.label, virtual=virtual)):
+        progress.note(
+            f"{board.label} is {f'at {found.host}' if found.host else 'a virtual board'}, as {found.said_by} says"
+        )
+        return [parse_address(found.host) if found.host else address_of(up(board, progress=progress))]
     if ssh is None:
         raise InputError(
             f"board {board.label!r} is this machine",

@@ -164,11 +164,11 @@ class BoardServer(Closing):
                 if time.monotonic() + wait > deadline:
                     raise BoardConnectionError(
                         f"the server on {self.name} did not come back within {deadline_s:.0f} s",
-                        why=str(error),
+                        why=error.cause,
                         hints=["look whether the board has power and network, and do it again"],
                     ) from error
-                if str(error) != told:
-                    told = str(error)
+                if error.cause != told:
+                    told = error.cause
                     self._progress.note(f"waiting for {self.name} for up to {deadline_s:.0f} s: {told}")
             else:
                 self._progress.note(f"the server on {self.name} runs again")

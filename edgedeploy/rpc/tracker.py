@@ -113,7 +113,7 @@ def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT)
             try:
                 started, _ = _start(endpoint)
             except RpcError as error:
-                progress.note(str(error))
+                progress.note(error.cause)
                 continue
             with lock:
                 process = started

@@ -28,7 +28,7 @@ class Place:
     Attributes:
         board: the board.
         host: the board's address if it is not the profile's; `local` for this machine.
-        virtual: whether the profile's virtual board is meant.
+        virtual: whether the profile's virtual board is meant; what was set once unless given.
         strict: whether host keys must be known.
 
     Raises:
@@ -37,7 +37,7 @@ class Place:
 
     board: ResolvedBoard
     host: str | None = None
-    virtual: bool = False
+    virtual: bool | None = None
     strict: bool = False
 
     def __post_init__(self) -> None:
@@ -56,14 +56,17 @@ class Place:
 
         if self.host == HERE:
             return False
-        return self.virtual or self.host is not None or not self.board.profile.runs_here
+        return bool(self.virtual) or self.host is not None or not self.board.profile.runs_here
 
     def emulated(self, machine: str | None) -> bool:
         """Whether that is a virtual board whose `machine` this one cannot be itself."""
         from edgedeploy.facts import VIRTUAL
+        from edgedeploy.settings import whereabouts
 
-        virtual = self.virtual or (self.host or "").startswith(VIRTUAL)
-        return virtual and machine != platform.machine()
+        virtual, host = bool(self.virtual), self.host
+        if not virtual and host is None and (found := whereabouts(self.board.label, virtual=self.virtual)):
+            virtual, host = found.host is None, found.host
+        return (virtual or (host or "").startswith(VIRTUAL)) and machine != platform.machine()
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timing:
     """The time of an inference in milliseconds, one value for each repetition."""
 
     runs_ms: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"<edgedeploy.Timing of {len(self.runs_ms)}: median {self.median_ms:.3f} ms, min {self.min_ms:.3f} ms>"
 
     @classmethod
     def of_seconds(cls, seconds: Sequence[float]) -> Timing:

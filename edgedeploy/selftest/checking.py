@@ -83,7 +83,7 @@ def check(
     try:
         return _emulated(draft, agent, progress)
     except UnsupportedError as error:
-        progress.note(f"checked as compiled for this machine, not with the board's own code: {error}")
+        progress.note(f"checked as compiled for this machine, not with the board's own code: {error.cause}")
     with progress.stage("check"):
         return Check(how="compiled for this machine"), _compiled_here(draft)
 
@@ -150,7 +150,7 @@ def _error_of(session: Session, cases: Mapping[str, Recorded]) -> float:
         try:
             found = session.run(cases[case.name].inputs)
         except PackageError as error:
-            raise NumericalError(what, why=str(error)) from error
+            raise NumericalError(what, why=error.cause) from error
         by_output = fractions(found, cases[case.name].outputs, case).items()
         for (name, fraction), relative, spread in zip(by_output, case.relative, case.spread, strict=True):
             if fraction > 1:

@@ -35,7 +35,7 @@ def check_tail(network: Network, cases: Mapping[str, Recorded]) -> None:
         try:
             found = network.cut_off.tail.run({**case.inputs, **case.outputs})
         except PackageError as error:
-            raise NumericalError(what, why=str(error), hints=hints) from error
+            raise NumericalError(what, why=error.cause, hints=hints) from error
         for output, expected in wanted.items():
             if why := _difference(found[output], expected):
                 raise NumericalError(what, why=f"output {output!r} for {name} inputs: {why}", hints=hints)

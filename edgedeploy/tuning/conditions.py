@@ -114,7 +114,7 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
         try:
             refused = run(_setting(folder, before)).strip()
         except EdgedeployError as error:
-            refused = str(error)
+            refused = error.cause
         if refused and set(before.values()) != {name}:
             old = ", ".join(sorted(set(before.values())))
             progress.note(f"the board's governor may still be {name}, it was {old}: {refused.splitlines()[-1]}")

@@ -70,7 +70,7 @@ class Farm:
                 if error.suspect is not None:
                     losses[error.suspect] += 1
                     if losses[error.suspect] == _LOSSES:
-                        blamed[error.suspect] = Outcome([], "crash", f"the board was lost while it ran: {error}")
+                        blamed[error.suspect] = Outcome([], "crash", f"the board was lost while it ran: {error.cause}")
                 elif attempts == _ATTEMPTS:
                     raise
                 self._recover(error)
@@ -104,7 +104,7 @@ class Farm:
         if len(gone) == len(self._servers):
             raise gone[self._servers[0]]
         for server, reason in gone.items():
-            self._progress.note(f"going on without {server.name}: {reason}")
+            self._progress.note(f"going on without {server.name}: {reason.cause}")
             self._servers.remove(server)
             del self._throttling[server.name]
             server.close()

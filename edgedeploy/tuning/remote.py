@@ -142,7 +142,7 @@ def session(
         except Exception as error:
             if not _stands(remote):
                 raise
-            yield Refused(f"{error.kind}: {error}" if isinstance(error, DeviceError) else last_line(error))
+            yield Refused(f"{error.kind}: {error.cause}" if isinstance(error, DeviceError) else last_line(error))
             return
         for index, job in enumerate(jobs):
             if index and time.monotonic() - opened > begin_s:

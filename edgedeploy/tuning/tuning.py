@@ -141,7 +141,7 @@ class TuningSession:
                 try:
                     before_ms, after_ms = _concluded(run, records, comparison) or (None, None)
                 except EdgedeployError as error:
-                    self.progress.note(f"the whole network was not measured: {error}")
+                    self.progress.note(f"the whole network was not measured: {error.cause}")
             ended = RunEnded(
                 run=run.identity,
                 results=list(run.finals.results.values()),

@@ -33,7 +33,7 @@ def read_image(path: Path) -> np.ndarray:
         with path.open("rb") as stream:
             content = stream.read(_MAX_BYTES + 1)  # a device or a pipe has no size to ask for
     except FileNotFoundError as error:
-        raise InputError(f"there is no image {path}", hints=["check the path given to --image"]) from error
+        raise InputError(f"there is no image {path}", hints=["check its path"]) from error
     except OSError as error:
         raise InputError(f"cannot read the image {path}", why=error.strerror or str(error)) from error
     if len(content) > _MAX_BYTES:

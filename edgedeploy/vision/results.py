@@ -26,7 +26,7 @@ class Mask(Record):
     """
 
     size: tuple[int, int]
-    counts: list[int]
+    counts: list[int] = Field(repr=False)
 
     @staticmethod
     def of(region: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> Mask:

@@ -147,7 +147,7 @@ def _folder_images(path: Path, files: list[Path], progress: Progress) -> Iterato
         try:
             image = read_image(file)
         except InputError as error:
-            reason = str(error)
+            reason = error.cause
             progress.note(f"passed over: {reason}")
             continue
         found = True

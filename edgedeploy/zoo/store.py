@@ -141,6 +141,8 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
     if path is not None:
         return path
     target = cache_path(file)
+    if file.bundled and not file.has_download:
+        raise _not_beside(file, folder)
     if not file.has_download:
         raise _missing(file, folder, "it has no download" + (f": {file.note}" if file.note else ""))
     try:
@@ -151,7 +153,7 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
             download(file.url, target, size=file.size, sha256=file.sha256, progress=progress, patience=patience)
     except DownloadError as error:
         where = f"{_without_secrets(file.url)}: " if file.url else ""
-        raise _missing(file, folder, f"{where}{error}", error.hints) from error
+        raise _missing(file, folder, f"{where}{error.cause}", error.hints) from error
     return target
 
 
@@ -223,6 +225,34 @@ def _missing(file: ZooFile, folder: Path, why: str, hints: Sequence[str] = ()) -
             f"or anywhere in a folder that the environment variable {MIRRORS_VARIABLE} names",
         ],
     )
+
+
+def _not_beside(file: ZooFile, folder: Path) -> DownloadError:
+    """The error for a file that should lie beside the document that names it, and is another one or not there."""
+    path = folder / file.name
+    stated = f"{file.size:,} bytes with SHA-256 {file.sha256}"
+    # The document is known by what it states.
+    documents = [each for each in sorted(folder.glob("*.yaml")) if file.sha256 in _text(each)]
+    said_by = str(documents[0]) if documents else "the document that names it"
+    if not path.is_file():
+        why = f"{said_by} names it" if documents else None
+        return DownloadError(f"there is no file {path}", why=why, hints=[f"put it there: {stated}"])
+    found, size = sha256_of(path), path.stat().st_size
+    return DownloadError(
+        f"{path} is not the file that {said_by} describes",
+        why=f"it has {size:,} bytes with SHA-256 {found}, and {stated} are stated",
+        hints=[
+            f'if it was changed on purpose, as by training again, state in {said_by}: sha256: "{found}", size: {size}',
+            "otherwise bring back the file that was there",
+        ],
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _without_secrets(url: str) -> str:

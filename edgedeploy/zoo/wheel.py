@@ -58,7 +58,7 @@ def extract(
                 part.replace(target)
             except DownloadError as error:
                 wheel.unlink()
-                raise DownloadError(f"{wheel.name}: {error}; the wheel was removed") from error
+                raise DownloadError(f"{wheel.name}: {error.cause}; the wheel was removed") from error
             finally:
                 part.unlink(missing_ok=True)
     except OSError as error:

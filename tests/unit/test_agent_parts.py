@@ -6,18 +6,23 @@ import hashlib
 import json
 import random
 import statistics
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
+from support.notebook import Notebook
 from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, manifest
 
+from edgedeploy.agent.build import Product, build_product
+from edgedeploy.agent.recipe import agent_folder
+from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import parse_manifest
 
@@ -36,6 +41,39 @@ def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]
     lines = done.stdout.decode().split("\n")[:-1]
     assert len(lines) == len(documents)
     return lines
+
+
+class Watched(Notebook):
+    """Keeps the names of stages, and of what was under way when a step was done."""
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        self.lines.append(title)
+        yield
+
+    @contextmanager
+    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
+        assert doing
+        with super().steps(title, total) as advance:
+            yield advance
+        assert doing() == ""
+
+    def note(self, text: str) -> None:
+        self.lines.append(text.partition(",")[0])
+
+
+def test_each_part_of_a_build_that_takes_long_has_a_name(command: Command) -> None:
+    product = Product("part.so", [agent_folder() / "sha256.cc"], ["-shared"], units=[])
+    watched = Watched()
+    assert build_product(product, load_board("rpi4"), progress=watched).path.is_file()
+    triple = "aarch64-unknown-linux-gnu"
+    assert watched.lines == [
+        f"building part.so for {triple}",
+        "try zig (at first it builds its C library, for minutes)",
+        "compiling sha256.cc",
+        f"link part.so for {triple} (at first zig builds its C++ library, for minutes)",
+    ]
+    assert watched.counts == {f"compile part.so for {triple}": (1, 1)}
 
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

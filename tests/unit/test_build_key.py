@@ -6,6 +6,7 @@ import importlib.metadata
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,12 @@ from edgedeploy import build_key as keys
 from edgedeploy import toolchain
 from edgedeploy.board import load_board
 from edgedeploy.build_key import NOT_BUILDING, building_files
+from edgedeploy.building import build
+from edgedeploy.frontends.format import ImportOptions
+from edgedeploy.package.usage import Usage
+from edgedeploy.resolved import resolve
 from edgedeploy.toolchain import c_compiler
+from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import Source, find_source
 
 
@@ -38,6 +44,28 @@ def key(network: Source, board: str = "local") -> str:
     for cached in (keys._code, keys.versions, toolchain._versions):
         cached.cache_clear()
     return keys.build_key(network, load_board(board))
+
+
+@pytest.mark.compiles
+def test_a_package_of_something_else_says_what_differs(network: Source, tmp_path: Path) -> None:
+    board = resolve("local")
+    manifest = build(network, board, tmp_path / "net.tar.gz", checks="none").manifest
+    assert keys.differences(manifest, network, board) == [
+        "it was built by other code of edgedeploy, or with other fields of the board's profile"
+    ]
+    for said, source, other in (
+        ("it was built for board local", network, resolve("rpi4")),
+        ("its target's mcpu is", network, resolve("local", {"cpu": "x86-64-v2"})),
+        ("it was built from another file", find_source("digits"), board),
+        ("it has 1 shapes of inputs, not 2", replace(network, further=({},)), board),
+        ("its weights are those of the file", replace(network, options=ImportOptions(weights="random")), board),
+    ):
+        assert said in "; ".join(keys.differences(manifest, source, other))
+    assert keys.differences(manifest, network, board, disabled_passes=["a"]) == ["passes that were left out: none"]
+    usage = Usage(demo="digits", input=MODELS.load("digits").input, fit="stretch", decoder={"kind": "x"}, log="y")
+    assert keys.differences(manifest.model_copy(update={"usage": usage}), network, board) == [
+        "it was built for the demo digits"
+    ]
 
 
 @pytest.mark.parametrize(

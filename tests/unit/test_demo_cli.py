@@ -29,6 +29,20 @@ def test_without_a_name_the_demos_are_listed(run_demo: RunDemo) -> None:
     assert all(name in out for name in names)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("squeezenet_v1.1-onnx", "try: edgedeploy demo classification --model squeezenet_v1.1-onnx"),
+        (str(MODEL), f"try: edgedeploy demo DEMO --model {MODEL}"),
+    ],
+)
+def test_a_network_in_the_place_of_a_demo_is_told_which_demo_takes_it(run_demo: RunDemo, name: str, hint: str) -> None:
+    code, _, err = run_demo("demo", name)
+    assert (code, f"there is no demo '{name}'" in err, hint in err) == (4, True, True)
+    assert f"try: edgedeploy run {name}" in err
+    assert "is a network" not in run_demo("demo", "no-such-thing")[2]
+
+
 def test_the_log_goes_to_standard_output(run_demo: RunDemo) -> None:
     code, out, err = run_demo("demo", "digits", "-r", "3")
     assert (code, err) == (0, "")
@@ -123,7 +137,8 @@ class TestAll:
     def test_it_goes_on_after_an_error_and_ends_with_its_code(self, run_demo: RunDemo) -> None:
         code, out, err = run_demo("demo", "all")
         assert code == 9
-        assert "cannot get gone.png" in err
+        assert "there is no file" in err
+        assert "gone.png" in err
         first, last = out.split("\n\nedgedeploy ")
         assert "edgedeploy " + masked(last) == masked(first) + "\n"
 

@@ -179,6 +179,9 @@ def test_images_need_to_be_known_how_to_become_inputs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="how images of") as raised:
         find_samples(tmp_path, [INPUT], None, 10)
     assert any("--demo" in hint for hint in raised.value.hints)
+    with pytest.raises(InputError) as raised:
+        find_samples(tmp_path, [INPUT], None, 10, network=Path("nets/flowers.onnx"))
+    assert "`edgedeploy models import nets/flowers.onnx --name flowers`" in raised.value.hints[0]
 
 
 def test_the_identity_is_that_of_the_contents(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from edgedeploy.kept import Kept
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import addresses
 from edgedeploy.resolved import resolve
+from edgedeploy.runtime.opening import Place
+from edgedeploy.virtual.board import VirtualBoard
 
 PAGE = ROOT / "docs" / "configuration.md"
 
@@ -35,7 +37,7 @@ def users(command: Command) -> Path:
 
 
 def test_nothing_is_set_at_first(users: Path) -> None:
-    assert (settings.default_board(), settings.default_threads(), settings.host_of("rpi4")) == (None, None, None)
+    assert (settings.default_board(), settings.default_threads(), settings.whereabouts("rpi4")) == (None, None, None)
 
 
 def test_the_working_folder_goes_before_the_users_own_and_a_variable_before_both(
@@ -45,7 +47,7 @@ def test_the_working_folder_goes_before_the_users_own_and_a_variable_before_both
     assert (settings.default_board(), settings.default_threads()) == ("rpi3", 1)
     Path(settings.HERE).write_text('board = "rpi4"\n[hosts]\nrpi4 = "e@f"\n')
     assert (settings.default_board(), settings.default_threads()) == ("rpi4", 1)
-    assert [found[0] for name in ("rpi3", "rpi4") if (found := settings.host_of(name))] == ["a@b", "e@f"]
+    assert [found.host for name in ("rpi3", "rpi4") if (found := settings.whereabouts(name))] == ["a@b", "e@f"]
     monkeypatch.setenv(settings.BOARD_VARIABLE, "rpi5")
     monkeypatch.setenv(settings.THREADS_VARIABLE, "3")
     assert (settings.default_board(), settings.default_threads()) == ("rpi5", 3)
@@ -74,6 +76,37 @@ def test_a_board_is_where_the_file_says_and_that_is_said(users: Path) -> None:
     assert notes.lines == [f"rpi4 is at me@somewhere:23, as {users} says"]
     [address] = addresses(resolve("rpi4"), ["you@elsewhere"])
     assert str(address) == "you@elsewhere"
+
+
+def test_boards_are_virtual_where_that_is_set(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line goes before the variable, that before the working folder's file, that before the user's own."""
+    users.write_text('virtual = true\n[hosts]\nrpi4 = "a@b"\n')
+    assert settings.whereabouts("rpi4") == settings.Whereabouts(None, str(users))
+    assert settings.whereabouts("rpi4", virtual=False) == settings.Whereabouts("a@b", str(users))
+    Path(settings.HERE).write_text("virtual = false\n")
+    assert settings.whereabouts("rpi4") == settings.Whereabouts("a@b", str(users))
+    assert settings.whereabouts("rpi5") is None
+    monkeypatch.setenv(settings.VIRTUAL_VARIABLE, "1")
+    assert settings.whereabouts("rpi4") == settings.Whereabouts(None, "EDGEDEPLOY_VIRTUAL")
+    assert str(addresses(resolve("rpi4"), ["you@elsewhere"])[0]) == "you@elsewhere"
+    assert str(addresses(resolve("rpi4"), virtual=False)[0]) == "a@b"
+    assert Place(resolve("rpi4")).emulated("another")
+    assert not Place(resolve("rpi4"), virtual=False).emulated("another")
+    assert not Place(resolve("local")).remote
+    monkeypatch.setenv(settings.VIRTUAL_VARIABLE, "perhaps")
+    with pytest.raises(ConfigurationError, match="EDGEDEPLOY_VIRTUAL is 'perhaps'"):
+        settings.whereabouts("rpi4")
+
+
+def test_a_board_that_is_set_to_be_virtual_is_started_and_that_is_said(
+    users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = VirtualBoard.model_construct(name="rpi4", user="pi", port=2222, key=Path("k"), known_hosts=Path("h"))
+    monkeypatch.setattr("edgedeploy.remote.address.up", lambda board, progress: started)
+    users.write_text("virtual = true\n")
+    notes = Notes()
+    assert str(addresses(resolve("rpi4"), progress=notes)[0]) == "virtual:rpi4"
+    assert notes.lines == [f"rpi4 is a virtual board, as {users} says"]
 
 
 def test_the_cache_is_where_it_is_set(users: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -120,7 +153,7 @@ def test_the_page_has_every_field_and_every_variable(users: Path) -> None:
     example = text.split("```toml\n")[1].split("```")[0]
     users.write_text(example)
     assert settings.default_board() == "rpi4"
-    assert settings.host_of("rpi5")
+    assert settings.whereabouts("rpi5") == settings.Whereabouts("pi@pi5.local", str(users))
     rows = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
     assert set(settings._schema(users=True).model_fields) <= rows
     code = [each for part in ("edgedeploy", "agent") for each in (ROOT / part).rglob("*")]

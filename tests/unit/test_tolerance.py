@@ -57,6 +57,9 @@ def cancelling(path: Path, part: float = 4e-3, scale: float = 1.0) -> Path:
     return graph.save(path, small, steady)
 
 
+PROB = TensorSpec(name="prob", shape=[1, 4], dtype="float32")
+
+
 def built(path: Path) -> Built:
     return build(find_source(str(path)), resolve("local"), path.with_suffix(".tar.gz"))
 
@@ -72,7 +75,8 @@ def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(comm
     assert sensitive == pytest.approx(3 * case["spread"][0], rel=0.05)
     assert case["spread"][1] < 1e-5
     assert said["spread_to"] == "onnxruntime without graph optimisation"
-    line = f"sub4 may differ by {sensitive:g} for random inputs: {said['spread_to']} differs by {case['spread'][0]:g}"
+    line = f"sub4 may differ by {sensitive:g} of its largest value for random inputs: {said['spread_to']} differs by "
+    line += f"{case['spread'][0]:g}"
     assert line in command("package", "show", "dist/local/net.tar.gz")[1]
     assert f"tolerance: {line}" in command("build", tmp_path / "net.onnx")[1]
 
@@ -240,5 +244,20 @@ def test_more_is_allowed_of_a_quantised_network_without_other_kernels_too() -> N
     case = Case(
         name="random", inputs=["in.bin"], outputs=["out.bin"], usual=1e-3, relative=[0.05], absolute=0, spread=[None]
     )
-    said = SelfTest(cases=[case], reference="LiteRT").raised([TensorSpec(name="prob", shape=[1, 4], dtype="float32")])
-    assert said == ["prob may differ by 0.05 for random inputs: two steps of its integers"]
+    said = SelfTest(cases=[case], reference="LiteRT").raised([PROB], quantised=True)
+    assert said == ["prob may differ by 0.05 of its largest value for random inputs: two steps of its integers"]
+
+
+@pytest.mark.parametrize(
+    ("spread", "why"),
+    [
+        (0.0, "two steps of its integers"),  # and not: another program differs by 0, by rounding alone
+        (0.01, "two steps of its integers; onnxruntime differs by 0.01, by rounding alone"),
+    ],
+)
+def test_steps_of_a_quantised_network_are_what_more_is_allowed_for(spread: float, why: str) -> None:
+    case = Case(
+        name="random", inputs=["in.bin"], outputs=["out.bin"], usual=1e-4, relative=[0.05], absolute=0, spread=[spread]
+    )
+    [said] = SelfTest(cases=[case], reference="a", spread_to="onnxruntime").raised([PROB], quantised=True)
+    assert said.partition(": ")[2] == why

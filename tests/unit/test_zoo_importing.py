@@ -11,6 +11,9 @@ import yaml
 from conftest import Command
 from support.networks import Graph
 
+from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.labels import load_labels
+
 pytestmark = pytest.mark.compiles
 
 
@@ -43,6 +46,22 @@ def test_what_the_files_do_not_say_is_guessed_and_marked(command: Command, tmp_p
     assert entry["input"]["scale"] == pytest.approx([1 / 255] * 3)
     marked = [line.strip().split(":")[0] for line in text.splitlines() if line.endswith("# guessed")]
     assert marked == ["task", "colour", "mean", "scale", "labels"]
+
+
+def test_it_says_where_labels_are_stated_and_nothing_else_is_printed(command: Command, tmp_path: Path) -> None:
+    path = entries() / "mine.yaml"
+    where = (
+        f"names of classes go into {entries() / 'labels' / 'mine'}.txt, one a line, and `labels: mine` into the entry"
+    )
+    for outputs, labels in ((1000, "imagenet, guessed by their number"), (7, "none")):
+        network = detector(tmp_path / "net.onnx", outputs=outputs)
+        code, out, _ = command("models", "import", network, "--name", "mine", "--force")
+        assert code == 0
+        assert out.splitlines()[:3] == [f"mine: {path}", "task: classification, guessed", f"labels: {labels}; {where}"]
+    (entries() / "labels").mkdir()
+    (entries() / "labels" / "mine.txt").write_text("\n".join("abcdefg"))
+    path.write_text(path.read_text() + "labels: mine\n")
+    assert load_labels(MODELS.load("mine").labels or "") == list("abcdefg")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,21 @@ def test_a_damaged_bundled_file_is_named(folder: Path) -> None:
         store.fetch(zoo_file(bundled=True), folder=folder)
 
 
+def test_a_changed_bundled_file_says_what_to_state_where(folder: Path) -> None:
+    """A network that was trained again is no damaged download."""
+    content = b"trained again"
+    put(folder / "net.onnx", content)
+    document = put(folder / "mine.yaml", f"files: [{{sha256: {zoo_file().sha256}}}]".encode())
+    with pytest.raises(DownloadError) as raised:
+        store.fetch(zoo_file(bundled=True), folder=folder)
+    assert raised.value.what == f"{folder / 'net.onnx'} is not the file that {document} describes"
+    assert f'state in {document}: sha256: "{hashlib.sha256(content).hexdigest()}", size: 13' in raised.value.hints[0]
+    assert "EDGEDEPLOY_MODELS" not in str(raised.value)
+    (folder / "net.onnx").unlink()
+    with pytest.raises(DownloadError, match="there is no file"):
+        store.fetch(zoo_file(bundled=True), folder=folder)
+
+
 def test_a_mirror_is_searched_by_content_whatever_the_name(folder: Path, mirror: Path) -> None:
     put(mirror / "net.onnx", CONTENT[::-1])
     path = put(mirror / "deep" / "renamed.bin")

@@ -63,7 +63,7 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
         try:
             written = CONVERTERS[node.operator](Operation(node, structure, graph, constants, values))
         except ModelError as error:
-            raise ModelError(f"{path}: {node.operator} {node.name!r} cannot be imported", why=str(error)) from error
+            raise ModelError(f"{path}: {node.operator} {node.name!r} cannot be imported", why=error.cause) from error
         if len(written) != node.outputs.size:
             raise _unsound(structure, f"node {node.name!r} has {node.outputs.size} outputs, not {len(written)}")
         for index, value in zip(node.outputs.tolist(), written, strict=True):
