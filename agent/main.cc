@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <new>
 
 #include "commands.h"
@@ -14,19 +14,40 @@
 namespace agent {
 namespace {
 
-constexpr char kUsage[] =
-    "usage: agent run PACKAGE [--input NAME=FILE]... [--fill zeros|ones|selftest] [--output-dir DIR]\n"
-    "                 [--repeat N] [--number N] [--warmup N] [--threads N]\n"
-    "       agent selftest PACKAGE [--threads N]\n"
-    "       agent verify PACKAGE\n"
-    "       agent facts [--path DIR]\n"
-    "       agent demo MODEL|PACKAGE (--image FILE... | --camera [DEVICE]) [--repeat N] [--threads N] [--frames N]\n"
-    "                 [--size WIDTHxHEIGHT] [--json | --stream]\n"
-    "       agent serve PACKAGE [--threads N]\n"
-    "       agent service MODEL --socket PATH [--camera [DEVICE]] [--threads N] [--log FILE] [--log-bytes N]\n"
-    "       agent rpc [--host ADDRESS] [--port N] [--port-end N] [--tracker HOST:PORT] [--key KEY]\n"
-    "                 [--custom-address ADDRESS] [--announce-port N] [--work-dir DIR] [--threads N] [--heartbeat S]\n"
-    "       agent --version | --help\n";
+struct Command {
+  const char* name;
+  Code (*run)(const Words& words);
+  const char* arguments;  // as its usage shows them
+};
+
+constexpr Command kCommands[] = {
+    {"run", RunCommand,
+     "PACKAGE [--input NAME=FILE]... [--fill zeros|ones|selftest] [--output-dir DIR]\n"
+     "                 [--repeat N] [--number N] [--warmup N] [--threads N] [--entry N]"},
+    {"selftest", SelfTestCommand, "PACKAGE [--threads N]"},
+    {"verify", VerifyCommand, "PACKAGE"},
+    {"facts", FactsCommand, "[--path DIR]"},
+    {"demo", DemoCommand,
+     "MODEL|PACKAGE (--image FILE... | --camera [DEVICE]) [--repeat N] [--threads N] [--frames N]\n"
+     "                 [--size WIDTHxHEIGHT] [--json | --stream]"},
+    {"serve", ServeCommand, "PACKAGE [--threads N]"},
+    {"service", ServiceCommand,
+     "MODEL --socket PATH [--camera [DEVICE]] [--threads N] [--log FILE] [--log-bytes N]"},
+    {"rpc", RpcCommand,
+     "[--host ADDRESS] [--port N] [--port-end N] [--tracker HOST:PORT] [--key KEY]\n"
+     "                 [--custom-address ADDRESS] [--announce-port N] [--work-dir DIR] [--threads N] [--heartbeat S]"},
+};
+
+// Of one command, or of all.
+void PrintUsage(const std::string& command = "") {
+  std::string text;
+  const auto add = [&](const std::string& line) { text += (text.empty() ? "usage: agent " : "       agent ") + line; };
+  for (const Command& each : kCommands) {
+    if (command.empty() || command == each.name) add(std::string(each.name) + " " + each.arguments + "\n");
+  }
+  if (command.empty()) add("--version | --help\n");
+  WriteAll(STDOUT_FILENO, text.data(), text.size(), "to standard output");
+}
 
 // Code for a newer processor ends in this signal; without a word nobody would guess why.
 void OnIllegalInstruction(int) {
@@ -37,25 +58,22 @@ void OnIllegalInstruction(int) {
   _exit(static_cast<int>(Code::kPackage));
 }
 
-Code Dispatch(const std::string& command, const Words& words) {
-  if (command == "run") return RunCommand(words);
-  if (command == "selftest") return SelfTestCommand(words);
-  if (command == "verify") return VerifyCommand(words);
-  if (command == "facts") return FactsCommand(words);
-  if (command == "demo") return DemoCommand(words);
-  if (command == "serve") return ServeCommand(words);
-  if (command == "service") return ServiceCommand(words);
-  if (command == "rpc") return RpcCommand(words);
-  if (command == "--version") {
+Code Dispatch(const std::string& name, const Words& words) {
+  for (const Command& each : kCommands) {
+    if (name != each.name) continue;
+    if (std::find(words.begin(), words.end(), "--help") == words.end()) return each.run(words);
+    PrintUsage(name);
+    return Code::kDone;
+  }
+  if (name == "--version") {
     Print(Version());
     return Code::kDone;
   }
-  if (command == "--help") {
-    WriteAll(STDOUT_FILENO, kUsage, sizeof kUsage - 1, "to standard output");
+  if (name == "--help") {
+    PrintUsage();
     return Code::kDone;
   }
-  throw Failure(Code::kUsage, command.empty() ? "no command was given" : "unknown command " + command,
-                "see agent --help");
+  throw Failure(Code::kUsage, name.empty() ? "no command was given" : "unknown command " + name, "see agent --help");
 }
 
 }  // namespace

@@ -122,6 +122,24 @@ std::string EfficientDet(const Detections& detections) {
   return text;
 }
 
+// Not one of Tengine's: what is read, with the corners of where it stands.
+std::string TextLines(const Detections& detections) {
+  std::string text;
+  for (const Detection& each : detections) {
+    std::vector<Point> outline;
+    if (each.corners) {
+      outline.assign(each.corners->begin(), each.corners->end());
+    } else if (each.box) {
+      outline = {{each.box->x1, each.box->y1}, {each.box->x2, each.box->y1}, {each.box->x2, each.box->y2},
+                 {each.box->x1, each.box->y2}};
+    }
+    std::string places;
+    for (const Point& corner : outline) places += Text("%s%.0f,%.0f", places.empty() ? "" : " ", corner.x, corner.y);
+    text += Text("%.3f, [%s], ", each.score.value_or(0), places.c_str()) + Plain(each.label) + "\n";
+  }
+  return text;
+}
+
 // Not one of Tengine's: each result in a line, with what there is of it.
 std::string Objects(const Detections& detections) {
   std::string text = Count(detections);
@@ -140,6 +158,9 @@ std::string Objects(const Detections& detections) {
       for (size_t i = 1; i < each.mask->counts.size(); i += 2) area += each.mask->counts[i];
       text += Text(" %" PRId64 " pixels,", area);
     }
+    if (each.surface) {
+      text += Text(" %g to %g, median %g,", each.surface->minimum, each.surface->maximum, each.surface->median);
+    }
     text += " " + Plain(each.label) + "\n";
     if (!each.points.empty()) text += PointsOf(each) + "\n";
   }
@@ -157,6 +178,7 @@ constexpr std::pair<const char*, Lines> kLogs[] = {
     {"nanodet", NanoDet},
     {"efficientdet", EfficientDet},
     {"objects", Objects},
+    {"text", TextLines},
 };
 
 Lines LinesOf(const std::string& log) {

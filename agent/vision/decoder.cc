@@ -22,6 +22,8 @@ constexpr Kind kKinds[] = {
     {"retinaface", MakeRetinaFace},
     {"segmentation", MakeSegmentation},
     {"ssd", MakeSsd},
+    {"text-line", MakeTextLine},
+    {"text-regions", MakeTextRegions},
     {"ultralytics", MakeUltralytics},
     {"yolo", MakeYolo},
     {"yolox", MakeYolox},

@@ -56,6 +56,8 @@ Fitted MakeNanoDet(Parameters& parameters, const Described& network);
 Fitted MakeRetinaFace(Parameters& parameters, const Described& network);
 Fitted MakeSegmentation(Parameters& parameters, const Described& network);
 Fitted MakeSsd(Parameters& parameters, const Described& network);
+Fitted MakeTextLine(Parameters& parameters, const Described& network);
+Fitted MakeTextRegions(Parameters& parameters, const Described& network);
 Fitted MakeUltralytics(Parameters& parameters, const Described& network);
 Fitted MakeYolo(Parameters& parameters, const Described& network);
 Fitted MakeYolox(Parameters& parameters, const Described& network);

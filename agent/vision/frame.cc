@@ -15,9 +15,10 @@ std::optional<Fit> FitOf(const std::string& name) {
   if (name == "stretch") return Fit::kStretch;
   if (name == "pad") return Fit::kPad;
   if (name == "letterbox") return Fit::kLetterbox;
-  if (name == "fill") return Fit::kFill;
+  if (name == "fill" || name == "scaled") return Fit::kFill;
   if (name == "cover") return Fit::kCover;
   if (name == "contain") return Fit::kContain;
+  if (name == "line") return Fit::kLine;
   return std::nullopt;
 }
 
@@ -53,6 +54,8 @@ Frame Framed(Size image, Size network, Fit fit) {
     } else {
       inner.width = static_cast<int>(std::min(rows * width / height, double{kLongest}));
     }
+  } else if (fit == Fit::kLine) {
+    inner.width = static_cast<int>(std::min(columns, std::ceil(rows * (width / height))));
   } else if (fit == Fit::kPad || fit == Fit::kLetterbox) {
     const double least = std::min(rows / height, columns / width);
     const double scale = fit == Fit::kPad ? std::min(1.0, least) : least;

@@ -53,17 +53,21 @@ uint8_t Grey(const uint8_t* pixel) {
 }
 
 template <typename Element>
-void Write(const Image& pixels, const ImageInput& input, const std::vector<Element>& table, void* memory) {
+void Write(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, const std::vector<Element>& table,
+           void* memory) {
   const size_t channels = input.mean.size();
-  const size_t area = static_cast<size_t>(pixels.height()) * pixels.width();
   const bool planes = input.layout == "NCHW";
+  const Size size = InputSize(input, tensor);
+  if (size != Size{pixels.height(), pixels.width()}) std::memset(memory, 0, tensor.bytes);
+  const size_t area = static_cast<size_t>(size.height) * size.width;
   for (size_t channel = 0; channel < channels; ++channel) {
     const Element* values = table.data() + channel * kLevels;
     const size_t source = input.colour == "RGB" ? kPixel - 1 - channel : channel;
-    Element* out = static_cast<Element*>(memory) + (planes ? channel * area : channel);
+    Element* const begin = static_cast<Element*>(memory) + (planes ? channel * area : channel);
     const size_t step = planes ? 1 : channels;
     for (int y = 0; y < pixels.height(); ++y) {
       const uint8_t* row = pixels.Row(y);
+      Element* out = begin + static_cast<size_t>(y) * size.width * step;
       for (int x = 0; x < pixels.width(); ++x, row += kPixel, out += step) {
         *out = values[channels == 1 ? Grey(row) : row[source]];
       }
@@ -82,7 +86,7 @@ void WriteIntegers(const Image& pixels, const ImageInput& input, const TensorSpe
     const double most = std::numeric_limits<Element>::max();
     return static_cast<Element>(std::min(std::max(double{value}, least), most));
   };
-  Write(pixels, input, LevelTable<Element>(input, convert), memory);
+  Write(pixels, input, tensor, LevelTable<Element>(input, convert), memory);
 }
 
 }  // namespace
@@ -95,7 +99,8 @@ Placed Place(const Image& image, Size size, Fit fit) {
     return {Filtered(image, inner, -static_cast<int>(frame.offset_x), -static_cast<int>(frame.offset_y), size), frame};
   }
   Image resized = Resized(image, fit == Fit::kStretch ? size : inner, fit);
-  if (Size{resized.height(), resized.width()} == size) return {std::move(resized), frame};
+  // Beyond the end of a line there is no image.
+  if (Size{resized.height(), resized.width()} == size || fit == Fit::kLine) return {std::move(resized), frame};
   Image canvas(size.height, size.width);
   const int left = static_cast<int>(frame.offset_x);
   const int top = static_cast<int>(frame.offset_y);
@@ -124,11 +129,11 @@ Size InputSize(const ImageInput& input, const TensorSpec& tensor) {
 
 void WriteTensor(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory) {
   const std::string type = tensor.type.name;
-  if (type == "float32") return Write(pixels, input, LevelTable<float>(input, [](float x) { return x; }), memory);
-  if (type == "float64") return Write(pixels, input, LevelTable<double>(input, [](float x) { return x; }), memory);
+  if (type == "float32") return Write(pixels, input, tensor, LevelTable<float>(input, [](float x) { return x; }), memory);
+  if (type == "float64") return Write(pixels, input, tensor, LevelTable<double>(input, [](float x) { return x; }), memory);
   if (type == "float16") {
     const auto halved = [](float x) { return __truncXfYf2__<float, uint32_t, 23, uint16_t, uint16_t, 10>(x); };
-    return Write(pixels, input, LevelTable<uint16_t>(input, halved), memory);
+    return Write(pixels, input, tensor, LevelTable<uint16_t>(input, halved), memory);
   }
   if (type == "int8") return WriteIntegers<int8_t>(pixels, input, tensor, memory);
   if (type == "uint8") return WriteIntegers<uint8_t>(pixels, input, tensor, memory);

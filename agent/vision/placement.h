@@ -8,7 +8,8 @@
 
 namespace agent {
 
-// An image brought to a network's size, and how it lies there. It may borrow the pixels of the image.
+// An image brought to a network's size, and how it lies there; a line of text may end before. It may borrow the pixels
+// of the image.
 struct Placed {
   Image pixels;
   Frame frame;
@@ -18,7 +19,7 @@ Placed Place(const Image& image, Size size, Fit fit);
 // Height and width of the images that an input takes. Failure(kInput) if it takes none of that layout and colour.
 Size InputSize(const ImageInput& input, const TensorSpec& tensor);
 
-// Writes pixels, of that size, as the input's values.
+// Writes pixels, of that size or less, as the input's values; the others are zeros.
 void WriteTensor(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory);
 
 }  // namespace agent

@@ -45,6 +45,9 @@ def up(
             help="Packages of Debian's to have there: python3,libgomp1,libstdc++6 for other engines of `bench`.",
         ),
     ] = None,
+    systemd: Annotated[
+        bool, typer.Option("--systemd", help="Have systemd run it, so that it has services and can be rebooted.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Start a virtual board, or find the running one of that name.
@@ -61,7 +64,13 @@ def up(
 
     wanted = [each.strip() for each in (packages or "").split(",") if each.strip()]
     virtual = start(
-        resolve(board), name=name, suite=suite, disk_mib=disk, packages=wanted, progress=quiet_if(json_output)
+        resolve(board),
+        name=name,
+        suite=suite,
+        disk_mib=disk,
+        packages=wanted,
+        systemd=systemd,
+        progress=quiet_if(json_output),
     )
     if json_output:
         print_json(_as_dict(virtual))
@@ -120,6 +129,24 @@ def down(
             stdout().print(f"{virtual.name} has ended")
     if json_output:
         print_json({"ended": [virtual.name for virtual in boards]})
+
+
+@app.command()
+def reboot(name: VirtualName, json_output: JsonOption = False) -> None:
+    """Reboot a virtual board that systemd runs; files written on it stay.
+
+    Example: edgedeploy virtual reboot rpi4
+    """
+    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.virtual.board import reboot as start_again
+    from edgedeploy.virtual.board import require
+
+    virtual = require(name)
+    start_again(virtual)
+    if json_output:
+        print_json({"rebooted": virtual.name})
+        return
+    stdout().print(f"{virtual.name} has rebooted")
 
 
 # What follows the name is the board's, `--help` too.

@@ -51,7 +51,8 @@ umask 022
 mkdir -p "$HOME/$2/logs" && chmod 700 "$HOME/$2/logs" && as_root mkdir -p "$units" || exit
 as_root tee "$units/.$3.new" >/dev/null && as_root mv -f "$units/.$3.new" "$units/$3.service" || exit
 control daemon-reload && control --quiet enable "$3.service" || exit
-if [ "$1" = user ] && ! loginctl enable-linger >/dev/null 2>&1; then echo no-linger; fi
+lingers() {{ [ "$(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null)" = yes ]; }}
+if [ "$1" = user ] && ! lingers && ! loginctl enable-linger >/dev/null 2>&1; then echo no-linger; fi
 control restart "$3.service"
 """
 

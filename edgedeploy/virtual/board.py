@@ -11,6 +11,7 @@ import fcntl
 import re
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -26,12 +27,18 @@ from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
 from edgedeploy.virtual.rootfs import rootfs
+from edgedeploy.virtual.systemd import PACKAGES as SYSTEMD
+from edgedeploy.virtual.systemd import control_group, forget_control_group
+from edgedeploy.virtual.systemd import files as system_files
+from edgedeploy.virtual.systemd import users as system_users
 
 HOST = "127.0.0.1"
 DEFAULT_DISK_MIB = 1024
 
 _RECORD = "board.json"
 _START_S = 300
+# Its parents in the board's process: the shell that was started, what runs it, unshare.
+_ABOVE_SYSTEMD = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
@@ -44,6 +51,7 @@ class VirtualBoard(Record):
         board: the name of its profile.
         suite, architecture: the Debian it runs.
         emulated: whether qemu runs its programs.
+        systemd: whether systemd runs it.
         user, port: how it is logged in to, at 127.0.0.1.
         process: the process that it is.
     """
@@ -53,6 +61,7 @@ class VirtualBoard(Record):
     suite: str
     architecture: str
     emulated: bool
+    systemd: bool = False
     user: str
     port: int
     process: Process
@@ -80,6 +89,7 @@ def up(
     suite: str | None = None,
     disk_mib: int | None = None,
     packages: Sequence[str] = (),
+    systemd: bool = False,
     progress: Progress = SILENT,
 ) -> VirtualBoard:
     """The virtual board of a profile: the one that runs, or a new one.
@@ -90,6 +100,7 @@ def up(
         suite: the Debian suite; that of the board's architecture unless given.
         disk_mib: how much it can write, in MiB of memory.
         packages: Debian's packages to have there beside the usual ones; a board that runs already is taken as it is.
+        systemd: whether systemd runs it, with services and users' sessions; else sshd is all that runs.
 
     Raises:
         VirtualBoardError: this machine cannot have it, or one of that name runs with other properties.
@@ -104,27 +115,31 @@ def up(
     with _claimed(name):
         running = find(name)
         if running:
-            _require_same(running, label, suite)
+            _require_same(running, label, suite, systemd=systemd)
             return running
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
         suite = suite or emulation.suite
-        root = rootfs(suite, emulation.debian, progress, [*(board.device.packages if board.device else ()), *packages])
+        of_device = board.device.packages if board.device else ()
+        root = rootfs(suite, emulation.debian, progress, [*of_device, *(SYSTEMD if systemd else ()), *packages])
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:
                 port = _free_port()
                 environment = board.device.environment if board.device else {}
-                _prepare(folder, emulation, suite=suite, user=user, port=port, environment=environment)
+                named = {"suite": suite, "user": user}
+                _prepare(folder, emulation, **named, port=port, environment=environment, systemd=systemd)
                 # Drivers that make a processor the device ask the kernel what it is.
                 system = "processors" if board.accelerator else ""
-                process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB, system)
+                group = str(control_group(name)) if systemd else ""
+                process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB, system, group)
                 virtual = VirtualBoard(
                     name=name,
                     board=label,
                     suite=suite,
                     architecture=emulation.debian,
                     emulated=emulation.qemu is not None,
+                    systemd=systemd,
                     user=user,
                     port=port,
                     process=process,
@@ -180,6 +195,38 @@ def down(virtual: VirtualBoard) -> None:
     """End a virtual board; what was written on it is gone."""
     virtual.process.end()
     _forget(virtual.folder)
+    if virtual.systemd:
+        forget_control_group(virtual.name)
+
+
+def reboot(virtual: VirtualBoard) -> None:
+    """Have systemd end all that runs on a virtual board, and start it again; what was written on it stays.
+
+    Raises:
+        VirtualBoardError: the board has no systemd, or does not come back.
+    """
+    before = _systemd_of(virtual)
+    inside = ["nsenter", "--target", str(before), "--mount", "--pid", "--uts", "--ipc"]
+    asked = subprocess.run([*inside, "systemctl", "reboot"], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        raise VirtualBoardError(f"virtual board {virtual.name} does not reboot", why=asked.stderr.strip())
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and virtual.process.alive and Path(f"/proc/{before}").exists():
+        time.sleep(0.05)
+    _await_sshd(virtual)
+
+
+def _systemd_of(virtual: VirtualBoard) -> int:
+    """The process that is systemd there, by its number here."""
+    if not virtual.systemd:
+        raise VirtualBoardError(
+            f"virtual board {virtual.name} has no systemd that could reboot it",
+            hints=[f"edgedeploy virtual down {virtual.name}", f"edgedeploy virtual up {virtual.board} --systemd"],
+        )
+    process = virtual.process.pid
+    for _ in range(_ABOVE_SYSTEMD):
+        process = int(Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()[0])
+    return process
 
 
 def _states() -> Path:
@@ -202,7 +249,12 @@ def _claimed(name: str) -> Iterator[None]:
         yield
 
 
-def _require_same(virtual: VirtualBoard, label: str, suite: str | None) -> None:
+def _require_same(virtual: VirtualBoard, label: str, suite: str | None, *, systemd: bool) -> None:
+    if systemd and not virtual.systemd:
+        raise VirtualBoardError(
+            f"a virtual board {virtual.name!r} runs without systemd",
+            hints=[f"edgedeploy virtual down {virtual.name}", "give the new one another --name"],
+        )
     for what, wanted, found in (("board", label, virtual.board), ("suite", suite or virtual.suite, virtual.suite)):
         if wanted != found:
             raise VirtualBoardError(
@@ -218,7 +270,14 @@ def _free_port() -> int:
 
 
 def _prepare(
-    folder: Path, emulation: Emulation, *, suite: str, user: str, port: int, environment: Mapping[str, str]
+    folder: Path,
+    emulation: Emulation,
+    *,
+    suite: str,
+    user: str,
+    port: int,
+    environment: Mapping[str, str],
+    systemd: bool = False,
 ) -> None:
     """Write the files that a board starts with: keys, accounts, sshd's configuration, /proc/cpuinfo."""
     # sshd gives its sessions an environment of their own. qemu reads the core from it.
@@ -232,13 +291,16 @@ def _prepare(
     _make_key(folder / "etc/ssh/host_key", folder / "etc/ssh/host_key.pub")
     host_key = (folder / "etc/ssh/host_key.pub").read_text(encoding="ascii")
     (folder / "known_hosts").write_text(f"[{HOST}]:{port} {host_key}", encoding="ascii")
+    more_users, more_groups = system_users() if systemd else ([], [])
     files = {
+        **(system_files(user, port) if systemd else {}),
         "etc/passwd": [
             "root:x:0:0:root:/root:/bin/sh",
             "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin",
             f"{user}:x:1000:1000::/home/{user}:/bin/sh",
+            *more_users,
         ],
-        "etc/group": ["root:x:0:", "nogroup:x:65534:", f"{user}:x:1000:"],
+        "etc/group": ["root:x:0:", "nogroup:x:65534:", f"{user}:x:1000:", *more_groups],
         "etc/os-release": ["ID=debian", f"VERSION_CODENAME={suite}", f'PRETTY_NAME="Debian {suite}, virtual board"'],
         "etc/shadow": ["root:*:19000::::::", f"{user}:*:19000::::::"],
         "etc/ssh/sshd_config": [
@@ -247,7 +309,7 @@ def _prepare(
             "AuthorizedKeysFile /etc/ssh/authorized_keys",
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
-            "UsePAM no",
+            f"UsePAM {'yes' if systemd else 'no'}",
             "UseDNS no",
             f"AllowUsers {user}",
             "Subsystem sftp /usr/lib/openssh/sftp-server",
@@ -255,6 +317,7 @@ def _prepare(
         ],
     }
     for name, lines in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
     if emulation.cpuinfo:
         (folder / "proc/cpuinfo").write_text(emulation.cpuinfo, encoding="ascii")
@@ -269,12 +332,13 @@ def _make_key(private: Path, public: Path) -> None:
     public.write_text(f"{key.get_name()} {key.get_base64()}\n", encoding="ascii")
 
 
-def _start(folder: Path, root: Path, port: int, name: str, user: str, disk_mib: int, system: str) -> Process:
-    script = resources.files("edgedeploy.virtual") / "board.sh"
-    with resources.as_file(script) as path:
+def _start(
+    folder: Path, root: Path, port: int, name: str, user: str, disk_mib: int, system: str, group: str
+) -> Process:
+    with resources.as_file(resources.files("edgedeploy.virtual")) as scripts:
         namespaces = ("--mount", "--pid", "--uts", "--ipc")
-        arguments = (str(root.resolve()), str(folder.resolve()), str(port), name, user, str(disk_mib), system)
-        return Process.start(["unshare", *namespaces, "sh", str(path), *arguments], folder / "log")
+        arguments = (str(root.resolve()), str(folder.resolve()), str(port), name, user, str(disk_mib), system, group)
+        return Process.start(["unshare", *namespaces, "sh", str(scripts / "board.sh"), *arguments], folder / "log")
 
 
 def _await_sshd(virtual: VirtualBoard) -> None:

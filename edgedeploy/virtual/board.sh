@@ -1,11 +1,12 @@
 #!/bin/sh
-# The first process of a virtual board, in namespaces of its own: puts its root together and becomes its sshd.
+# The first process of a virtual board, in namespaces of its own: puts its root together and becomes its sshd, or what
+# runs its systemd.
 #
-#   board.sh ROOTFS FOLDER PORT NAME USER MIB SYSTEM
+#   board.sh ROOTFS FOLDER PORT NAME USER MIB SYSTEM [CGROUP]
 #
 # ROOTFS is only read. What the board writes goes to a file system of MIB mebibytes in memory, which ends with
-# this process. FOLDER holds the board's own files: etc/ is copied over its /etc, proc/ is shown in its /proc. SYSTEM is
-# `processors` where the board's /sys shows this machine's, or empty.
+# this process. FOLDER holds the board's own files: etc/ and var/ are copied over its own, proc/ is shown in its /proc. SYSTEM is
+# `processors` where the board's /sys shows this machine's, or empty. With a CGROUP it has systemd: see systemd.sh.
 set -eu
 
 # Under unshare, the next child is the first process. unshare itself would fork it with SIGTERM blocked from then on.
@@ -18,7 +19,8 @@ if [ $$ != 1 ]; then
     exit
 fi
 
-rootfs=$1 folder=$2 port=$3 name=$4 user=$5 mebibytes=$6 system=$7
+rootfs=$1 folder=$2 port=$3 name=$4 user=$5 mebibytes=$6 system=$7 cgroup=${8-}
+scripts=$(cd "$(dirname "$0")" && pwd)
 
 echo "$name" >/proc/sys/kernel/hostname
 cd "$folder/mount"
@@ -31,6 +33,7 @@ mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work edgedeploy root
 cd root
 
 cp -R "$folder/etc/." etc/
+[ ! -d "$folder/var" ] || cp -R "$folder/var/." var/
 chmod 600 etc/ssh/host_key etc/shadow
 chmod 644 etc/ssh/authorized_keys
 mkdir -p "home/$user" proc dev run/sshd tmp var/empty
@@ -59,5 +62,7 @@ for node in null:3 zero:5 full:7 random:8 urandom:9; do
     mknod -m 666 "dev/${node%:*}" c 1 "${node#*:}"
 done
 mknod -m 666 dev/tty c 5 0
+mknod -m 666 dev/console c 1 3
 
+[ -z "$cgroup" ] || exec sh "$scripts/systemd.sh" "$name" "$folder" "$cgroup"
 exec chroot . /usr/sbin/sshd -D -e -f /etc/ssh/sshd_config -p "$port"

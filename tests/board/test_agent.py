@@ -59,6 +59,15 @@ def refused(agent: Path, *arguments: object, code: int, stdin: bytes = b"") -> s
     return message
 
 
+def test_each_command_says_how_it_is_called(agent: Path) -> None:
+    for command in ("run", "selftest", "verify", "facts", "demo", "serve", "service", "rpc"):
+        for words in ([command, "--help"], [command, "x", "--help"]):
+            done = call(agent, *words)
+            assert (done.returncode, done.stderr) == (0, b"")
+            assert done.stdout.startswith(f"usage: agent {command} ".encode())
+        assert f" agent {command} ".encode() in call(agent, "--help").stdout
+
+
 def test_it_is_small_and_needs_only_an_old_glibc(agent: Path) -> None:
     assert agent.stat().st_size <= 5_000_000
     abi = read_abi(agent, load_board("local"))

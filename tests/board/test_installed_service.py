@@ -90,12 +90,18 @@ class TestWithSystemd:
             status(systemd.run, "digits", where="here")
         assert (home.releases / "current").is_symlink()
 
-    def test_it_starts_with_the_users_systemd(self, home: Home, systemd: UserSystemd) -> None:
-        install(systemd.run, "digits", Choices(), where="here")
+    def test_it_starts_with_the_users_systemd_after_all_processes_were_killed(self, home: Home) -> None:
+        with user_systemd(home.folder) as before:
+            install(before.run, "digits", Choices(), where="here")
+            socket = before.runtime / "edgedeploy-digits" / "socket"
+            with client(before) as one:
+                home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
+        until(lambda: not socket.exists())
         with user_systemd(home.folder) as next_time:
             until(lambda: count(home, "ready") == 2)
             with client(next_time) as one:
                 home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
+            assert status(next_time.run, "digits", where="here")["enabled"]
 
     def test_one_that_does_not_start_says_so_and_is_tried_again(self, home: Home, systemd: UserSystemd) -> None:
         library = home.releases / FIRST / "model.so"

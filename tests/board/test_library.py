@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
@@ -38,6 +39,7 @@ from edgedeploy.agent.library import write_library
 from edgedeploy.agent.wheel import platform_tag
 from edgedeploy.board import load_board
 from edgedeploy.building import build
+from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.onnxruntime_session import cpu_session
@@ -47,6 +49,7 @@ from edgedeploy.runtime import Network as HostNetwork
 from edgedeploy.runtime import library
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
+from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
 
 OK, MISUSED, INPUT, PACKAGE = 0, 2, 7, 8
@@ -587,6 +590,14 @@ def test_the_example_in_c_classifies(written: Path, digits: Path, tmp_path: Path
     assert (done.returncode, done.stderr) == (1, "detect: that is no image\n")
 
 
+def frame_of_digit(digits: Path, width: int, height: int) -> tuple[bytes, Detection]:
+    """The image of a digit as a camera gives it, and the likeliest class of what such a frame stands for."""
+    image = cv2.resize(cv2.imread(str(ROOT / "models" / "digit.png")), (width, height))
+    frame = cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420)
+    best, *_ = Detector(digits.with_suffix(".tar.gz")).detect(cv2.cvtColor(frame, cv2.COLOR_YUV2BGR_I420))
+    return frame.tobytes(), best
+
+
 def test_pkg_config_knows_the_library(written: Path, digits: Path, tmp_path: Path) -> None:
     need("pkg-config", "pkg-config")
     need("cc", "gcc")
@@ -618,10 +629,9 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
     second = unpacked_digits("local", tmp_path)
     link = tmp_path / "current"
     link.symlink_to(digits)
-    frame = (digits / "selftest" / "input-0.bin").read_bytes()
-    scores = np.fromfile(digits / "selftest" / "output-0.bin", np.float32)
+    frame, best = frame_of_digit(digits, 16, 16)
     with subprocess.Popen(
-        [tmp_path / "build" / "watch", link], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [tmp_path / "build" / "watch", "16", "16", link], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -632,9 +642,9 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
             return process.stdout.readline().decode().strip()
 
         def assert_right(line: str) -> None:
-            score, best = line.split(", ")
-            assert int(best) == scores.argmax()
-            assert float(score) == pytest.approx(scores.max(), abs=1e-4)
+            label, score = line.partition(": ")[2].partition(",")[0].split()
+            assert label == best.label
+            assert float(score) == pytest.approx(best.score, abs=1e-4)
 
         assert_right(answer())
         switch(link, second)
@@ -667,15 +677,14 @@ def test_the_service_answers_whoever_writes_frames(
             line = line.replace(letter, str(meaning))
         return shlex.split(line.partition("=")[2])
 
-    frame = (digits / "selftest" / "input-0.bin").read_bytes()
-    best = int(np.fromfile(digits / "selftest" / "output-0.bin", np.float32).argmax())
+    frame, best = frame_of_digit(digits, 640, 480)
     for _ in range(2):  # when it is started again, the pipe is there
         subprocess.run(words("ExecStartPre"), check=True)
         with subprocess.Popen(words("ExecStart"), stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            for _ in range(2):
+            for number in range(2):
                 (tmp_path / "digits.frames").write_bytes(frame)
-                assert process.stdout.readline().endswith(f", {best}\n")
+                assert process.stdout.readline().startswith(f"frame {number}: {best.label} 0.")
             process.terminate()
 
 

@@ -63,7 +63,7 @@ def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
 # Images
 
 
-def shows(size: tuple[int, int], fit: str, dtype: str = "float32", **fields: Any) -> Manifest:
+def shows(size: tuple[int, int], fit: object, dtype: str = "float32", **fields: Any) -> Manifest:
     """A classifying network of images of a size."""
     layout, colour = fields.get("layout", "NCHW"), fields.get("colour", "RGB")
     channels = 1 if colour == "GRAY" else 3
@@ -78,9 +78,14 @@ SIZES = [((33, 57), (24, 40)), ((40, 26), (40, 26)), ((11, 9), (24, 40)), ((48, 
 SIZES += [((1, 1), (8, 8)), ((1, 97), (16, 16)), ((97, 1), (16, 16)), ((301, 200), (7, 90))]
 
 
-@pytest.mark.parametrize("fit", ["stretch", "fill", "pad", "letterbox", "contain"])
+SCALED = {"kind": "scaled", "shortest": 32, "multiple": 8}
+
+
+@pytest.mark.parametrize("fit", ["stretch", "fill", "pad", "letterbox", "contain", {"kind": "line"}, SCALED])
 @pytest.mark.parametrize(("image", "size"), SIZES)
-def test_an_image_becomes_the_same_values(probe: Path, fit: str, image: tuple[int, int], size: tuple[int, int]) -> None:
+def test_an_image_becomes_the_same_values(
+    probe: Path, fit: object, image: tuple[int, int], size: tuple[int, int]
+) -> None:
     for layout, colour in (("NCHW", "RGB"), ("NHWC", "BGR"), ("NCHW", "GRAY")):
         described = shows(size, fit, layout=layout, colour=colour)
         pixels = picture(*image)
@@ -97,6 +102,15 @@ def test_an_image_that_is_cut_differs_by_a_rounded_level_here_and_there(
     apart = np.abs(input_in_cpp(probe, described, pixels) - input_in_python(described, pixels))
     assert apart.max() <= 1
     assert np.count_nonzero(apart) <= 0.02 * apart.size
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "float16"])
+def test_beyond_the_end_of_a_line_the_input_is_zeros(probe: Path, dtype: str) -> None:
+    described, pixels = shows((24, 40), {"kind": "line"}, dtype, layout="NHWC"), picture(48, 33)
+    found = input_in_cpp(probe, described, pixels)
+    np.testing.assert_array_equal(found, input_in_python(described, pixels))
+    assert found[:, :, :17].any()
+    assert not found[:, :, 17:].any()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
@@ -232,6 +246,8 @@ def test_cameras_that_cannot_be_are_refused(probe: Path, fields: dict[str, Any],
 
 # Results
 
+LOGS = {"landmark": "landmark", "landmarks": "points", "text-line": "text"}
+
 
 @dataclass(frozen=True)
 class Given:
@@ -259,7 +275,7 @@ class Given:
             heads=self.heads,
             metadata=self.metadata,
             names=self.names,
-            log={"landmark": "landmark", "landmarks": "points"}.get(self.decoder["kind"], "objects"),
+            log=LOGS.get(self.decoder["kind"], "objects"),
         )
 
 
@@ -391,6 +407,32 @@ def depth(*shape: int) -> Given:
     return Given({"kind": "depth"}, {"o": random(*shape)}, "fill", least=1)
 
 
+def text_regions(**fields: Any) -> Given:
+    """Lines of text at several angles, rings, and specks, in which pixels have different probabilities."""
+    generator = np.random.default_rng(5)
+    mask = np.zeros(NETWORK, np.uint8)
+    for x, y, width, height, angle in (
+        (30, 12, 40, 7, 0),
+        (100, 14, 60, 9, -6),
+        (30, 50, 30, 10, 25),
+        (140, 60, 8, 40, 3),
+    ):
+        cv2.fillPoly(mask, [np.rint(cv2.boxPoints(((x, y), (width, height), angle))).astype(np.int32)], 1)
+    cv2.rectangle(mask, (60, 34), (110, 60), 1, 4)
+    cv2.ellipse(mask, (70, 80), (40, 8), 4, 0, 360, 1, -1)
+    mask[generator.random(NETWORK) < 0.01] = 1
+    values = np.where(mask, generator.random(NETWORK) * 0.6 + 0.4, generator.random(NETWORK) * 0.2)
+    return Given({"kind": "text-regions", **fields}, {"map": values[None, None].astype(np.float32)}, "fill")
+
+
+def text_line(*labels: str, **metadata: str) -> Given:
+    """Characters, blanks and the space, some of them several times in a row."""
+    best = [0, 1, 1, 0, 1, 2, 4, 4, 3, 0, 0, 5, 2]
+    table = probabilities(1, len(best), 6) * 0.3
+    table[0, np.arange(len(best)), best] = 0.9
+    return Given({"kind": "text-line"}, {"o": table}, "fill", labels=list(labels), metadata=metadata, least=1)
+
+
 CASES: dict[str, Callable[[], Given]] = {
     "blaze": blaze,
     "landmarks": landmarks,
@@ -406,6 +448,12 @@ CASES: dict[str, Callable[[], Given]] = {
     "segmentation, classes": lambda: segmentation(np.random.default_rng(0).integers(0, 7, (1, 24, 40))),
     "depth": lambda: depth(1, 1, 24, 40),
     "depth, of the input's size": lambda: depth(1, *NETWORK),
+    "text-regions": text_regions,
+    "text-regions, as they are": lambda: text_regions(dilate=False, unclip=2.1, pixel_threshold=0.5, threshold=0.3),
+    "text-regions, few": lambda: text_regions(candidates=60, threshold=0),
+    "text-line": lambda: text_line("a", "b", "é", "犬"),
+    "text-line, of the file": lambda: text_line(character="a\nb\r\n\x0bé\u2028犬\n"),
+    "text-line, with few labels": lambda: text_line("a"),
     "classification": lambda: Given({"kind": "classification"}, {"o": probabilities(1, 300, 1, 1)}, labels=["a"] * 200),
     "landmark": lambda: Given({"kind": "landmark", "points": 106}, {"p": probabilities(1, 212)}, "stretch", least=1),
     "yolo": lambda: yolo("yolo"),
@@ -507,7 +555,7 @@ def changed_usage(**fields: Any) -> bytes:
         ({"decoder": {"kind": "yolox"}}, "it has no output 'output', only large, small"),
         ({"decoder": {"kind": "yolox", "output": "large"}}, "its output 'large' is 1x24x3x5, not 1x315xM"),
         ({"decoder": {"kind": "efficientdet", "scores": ["large"], "boxes": []}}, "scores, boxes or ratios are empty"),
-        ({"fit": {"kind": "line"}}, "the fit 'line' of the package is not known here"),
+        ({"fit": {"kind": "of tomorrow"}}, "the fit 'of tomorrow' of the package is not known here"),
         ({"fit": "of tomorrow"}, "the fit 'of tomorrow' of the package is not known here"),
     ],
 )

@@ -1,0 +1,253 @@
+// Lines of text from a map of probabilities: Differentiable Binarization (edgedeploy/vision/text_regions.py).
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "vision/borders.h"
+#include "vision/decoder.h"
+#include "vision/turned_box.h"
+
+namespace agent {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+// The shortest side of a shape's rectangle, and of one that has grown, in pixels of the network.
+constexpr float kShortest = 3;
+constexpr float kShortestGrown = 5;
+// Sides of regions are longer than this, in pixels of the image.
+constexpr int kNoise = 3;
+// Regions whose first corners differ by less along y, in pixels of the image, lie side by side.
+constexpr float kSameLine = 10;
+// How far the chords of a rounded corner may be from its arc, in pixels: that of the Clipper library.
+constexpr double kArcTolerance = 0.25;
+constexpr double kMostUnclip = 10;
+
+using Corners = std::array<Point, 4>;
+
+struct Region {
+  Corners corners;
+  float score;
+};
+
+// To the nearest whole number, halves away from zero.
+int Rounded(double value) { return static_cast<int>(value + std::copysign(0.5, value)); }
+
+// Four corners, the first one the upper of the two at the left, then clockwise as an image is seen.
+Corners Clockwise(Corners corners) {
+  std::stable_sort(corners.begin(), corners.end(), [](Point a, Point b) { return a.x < b.x; });
+  if (corners[1].y < corners[0].y) std::swap(corners[0], corners[1]);
+  if (corners[3].y < corners[2].y) std::swap(corners[2], corners[3]);
+  return {corners[0], corners[2], corners[3], corners[1]};
+}
+
+// Points whose hull is a rectangle with sides that have moved out by area x `ratio` / perimeter.
+std::vector<Pixel> Grown(const Corners& corners, double ratio) {
+  struct Place {
+    double x;
+    double y;
+  };
+  const size_t count = corners.size();
+  double area = 0;
+  double perimeter = 0;
+  std::vector<Place> whole;
+  for (size_t i = 0; i < count; ++i) {
+    const Place here{corners[i].x, corners[i].y};
+    const Place next{corners[(i + 1) % count].x, corners[(i + 1) % count].y};
+    const Place before{corners[(i + count - 1) % count].x, corners[(i + count - 1) % count].y};
+    area += here.x * (next.y - before.y);
+    perimeter += std::sqrt((next.x - here.x) * (next.x - here.x) + (next.y - here.y) * (next.y - here.y));
+    const Place cut{std::trunc(here.x), std::trunc(here.y)};
+    if (std::trunc(before.x) != cut.x || std::trunc(before.y) != cut.y) whole.push_back(cut);
+  }
+  const double distance = 0.5 * std::fabs(area) * ratio / perimeter;
+  std::vector<double> normals;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const Place& next = whole[(i + 1) % whole.size()];
+    // Outward ones as angles: y points down, so that clockwise turns are positive.
+    normals.push_back(std::atan2(-(next.x - whole[i].x), next.y - whole[i].y));
+  }
+  const double tolerance = std::min(kArcTolerance, 0.25 * distance);
+  const double per_circle = std::min(kPi / std::acos(1 - tolerance / distance), kPi * distance);
+  std::vector<Pixel> points;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const double before = normals[(i + whole.size() - 1) % whole.size()];
+    double turn = std::fmod(normals[i] - before + kPi, 2 * kPi);
+    turn = (turn < 0 ? turn + 2 * kPi : turn) - kPi;
+    const int steps = std::max(1, Rounded(per_circle * std::fabs(turn) / (2 * kPi)));
+    for (int step = 0; step <= steps; ++step) {
+      const double angle = step < steps ? before + step * (2 * kPi / per_circle) : normals[i];
+      points.push_back({Rounded(whole[i].x + distance * std::cos(angle)),
+                        Rounded(whole[i].y + distance * std::sin(angle))});
+    }
+  }
+  // The topmost point is the last one, of several the rightmost: the last bits of their rectangle depend on that.
+  const auto topmost = std::min_element(points.begin(), points.end(), [](Pixel a, Pixel b) {
+    return a.y != b.y ? a.y < b.y : a.x > b.x;
+  });
+  if (topmost != points.end()) std::rotate(points.begin(), topmost + 1, points.end());
+  return points;
+}
+
+// The mean of the values in a rectangle, whose corners are cut off to whole pixels.
+double MeanWithin(const Planes& map, const Corners& corners) {
+  const auto limits = [&](float Point::*axis, int64_t size) {
+    const auto [least, most] =
+        std::minmax_element(corners.begin(), corners.end(), [&](const Point& a, const Point& b) {
+          return a.*axis < b.*axis;
+        });
+    const auto clipped = [&](float value) {
+      return static_cast<int>(std::min(std::max(value, 0.0f), static_cast<float>(size - 1)));
+    };
+    return std::make_pair(clipped(std::floor((*least).*axis)), clipped(std::ceil((*most).*axis)));
+  };
+  const auto [left, right] = limits(&Point::x, map.columns);
+  const auto [top, bottom] = limits(&Point::y, map.rows);
+  std::array<Pixel, 4> inside;
+  for (size_t i = 0; i < corners.size(); ++i) {
+    inside[i] = {static_cast<int>(corners[i].x - static_cast<float>(left)),
+                 static_cast<int>(corners[i].y - static_cast<float>(top))};
+  }
+  const Filled filled = FilledBetween(inside);
+  double sum = 0;
+  int64_t count = 0;
+  for (size_t row = 0; row < filled.rows.size(); ++row) {
+    const int y = top + filled.top + static_cast<int>(row);
+    if (y < top || y > bottom) continue;
+    const int last = std::min(left + filled.rows[row].second, right);
+    for (int x = std::max(left + filled.rows[row].first, left); x <= last; ++x, ++count) {
+      sum += static_cast<double>(map.values[y * map.columns + x]);
+    }
+  }
+  return count > 0 ? sum / static_cast<double>(count) : 0;
+}
+
+// Corners in pixels of the network as whole pixels within the image.
+Corners InImage(const Corners& corners, const Frame& frame) {
+  const auto moved = [](float place, int network, int image) {
+    const float there = std::nearbyint(place / static_cast<float>(network) * static_cast<float>(image));
+    return std::min(std::max(there, 0.0f), static_cast<float>(image));
+  };
+  Corners there;
+  for (size_t i = 0; i < corners.size(); ++i) {
+    there[i] = {moved(corners[i].x, frame.network.width, frame.image.width),
+                moved(corners[i].y, frame.network.height, frame.image.height)};
+  }
+  there = Clockwise(there);
+  for (Point& each : there) {
+    each = {std::min(each.x, static_cast<float>(frame.image.width - 1)),
+            std::min(each.y, static_cast<float>(frame.image.height - 1))};
+  }
+  return there;
+}
+
+// How many whole pixels one corner is from another.
+int Length(Point from, Point to) {
+  return static_cast<int>(std::sqrt((from.x - to.x) * (from.x - to.x) + (from.y - to.y) * (from.y - to.y)));
+}
+
+// By the first corner: from the top, and from the left among neighbours in a line.
+void OrderAsRead(std::vector<Region>& regions) {
+  std::stable_sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
+    const Point one = a.corners.front();
+    const Point other = b.corners.front();
+    return one.y != other.y ? one.y < other.y : one.x < other.x;
+  });
+  const auto goes_before = [](const Region& a, const Region& b) {
+    const Point one = a.corners.front();
+    const Point other = b.corners.front();
+    return std::fabs(one.y - other.y) < kSameLine && one.x < other.x;
+  };
+  for (size_t i = 1; i < regions.size(); ++i) {
+    for (size_t j = i; j > 0 && goes_before(regions[j], regions[j - 1]); --j) std::swap(regions[j], regions[j - 1]);
+  }
+}
+
+class TextRegions : public Decoder {
+ public:
+  explicit TextRegions(Parameters& parameters)
+      : pixel_threshold_(static_cast<float>(parameters.Fraction("pixel_threshold", 0.3))),
+        threshold_(parameters.Fraction("threshold", 0.5)),
+        unclip_(parameters.Side("unclip", 1.6)),
+        dilate_(parameters.Truth("dilate", true)),
+        candidates_(static_cast<size_t>(parameters.Count("candidates", 1000))) {
+    if (unclip_ > kMostUnclip) throw JsonError("unclip is above 10");
+    parameters.Finish();
+  }
+
+  std::vector<Detection> Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const override {
+    const Planes map = outputs.PlanesOf(outputs.FirstOr("").name, 1);
+    std::vector<std::vector<Pixel>> borders =
+        BordersOf(Shapes(map), {static_cast<int>(map.rows), static_cast<int>(map.columns)});
+    borders.resize(std::min(borders.size(), candidates_));
+    std::vector<Region> regions;
+    for (const std::vector<Pixel>& border : borders) {
+      std::optional<Region> region = RegionOf(map, border);
+      if (!region) continue;
+      region->corners = InImage(region->corners, frame);
+      const Corners& corners = region->corners;
+      if (std::min(Length(corners[0], corners[1]), Length(corners[0], corners[3])) > kNoise) {
+        regions.push_back(*region);
+      }
+    }
+    OrderAsRead(regions);
+    std::vector<Detection> results;
+    for (const Region& region : regions) {
+      Detection result;
+      result.label = labels.empty() ? "text" : labels.front();
+      result.score = region.score;
+      result.corners = region.corners;
+      Box box{region.corners[0].x, region.corners[0].y, region.corners[0].x, region.corners[0].y};
+      for (const Point& each : region.corners) {
+        box = {std::min(box.x1, each.x), std::min(box.y1, each.y), std::max(box.x2, each.x),
+               std::max(box.y2, each.y)};
+      }
+      result.box = box;
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+
+ private:
+  // Which pixels are text, by 1 and 0; dilated, also those whose left, upper or upper left neighbour is.
+  std::vector<uint8_t> Shapes(const Planes& map) const {
+    std::vector<uint8_t> mask(static_cast<size_t>(map.area()));
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] = map.values[i] > pixel_threshold_;
+    if (!dilate_) return mask;
+    const auto columns = static_cast<size_t>(map.columns);
+    for (size_t i = mask.size(); i-- > 0;) {  // from the end, so that neighbours are as they were
+      const bool has_left = i % columns > 0;
+      const bool has_above = i >= columns;
+      mask[i] = mask[i] || (has_left && mask[i - 1]) || (has_above && mask[i - columns]) ||
+                (has_left && has_above && mask[i - columns - 1]);
+    }
+    return mask;
+  }
+
+  // What a border encloses, in pixels of the network; nothing if it is no text.
+  std::optional<Region> RegionOf(const Planes& map, const std::vector<Pixel>& border) const {
+    const TurnedBox shape = LeastBoxAround(border);
+    if (shape.shorter_side < kShortest) return std::nullopt;
+    const Corners corners = Clockwise(shape.corners);
+    const double score = MeanWithin(map, corners);
+    if (score < threshold_) return std::nullopt;
+    const std::vector<Pixel> points = Grown(corners, unclip_);
+    if (points.empty()) return std::nullopt;
+    const TurnedBox grown = LeastBoxAround(points);
+    if (grown.shorter_side < kShortestGrown) return std::nullopt;
+    return Region{Clockwise(grown.corners), static_cast<float>(score)};
+  }
+
+  float pixel_threshold_;
+  double threshold_;
+  double unclip_;
+  bool dilate_;
+  size_t candidates_;
+};
+
+}  // namespace
+
+Fitted MakeTextRegions(Parameters& parameters, const Described&) {
+  return {std::make_unique<TextRegions>(parameters), {}, {}};
+}
+
+}  // namespace agent
