@@ -19,7 +19,6 @@ from tvm import relax
 from edgedeploy.board import load_board
 from edgedeploy.compile.expressions import constant_value, is_call, parts_of, shape_of
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx_folding import folded
 from edgedeploy.network import Network
@@ -399,19 +398,6 @@ def scales_of_rows(graph: Quantised) -> str:
 
 def zeros_of_rows(graph: Quantised) -> str:
     return graph.weight(graph.random.integers(0, 256, (3, 2)).astype(np.uint8))
-
-
-def test_what_is_not_known_is_refused_by_operator_and_node(tmp_path: Path) -> None:
-    graph = Quantised(opset=21)
-    scale, zero = graph.weight(np.float32(1)), helper.make_tensor("zero", TensorProto.INT4, [], [0])
-    graph.weights.append(zero)
-    values = graph.node("QuantizeLinear", graph.input("data", [2, 3]), scale, "zero")
-    with pytest.raises(ModelError, match=f"QuantizeLinear cannot be imported: node '{values}': integers of int4"):
-        read(graph, tmp_path, graph.node("DequantizeLinear", values, scale, "zero"))
-    graph = Quantised()
-    made = graph.node("QAttention", graph.input("data", [1, 2, 4]), domain=MICROSOFT, num_heads=1)
-    with pytest.raises(ModelError, match=f"operator com.microsoft::QAttention is not supported: node '{made}'"):
-        read(graph, tmp_path, made)
 
 
 def test_onnxruntime_is_asked_for_exact_sums_and_makes_sessions_where_it_has_none(tmp_path: Path) -> None:

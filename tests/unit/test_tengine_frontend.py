@@ -495,13 +495,6 @@ class TestFiles:
         with pytest.raises(ModelError, match="version 3 of Tengine's format: only version 2 can be read"):
             FORMAT.convert([path], {})
 
-    def test_networks_of_16_bits_are_refused(self, tmp_path: Path) -> None:
-        file = TmFile()
-        data = file.input("data", (1, 3))
-        weights = file.constant(np.ones((2, 3), np.int16), "weights")
-        with pytest.raises(ModelError, match=r"16 bits, .* 'weights' is int16"):
-            convert(file.output(file.node(FULLY_CONNECTED, (2,), data, weights)), tmp_path)
-
     def test_an_unknown_operator_names_its_first_node(self, tmp_path: Path) -> None:
         file = TmFile()
         data = file.input("data", (1, 3, 4, 4))

@@ -243,23 +243,6 @@ def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: P
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
-@torch_only
-@pytest.mark.filterwarnings("ignore")
-def test_a_scale_that_depends_on_data_is_refused_by_its_operator(tmp_path: Path) -> None:
-    import torch
-    from torch.ao.quantization.fx import _decomposed  # noqa: F401
-
-    class Dynamic(torch.nn.Module):
-        def forward(self, image: Any) -> Any:
-            scale, _ = torch.ops.quantized_decomposed.choose_qparams(image, 0, 255, 1e-6, torch.uint8)
-            return image * scale
-
-    path = tmp_path / "net.pt2"
-    torch.export.save(torch.export.export(Dynamic().eval(), (torch.randn(1, 3),)), str(path))
-    with pytest.raises(ModelError, match="choose_qparams"):
-        describing(path)[0].read([path], {})
-
-
 class _Malicious:
     """Whoever unpickles it makes a file."""
 

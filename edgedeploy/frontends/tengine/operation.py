@@ -59,9 +59,20 @@ class Constants:
         assert tensor.values is not None
         if quantisation.scale.ndim and shape[:1] != quantisation.scale.shape:
             raise ModelError("its weights have scales along another axis than that of outputs")
+        if quantisation.zero_point.dtype == np.int16:
+            return self._as_floats(tensor, quantisation, shape)
         self.reserve(tensor.values.nbytes)
         integers = self._graph.constant(tensor.values.reshape(shape), f"{tensor.name}/integers")
         return self._graph.node("DequantizeLinear", integers, *steps(self._graph, tensor, quantisation), axis=0)
+
+    def _as_floats(self, tensor: Tensor, quantisation: Quantisation, shape: Shape) -> str:
+        """What integers of 16 bits stand for: the opset that is written has none of them."""
+        assert tensor.values is not None
+        self.reserve(4 * tensor.values.size)
+        along = (-1, *[1] * (len(shape) - 1)) if quantisation.scale.ndim else ()
+        scale, zero_point = (each.reshape(along) for each in (quantisation.scale, quantisation.zero_point))
+        integers = tensor.values.reshape(shape).astype(np.int32) - zero_point
+        return self._graph.constant(integers.astype(np.float32) * scale, tensor.name)
 
     def reserve(self, size: int) -> None:
         """Ask for memory, in bytes.
@@ -83,7 +94,12 @@ def steps(graph: Graph, tensor: Tensor, quantisation: Quantisation) -> tuple[str
 
 
 def rounded(graph: Graph, value: str, tensor: Tensor, quantisation: Quantisation) -> str:
-    """A value as the integers of a tensor can hold it: halves away from zero; of int8 Tengine does not use -128."""
+    """A value as the integers of a tensor can hold it: halves away from zero; of int8 Tengine does not use -128.
+
+    To integers of 16 bits, for which Tengine has no kernels on CPUs, it is rounded in float, halves to even.
+    """
+    if quantisation.zero_point.dtype == np.int16:
+        return _rounded_in_float(graph, value, tensor, quantisation)
     scale, zero_point = steps(graph, tensor, quantisation)
     if quantisation.zero_point.dtype == np.int8:
         low, high = ((np.float32(end) - quantisation.zero_point) * quantisation.scale for end in (-127, 127))
@@ -93,6 +109,19 @@ def rounded(graph: Graph, value: str, tensor: Tensor, quantisation: Quantisation
     value = graph.node("Mul", value, away, name=f"{tensor.name}/away")
     integers = graph.node("QuantizeLinear", value, scale, zero_point, name=f"{tensor.name}/integers")
     return graph.node("DequantizeLinear", integers, scale, zero_point, name=tensor.name)
+
+
+def _rounded_in_float(graph: Graph, value: str, tensor: Tensor, quantisation: Quantisation) -> str:
+    limits = np.iinfo(quantisation.zero_point.dtype)
+    bounds = (
+        np.asarray(end - quantisation.zero_point.astype(np.int32), np.float32) for end in (limits.min, limits.max)
+    )
+    low, high = (graph.constant(bound, f"{tensor.name}/bound") for bound in bounds)
+    scale = graph.constant(quantisation.scale, f"{tensor.name}/scale")
+    value = graph.node("Div", value, scale, name=f"{tensor.name}/steps")
+    value = graph.node("Clip", value, low, high, name=f"{tensor.name}/clip")
+    value = graph.node("Round", value, name=f"{tensor.name}/integers")
+    return graph.node("Mul", value, scale, name=tensor.name)
 
 
 class Operation:

@@ -8,7 +8,7 @@ something is not there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ _STRING = record("I size, I data")
 
 _CONSTANT = 2  # of a tensor's kinds
 _DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}  # TENGINE_DT_*
-_QUANTISED = {"<i1": "int8", "<u1": "uint8"}
+_QUANTISED = {"<i1": "int8", "<u1": "uint8", "<i2": "int16"}
 _NCHW = 0
 _DARKNET = 7  # of the origins
 
@@ -66,7 +66,7 @@ class Tensor:
         name: its name, or one made of its number.
         shape: as far as the file states it.
         values: of a constant: float32, float16, int32, or quantised integers.
-        quantisation: of int8 and uint8.
+        quantisation: of int8, uint8 and int16.
     """
 
     name: str
@@ -123,11 +123,21 @@ def recognised(head: bytes) -> bool:
     return 1 <= header["main"] <= 9 and header["sub"] == header["compiled"] == 0 and header["root"] > _HEADER.itemsize
 
 
+def _users(nodes: Sequence[Node]) -> dict[int, Node]:
+    """A node of each tensor, by number: one that reads it, or else the one that gives it."""
+    users: dict[int, Node] = {}
+    for reads in (True, False):
+        for node in nodes:
+            for index in (node.inputs if reads else node.outputs).tolist():
+                users.setdefault(index, node)
+    return users
+
+
 def read_structure(path: Path) -> Structure:
     """Read a tmfile.
 
     Raises:
-        ModelError: it cannot be read, is not complete, is of another version, or is quantised to 16 bits.
+        ModelError: it cannot be read, is not complete, or is of another version.
     """
     return _Reader(path, read_bytes(path)).structure()
 
@@ -167,30 +177,26 @@ class _Reader:
             )
         buffers = self._numbers(graph["buffers"], "<u4", "the buffers")
         tensors = self._numbers(graph["tensors"], "<u4", "the tensors").tolist()
-        nodes = self._numbers(graph["nodes"], "<u4", "the nodes").tolist()
+        offsets = self._numbers(graph["nodes"], "<u4", "the nodes").tolist()
+        nodes = [self._node(offset, len(tensors)) for offset in offsets]
+        users = _users(nodes)
         return Structure(
             path=self._path,
             size=len(self._content),
             from_darknet=model["origin"] == _DARKNET,
-            tensors=[self._tensor(number, offset, buffers) for number, offset in enumerate(tensors)],
-            nodes=[self._node(offset, len(tensors)) for offset in nodes],
+            tensors=[self._tensor(number, offset, buffers, users) for number, offset in enumerate(tensors)],
+            nodes=nodes,
             inputs=self._indices(graph["inputs"], len(nodes), "the network's inputs"),
             outputs=self._indices(graph["outputs"], len(nodes), "the network's outputs"),
         )
 
-    def _tensor(self, number: int, offset: int, buffers: np.ndarray) -> Tensor:
+    def _tensor(self, number: int, offset: int, buffers: np.ndarray, users: Mapping[int, Node]) -> Tensor:
         table = self._table(offset, _TENSOR, "a tensor")
         name = self._string(table["name"]) or f"tensor_{number}"
         what = f"tensor {name!r}"
         dtype = _DTYPES.get(table["dtype"])
         if dtype is None:
             raise self._damaged(f"{what} is of dtype number {table['dtype']}, which there is not")
-        if dtype == "<i2":
-            raise ModelError(
-                f"{self._path} is quantised to 16 bits, which is not supported",
-                why=f"its {what} is int16",
-                hints=["quantise the network to int8 or uint8, or build from the float network"],
-            )
         shape = None
         if table["shape"]:
             shape = tuple(self._numbers(table["shape"], "<i4", f"the shape of {what}", _MOST_DIMENSIONS).tolist())
@@ -199,7 +205,9 @@ class _Reader:
         constant = table["kind"] == _CONSTANT
         quantisation = None
         if dtype in _QUANTISED:
-            quantisation = self._quantisation(table["quantisation"], dtype, shape if constant else None, what)
+            user = users.get(number)
+            by = f"{what} of {user.operator} {user.name!r}" if user else what
+            quantisation = self._quantisation(table["quantisation"], dtype, shape if constant else None, by)
         if not constant:
             return Tensor(name, shape, None, quantisation)
         if shape is None or table["buffer"] >= len(buffers):

@@ -1,0 +1,176 @@
+"""What is refused of quantised files: every refusal, by format, each of which names one operator of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.ncnn_files import INT8, plain, tagged, write
+from support.networks import Graph
+from support.tmfiles import TmFile
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.formats import describing
+
+DECONVOLUTION, FULLY_CONNECTED = 6, 11
+MICROSOFT = "com.microsoft"
+DENSE, FILTER = ("FullyConnected", "here"), ("Convolution", "here")
+
+
+def of_onnx(folder: Path, graph: Graph, output: str) -> Path:
+    model = graph.model(output)
+    for value in model.graph.output:
+        value.ClearField("type")
+    onnx.save(model, folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def onnx_of_four_bits(folder: Path) -> Path:
+    graph = Graph(opset=21)
+    graph.weights.append(helper.make_tensor("zero", TensorProto.INT4, [], [0]))
+    values = graph.node("QuantizeLinear", graph.input("data", [2, 3]), graph.weight(np.float32(1)), "zero")
+    return of_onnx(folder, graph, graph.node("DequantizeLinear", values, graph.weight(np.float32(1)), "zero"))
+
+
+def onnx_over_four_axes(folder: Path) -> Path:
+    graph = Graph()
+    data = graph.input("data", [1, 1, 3, 3, 3, 3], TensorProto.UINT8)
+    weights = graph.weight(np.ones((1, 1, 2, 2, 2, 2), np.uint8))
+    return of_onnx(folder, graph, graph.node("ConvInteger", data, weights))
+
+
+def onnx_of_another_domain(folder: Path) -> Path:
+    graph = Graph()
+    made = graph.node("QAttention", graph.input("data", [1, 2, 4]), domain=MICROSOFT, num_heads=1)
+    return of_onnx(folder, graph, made)
+
+
+def tflite_of(folder: Path, operator: str, way: dict[str, Any], **more: Any) -> Path:
+    from support.tflite_operators import Steps, of_one
+
+    shape = (1, 4, 4, 2)
+    steps = {"given0": Steps("int8", 0.05)} | ({"made0": Steps(**way)} if way else {})
+    path = folder / "net.tflite"
+    path.write_bytes(of_one(operator, [shape], [shape], steps=steps, **more))
+    return path
+
+
+def tflite_with_a_bias(folder: Path, value: int) -> Path:
+    from support.tflite_operators import Steps, of_one
+
+    steps = {"given0": Steps("int8", 0.05), "given1": Steps("int8", 0.02), "made0": Steps("int8", 0.2)}
+    inputs = [(3, 8), np.ones((4, 8), np.int8), np.array([value, 0, 0, 0], np.int64)]
+    path = folder / "net.tflite"
+    path.write_bytes(
+        of_one("FULLY_CONNECTED", inputs, [(3, 4)], {}, kind="FullyConnectedOptions", version=4, steps=steps)
+    )
+    return path
+
+
+def tengine_of(folder: Path, dtype: str, scales: list[float], zero_point: int = 0) -> Path:
+    file = TmFile()
+    data = file.quantise(file.input("data", (1, 3)), "int8", [0.1])
+    weights = file.quantise(file.constant(np.ones((2, 3), dtype), "weights"), dtype, scales, zero_point)
+    return file.output(file.node(FULLY_CONNECTED, (2,), data, weights, name="here")).save(folder / "net.tmfile")
+
+
+def tengine_transposed(folder: Path) -> Path:
+    file = TmFile()
+    data = file.quantise(file.input("data", (1, 3, 4, 4)), "int8", [0.1])
+    weights = file.quantise(file.constant(np.ones((3, 3, 2, 2), np.int8)), "int8", [0.1, 0.2, 0.3])
+    parameters = (3, 2, 2, 2, 2, 0, 0, 0, 0, 1, 1, 1, -1, 0, 0)
+    return file.output(file.node(DECONVOLUTION, parameters, data, weights, name="here")).save(folder / "net.tmfile")
+
+
+def ncnn_of(folder: Path, form: int, scales: bytes = b"", more: str = "") -> Path:
+    line = f"Convolution here 1 1 data here 0=2 1=1 5=1 6=4 8={form} {more}"
+    weights = tagged(np.ones((2, 2, 1, 1)), INT8) + plain([0, 0])
+    return write(folder, ["Input data 0 1 data 0=4 1=4 2=2", line.strip()], weights + scales)
+
+
+# By what is refused: the file, the operator, its node, or where nodes have no names the tensor that it gives, and why.
+REFUSED: dict[str, tuple[Callable[[Path], Path], str, str, str]] = {
+    "onnx: activations of four bits": (onnx_of_four_bits, "QuantizeLinear", "quantizelinear0", "integers of int4"),
+    "onnx: sums over four axes": (onnx_over_four_axes, "ConvInteger", "convinteger0", "over 4 axes"),
+    "onnx: an operator that is not known": (onnx_of_another_domain, "QAttention", "qattention0", "is not supported"),
+    "tflite: activations of four bits": (
+        lambda folder: tflite_of(folder, "TANH", {"dtype": "int4", "scale": 0.2}),
+        *("TANH", "made0", "its output has integers of four bits"),
+    ),
+    "tflite: integers as such": (
+        lambda folder: tflite_of(folder, "CAST", {}, options={}, kind="CastOptions"),
+        *("CAST", "made0", "it reads the integers"),
+    ),
+    "tflite: a negative scale": (
+        lambda folder: tflite_of(folder, "TANH", {"dtype": "int8", "scale": -1.0}, version=2),
+        *("TANH", "made0", "scales or zero points .* make no sense"),
+    ),
+    "tflite: scales of nothing": (
+        lambda folder: tflite_of(folder, "TANH", {"dtype": "int8", "scale": [0.1, 0.2, 0.3]}, version=2),
+        *("TANH", "made0", "has 3 scales"),
+    ),
+    "tflite: a zero point that its type has not": (
+        lambda folder: tflite_of(folder, "TANH", {"dtype": "int8", "scale": 0.1, "zero_point": 300}, version=2),
+        *("TANH", "made0", "is no int8"),
+    ),
+    "tflite: a bias of more than 32 bits": (
+        lambda folder: tflite_with_a_bias(folder, 1 << 31),
+        *("FULLY_CONNECTED", "made0", "does not fit into 32 bits"),
+    ),
+    "tflite: a bias of less than 32 bits hold": (
+        lambda folder: tflite_with_a_bias(folder, -(1 << 63)),
+        *("FULLY_CONNECTED", "made0", "does not fit into 32 bits"),
+    ),
+    "tengine: no scale": (lambda folder: tengine_of(folder, "int8", []), *DENSE, "has 0 scales"),
+    "tengine: no scale of 16 bits": (lambda folder: tengine_of(folder, "int16", []), *DENSE, "has 0 scales"),
+    "tengine: scales of nothing": (lambda folder: tengine_of(folder, "int8", [0.1] * 3), *DENSE, "has 3 scales"),
+    "tengine: an impossible scale": (lambda folder: tengine_of(folder, "uint8", [-0.1]), *DENSE, "impossible"),
+    "tengine: an impossible zero point": (
+        lambda folder: tengine_of(folder, "int16", [0.1], 1 << 16),
+        *(*DENSE, "impossible"),
+    ),
+    "tengine: scales of a transposed convolution": (
+        tengine_transposed,
+        *("Deconvolution", "here", "its weights have several scales"),
+    ),
+    "ncnn: a form that is not known": (lambda folder: ncnn_of(folder, 3), *FILTER, r"parameter 8\) is 3"),
+    "ncnn: a scale of nothing": (lambda folder: ncnn_of(folder, 1, plain([1, 1], [0])), *FILTER, "impossible"),
+    "ncnn: padding of another value": (
+        lambda folder: ncnn_of(folder, 1, plain([1, 1], [1]), "4=1 18=2.0"),
+        *(*FILTER, "padding has a value other than zero"),
+    ),
+    "ncnn: weights without a scale": (lambda folder: ncnn_of(folder, 0), "layer", "here", "without a scale"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_names_the_operator_and_its_node(what: str, tmp_path: Path) -> None:
+    if what.startswith("tflite"):
+        pytest.importorskip("tflite")
+    make, operator, node, why = REFUSED[what]
+    form, path = describing(make(tmp_path))
+    with pytest.raises(ModelError, match=why) as raised:
+        form.read(form.files(path), {})
+    assert operator in str(raised.value)
+    assert f"'{node}'" in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_refusal_of_pytorch_names_the_operator(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401
+
+    class Dynamic(torch.nn.Module):
+        def forward(self, image: Any) -> Any:
+            scale, _ = torch.ops.quantized_decomposed.choose_qparams(image, 0, 255, 1e-6, torch.uint8)
+            return image * scale
+
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Dynamic().eval(), (torch.randn(1, 3),)), str(path))
+    with pytest.raises(ModelError, match="choose_qparams"):
+        describing(path)[0].read([path], {})
