@@ -129,8 +129,9 @@ Size InputSize(const ImageInput& input, const TensorSpec& tensor) {
 
 void WriteTensor(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory) {
   const std::string type = tensor.type.name;
-  if (type == "float32") return Write(pixels, input, tensor, LevelTable<float>(input, [](float x) { return x; }), memory);
-  if (type == "float64") return Write(pixels, input, tensor, LevelTable<double>(input, [](float x) { return x; }), memory);
+  const auto same = [](float x) { return x; };
+  if (type == "float32") return Write(pixels, input, tensor, LevelTable<float>(input, same), memory);
+  if (type == "float64") return Write(pixels, input, tensor, LevelTable<double>(input, same), memory);
   if (type == "float16") {
     const auto halved = [](float x) { return __truncXfYf2__<float, uint32_t, 23, uint16_t, uint16_t, 10>(x); };
     return Write(pixels, input, tensor, LevelTable<uint16_t>(input, halved), memory);

@@ -7,7 +7,8 @@
 namespace agent {
 namespace {
 
-// How many bytes the end of a line has at a place; 0 if there is none. Those are ends which Python's `splitlines` knows.
+// How many bytes the end of a line has at a place; 0 if there is none. It is one of those that `splitlines` of Python
+// knows.
 size_t LineEnd(const char* text) {
   if (std::strncmp(text, "\r\n", 2) == 0) return 2;
   if (*text != '\0' && std::strchr("\n\r\v\f\x1c\x1d\x1e", *text)) return 1;

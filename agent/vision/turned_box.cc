@@ -63,8 +63,8 @@ bool IsOrderedFrom(const std::vector<size_t>& places, size_t start, IsBefore is_
   return true;
 }
 
-// The corners of the points' hull, clockwise as an image is seen. Where the list goes around the hull already, or around
-// it the other way, they begin with that which is first or last in the list, else with the rightmost one.
+// The corners of the points' hull, clockwise as an image is seen. Where the list goes around the hull already, or
+// around it the other way, they begin with that which is first or last in the list, else with the rightmost one.
 std::vector<Pixel> HullOf(const std::vector<Pixel>& points) {
   const std::vector<Place> sorted = Sorted(points);
   if (sorted.size() == 1) return {sorted.front().point};

@@ -51,8 +51,8 @@ def users() -> tuple[list[str], list[str]]:
 def files(user: str, port: int) -> dict[str, list[str]]:
     """Lines of files beside those of all virtual boards.
 
-    sshd, which listens on `port`, is one of systemd's services. The `user` lingers from the start: to ask for that takes
-    polkit, which does not run under qemu.
+    sshd, which listens on `port`, is one of systemd's services. The `user` lingers from the start: to ask for that
+    takes polkit, which does not run under qemu.
     """
     return {
         "etc/machine-id": [],

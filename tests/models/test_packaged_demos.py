@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from support.agents import EMULATED, unpack
 from support.library_programs import EXAMPLES, assert_as_python_says, compiled, said
 
@@ -85,6 +87,33 @@ def test_a_network_that_looks_at_a_crop_gives_its_points(
     assert_library_sees(package, face, [wanted])
 
 
+@pytest.mark.slow
+def test_text_is_found_and_read_as_in_python(monkeypatch: pytest.MonkeyPatch, shared: Path) -> None:
+    """The demo's three networks, each of one size; lines are cut out upright."""
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{os.environ.get('EDGEDEPLOY_MODELS', '')}")
+    sign, local = read_image(ROOT / "demos" / "ocr.png"), resolve("local")
+    try:
+        found, turned, read = (
+            prepare(model, local, use=find_use(model)).package_path
+            for model in ("ppocr-v4-det", "ppocr-v2-cls", "ppocr-v4-rec")
+        )
+    except DownloadError as error:
+        pytest.skip(str(error))
+    regions = Detector(found).detect(sign)
+    assert len(regions) > 2
+    assert_library_sees(found, sign, regions)
+    texts = []
+    for region in regions:
+        assert region.box
+        x1, y1, x2, y2 = map(int, region.box)
+        line = np.ascontiguousarray(sign[y1:y2, x1:x2])
+        assert_library_sees(turned, line, Detector(turned).detect(line))
+        seen = Detector(read).detect(line)
+        assert_library_sees(read, line, seen)
+        texts += [each.label for each in seen]
+    assert len(texts) > 2
+
+
 def assert_library_sees(package: Path, image: np.ndarray, wanted: list[Detection]) -> None:
     """The library's results of an image are those of Python."""
     with Network(package) as network:
@@ -95,6 +124,7 @@ def assert_library_sees(package: Path, image: np.ndarray, wanted: list[Detection
         assert one.score is None or one.score == pytest.approx(other.score, abs=1e-6)
         assert (one.box is None) == (other.box is None)
         assert one.box is None or one.box == pytest.approx(other.box, abs=1e-4)
+        np.testing.assert_allclose(np.array(one.corners or ()), np.array(other.corners or ()), atol=1e-4)
         np.testing.assert_allclose(one.points, np.reshape(other.points, np.shape(one.points)), atol=1e-4)
         np.testing.assert_allclose(one.depths, other.depths, atol=1e-4)
 

@@ -6,7 +6,7 @@ import json
 import random as random_numbers
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -450,7 +450,7 @@ CASES: dict[str, Callable[[], Given]] = {
     "depth, of the input's size": lambda: depth(1, *NETWORK),
     "text-regions": text_regions,
     "text-regions, as they are": lambda: text_regions(dilate=False, unclip=2.1, pixel_threshold=0.5, threshold=0.3),
-    "text-regions, few": lambda: text_regions(candidates=60, threshold=0),
+    "text-regions, few": lambda: replace(text_regions(candidates=60, threshold=0), least=2),
     "text-line": lambda: text_line("a", "b", "é", "犬"),
     "text-line, of the file": lambda: text_line(character="a\nb\r\n\x0bé\u2028犬\n"),
     "text-line, with few labels": lambda: text_line("a"),
