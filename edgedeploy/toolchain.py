@@ -36,6 +36,9 @@ TOOL_TIMEOUT_S = 3600
 _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
 _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
 
+# Letters of a long command line that errors show at its beginning, and at its end.
+_SHOWN = 400
+
 # A copy of a system has at least one of these; a compiler would pass over any other folder without a word.
 _SYSTEM_FOLDERS = ("lib", "lib64", "usr")
 
@@ -198,14 +201,21 @@ def run_tool(
             env={"HOME": _home(), **os.environ, **(environment or {})},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"the toolchain failed: {shown}", why=str(error)) from error
+        raise ToolchainError(f"the toolchain failed: {_in_short(shown)}", why=str(error)) from error
     if done.returncode != 0:
         raise ToolchainError(
-            f"the toolchain failed with exit code {done.returncode}: {shown}",
+            f"the toolchain failed with exit code {done.returncode}: {_in_short(shown)}",
             why=(done.stderr or done.stdout).strip()[-2000:],
             hints=hints,
         )
     return done.stdout
+
+
+def _in_short(command: str) -> str:
+    """A command without its middle where it links hundreds of files; `-v` says all of it."""
+    if len(command) <= 2 * _SHOWN:
+        return command
+    return f"{command[:_SHOWN]} ... {command[-_SHOWN:]}"
 
 
 @cache
