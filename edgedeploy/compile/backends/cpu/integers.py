@@ -46,13 +46,13 @@ def pixels(layer: IntegerLayer, board: Board) -> tuple[int, int]:
 
 
 def is_in_one_row(layer: IntegerLayer, board: Board) -> bool:
-    """Whether tiles take a convolution's pixels as one row; of the longer loop 32-bit code keeps addresses in memory."""
-    if (
-        board.family == "arm"
-        or not isinstance(layer, Convolution)
-        or layer.batch > 1
-        or layer.size[0] >= SMALL_FEATURE_MAP
-    ):
+    """Whether tiles take a convolution's pixels as one row.
+
+    Around the longer loop 32-bit ARM code keeps addresses on the stack.
+    """
+    if not isinstance(layer, Convolution) or layer.batch > 1 or board.family == "arm":
+        return False
+    if layer.size[0] >= SMALL_FEATURE_MAP:
         return False
     window = layer.window
     return window.kernel == window.strides == (1, 1) and not any(window.padding)
