@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from assembly import Loop, Nest
 from mca import Analyser
 
+from edgedeploy.compile.backends.cpu.configuration import Steps
+from edgedeploy.compile.backends.cpu.integers import pixels as pixels_of
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.strategy import Strategy
@@ -63,7 +65,8 @@ def work_of(strategy: Strategy[AnyAnchorOp], configuration: Configuration) -> Wo
     pixels, deep = tile.rows * tile.columns, round_up(layer.channels, tile.channels)
     packed = strategy.packed_shape(configuration)
     terms = math.prod(packed) // deep
-    tiles = layer.batch * math.prod(tile.whole(*layer.size)) // pixels * (deep // tile.channels)
+    size = pixels_of(layer, strategy.board) if isinstance(configuration, Steps) else layer.size
+    tiles = layer.batch * math.prod(tile.whole(*size)) // pixels * (deep // tile.channels)
     kernel = layer.weights[:2] if len(layer.weights) == 4 else ()
     loops = *kernel, terms // math.prod(kernel)
     return Work(pixels * tile.channels * terms, layer.operations / 2 / tiles, tuple(each for each in loops if each > 1))

@@ -16,6 +16,7 @@ from unit.test_integer_steps import BOARDS
 from edgedeploy.board import Board
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Steps
+from edgedeploy.compile.backends.cpu.integers import pixels
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
@@ -124,6 +125,32 @@ def test_a_layer_and_its_requantisation_are_exact(tmp_path: Path, name: str, kin
     if isinstance(chosen, Steps):
         *_, instruction, _ = strategy.described(chosen).split(", ")
         assert instruction in code
+
+
+@pytest.mark.parametrize("kind", ["pointwise", "odd channels", "product of one row"])
+def test_sums_in_parts_are_exact_where_instructions_are_executed_in_order(tmp_path: Path, kind: str) -> None:
+    board = BOARDS["rpi3"]
+    layer = layers(board)[kind]
+    strategy = host_of(board).strategy(layer)
+    chosen = next(each for each in strategy.candidates() if isinstance(each, Steps) and each.depth == 16)
+    code = check(random_case(layer, layer.types.data), board, chosen, tmp_path)
+    assert re.search(r"\baddp\s+v\d+\.4s", code)
+    assert not re.search(r"\b(tbl|zip1)\s", code)  # nothing is repeated
+
+
+@pytest.mark.parametrize("name", ["rpi3", "rpi5"])
+def test_pixels_of_a_small_feature_map_lie_in_one_row_of_tiles(tmp_path: Path, name: str) -> None:
+    board = BOARDS[name]
+    layer = layers(board)["pointwise"].model_copy(update={"data": (1, 7, 7, 32)})
+    assert isinstance(layer, Convolution)
+    assert pixels(layer, board) == (1, 49)
+    assert pixels(layer.model_copy(update={"data": (2, 7, 7, 32)}), board) == (7, 7)
+    assert pixels(layer, BOARDS["rpi-armhf"]) == (7, 7)
+    strategy = host_of(board).strategy(layer)
+    tiles = [each.tile for each in strategy.candidates() if isinstance(each, Steps) and each.tile.columns > 1]
+    assert {tile.rows for tile in tiles} == {1}
+    chosen = next(each for each in strategy.candidates() if isinstance(each, Steps) and each.tile.columns == 4)
+    check(random_case(layer, layer.types.data), board, chosen, tmp_path)
 
 
 # The instructions of depthwise layers of bytes, their multiples of eight channels.

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
-from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm
+from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm, pixels
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
@@ -25,7 +25,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution, Form
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tiles import Tile, divisors, imbalance
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads
 from edgedeploy.compile.types import bytes_of, lanes_for
 
 # Configurations that the model says take so many times as long as the best are not worth a trial.
@@ -50,10 +50,22 @@ _LOOP_CYCLES = (10, 50)
 # What makes bytes of a vector of sums where it is executed beside the next tile's products: there is no loop between.
 _HIDDEN_CYCLES = RESULT_CYCLES / 2
 
+# Registers of a tile whose sums have parts, beside these and the data: of products and of weights.
+_PRODUCTS = 7
+
+# Most vectors of channels of a tile of one pixel in order: LLVM loads weights early there, and spills more of them.
+_ALONE = 3
+
 # What a load takes beside the arithmetic on cores that execute in order: tiles of one pixel, which load a vector of
 # weights for each sum, do 1.9 to 2.7 products of bytes in a cycle there, those of four pixels 3.8
 # (`benchmarks/arm_loops.py`).
 _LOAD_CYCLES = 1.5
+
+# What steps take there that are written out, if they are no more than that: loads are far from their use.
+_WRITTEN_OUT, _FEW_STEPS = 0.75, 32
+
+# What steps take there whose input channels are not repeated for output channels: 3.8 to 4.1 products in a cycle.
+_NOT_REPEATED = 0.88
 
 
 class IntegerStrategy(Strategy[IntegerLayer]):
@@ -90,31 +102,37 @@ class IntegerStrategy(Strategy[IntegerLayer]):
     def estimate(self, configuration: Configuration) -> float:
         assert isinstance(configuration, Steps)
         form, step, tile = self._form(configuration), self._step(configuration), configuration.tile
-        rows, columns = self.layer.size
+        rows, columns = pixels(self.layer, self.board)
         whole_rows, whole_columns = tile.whole(rows, columns)
-        pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
-        tiles = whole_rows * whole_columns // pixels * form.groups * form.whole_outputs // tile.channels
+        count, vectors = tile.rows * tile.columns, tile.channels // step.channels
+        tiles = whole_rows * whole_columns // count * form.groups * form.whole_outputs // tile.channels
         steps = math.prod(form.window.kernel) * form.deep
-        written_out = step.is_written_out(steps, pixels * vectors)
-        cycles = steps * form.addends * _step_cycles(step, pixels, vectors, self.board)
-        if step.adds_in_16_bits and not written_out:
+        written_out = step.is_written_out(steps, count * vectors)
+        cycles = steps * form.addends * _step_cycles(step, count, vectors, self.board)
+        if self.board.in_order and step.parts == 1 and written_out and steps * count * vectors <= _FEW_STEPS:
+            cycles *= _WRITTEN_OUT
+        if step.parts > 1:
+            cycles += count * vectors * step.parts
+        elif step.adds_in_16_bits and not written_out:
             # What repeats input channels hides behind four vectors of products.
-            cycles += steps * pixels * step.registers * max(0.0, 1 - vectors / 4) / self.board.fma.per_cycle
-        cycles += pixels * vectors * (_HIDDEN_CYCLES if written_out and not self.board.in_order else RESULT_CYCLES)
+            cycles += steps * count * step.registers * max(0.0, 1 - vectors / 4) / self.board.fma.per_cycle
+        cycles += count * vectors * (_HIDDEN_CYCLES if written_out and not self.board.in_order else RESULT_CYCLES)
         if step.adds_in_16_bits and not written_out:
             cycles += _LOOP_CYCLES[self.board.in_order]
         if step.instruction in _OF_AARCH64 and not written_out and tile.channels % lanes_for(self.board, step.data):
-            cycles += pixels * vectors * _PART_CYCLES
+            cycles += count * vectors * _PART_CYCLES
         if tile.useful(rows, columns) < 1:
-            cycles += _CROPPED_CYCLES * pixels
+            cycles += _CROPPED_CYCLES * count
         if form.outputs < form.whole_outputs:
-            cycles += _CROPPED_CYCLES * pixels * tile.channels
+            cycles += _CROPPED_CYCLES * count * tile.channels
         weights = math.prod(form.packed_shape) * bytes_of(step.weights)
         total = with_reading(self.layer.batch * tiles * cycles, weights, self.board)
         tasks = self.layer.batch * self._tiles_down(tile) // configuration.rows_per_task
         tasks *= form.packed_shape[0] if configuration.by_channels else 1
         if tasks < self.board.cores:
             tasks *= whole_columns // tile.columns
+        if not is_worth_threads(self.layer.operations, step.products * self.board.fma.per_cycle / step.slots):
+            return total
         return total * imbalance(tasks, self.board.cores)
 
     @override
@@ -170,10 +188,10 @@ class IntegerStrategy(Strategy[IntegerLayer]):
 
     def _form(self, configuration: Configuration) -> StepForm:
         assert isinstance(configuration, Steps)
-        return StepForm(self.layer, configuration.tile, self._step(configuration))
+        return StepForm(self.layer, configuration.tile, self._step(configuration), self.board)
 
     def _tiles_down(self, tile: Tile) -> int:
-        return -(-self.layer.size[0] // tile.rows)
+        return -(-pixels(self.layer, self.board)[0] // tile.rows)
 
     def _possible(self) -> Iterator[Steps]:
         """All tiles of all steps, each in the order and tasks that suit it."""
@@ -184,7 +202,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
                 yield Steps(tile=tile, depth=step.depth, vector=step.channels, by_channels=order, rows_per_task=rows)
 
     def _tiles(self, step: Step) -> Iterator[Tile]:
-        rows, columns = self.layer.size
+        rows, columns = pixels(self.layer, self.board)
         for vectors in _VECTORS:
             if not self._divides_groups(vectors * step.channels):
                 continue
@@ -215,7 +233,12 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
     pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
     # x86 multiplies one pixel's data, in a register, by weights in registers; ARM reads weights as they are used.
     others = vectors + 1 if board.is_x86 else pixels + 2
-    sums = pixels * vectors
+    sums = pixels * vectors * step.parts
+    if step.parts > 1:
+        # Of one pixel LLVM loads the weights of several steps, and has no registers for them.
+        return (pixels > 1 or vectors == 1) and sums + pixels + _PRODUCTS <= board.vector.registers
+    if board.in_order and pixels == 1 and vectors > _ALONE:
+        return False
     if step.adds_in_16_bits:
         # Of several pixels all weights of a step are held, and what was repeated of each; of one they are used as read.
         held = vectors * step.registers + (pixels if step.registers > 1 else 0)
@@ -231,4 +254,6 @@ def _step_cycles(step: Step, pixels: int, vectors: int, board: Board) -> float:
     chain = board.fma.latency * step.registers
     arithmetic = max(pixels * vectors * step.slots / board.fma.per_cycle, chain)
     hidden = max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)
-    return hidden + _LOAD_CYCLES * loads if board.in_order else hidden
+    if not board.in_order:
+        return hidden
+    return (hidden + _LOAD_CYCLES * loads) * (_NOT_REPEATED if step.parts > 1 else 1)

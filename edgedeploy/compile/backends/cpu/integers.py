@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.step_code import added_parts
 from edgedeploy.compile.backends.cpu.steps import Step, in_bytes
+from edgedeploy.compile.backends.cpu.tiles import SMALL_FEATURE_MAP
 from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.direct import CROP, VectorRows, Window
@@ -24,10 +27,36 @@ from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
 # What the template looks for: the blocks that copy the data, and that sum up products.
 COPY, SUMS = "copied_data", "integer_sums"
+# The one that adds the parts of sums, where they have some.
+JOINED = "joined_sums"
 
 IntegerLayer = Convolution | FirstConvolution | Dense
 
 _ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+
+
+def pixels(layer: IntegerLayer, board: Board) -> tuple[int, int]:
+    """Rows and columns of the result's pixels, as tiles have them.
+
+    Those of a small feature map that are read one by one lie in one row: of 7x7 whole tiles of four cover 94 % then,
+    not 88 %.
+    """
+    rows, columns = layer.size
+    return (1, rows * columns) if is_in_one_row(layer, board) else (rows, columns)
+
+
+def is_in_one_row(layer: IntegerLayer, board: Board) -> bool:
+    """Whether tiles take a convolution's pixels as one row.
+
+    Around the longer loop 32-bit ARM code keeps addresses on the stack.
+    """
+    if not isinstance(layer, Convolution) or layer.batch > 1 or board.family == "arm":
+        return False
+    if layer.size[0] >= SMALL_FEATURE_MAP:
+        return False
+    window = layer.window
+    return window.kernel == window.strides == (1, 1) and not any(window.padding)
+
 
 # From a feature map's index, row, column, group, step over the group's input channels, and channel of the step, to the
 # value there.
@@ -42,11 +71,13 @@ class StepForm:
         layer: it.
         tile: what the template computes at a time; its channels are vectors of the step's.
         step: by which instructions.
+        board: whose they are.
     """
 
     layer: IntegerLayer
     tile: Tile
     step: Step
+    board: Board
 
     @property
     def window(self) -> Window:
@@ -127,11 +158,19 @@ class StepForm:
         shape = (self._batch, *self._whole, self.groups * per_group, step.channels)
         terms = [te.reduce_axis((0, extent), f"rt{index}") for index, extent in enumerate(step.terms)]
 
-        def sum_of_products(n: Any, y: Any, x: Any, vector: Any, channel: Any) -> Any:
-            of_pixel, weight = step.operands(channel, terms)
+        def sum_of_products(n: Any, y: Any, x: Any, vector: Any, channel: Any, *part: Any) -> Any:
+            of_pixel, weight = step.operands(channel, terms, *part)
             return te.sum(product(n, y, x, vector, of_pixel, *weight), axis=[ky, kx, ko, *addend, *terms])
 
-        return self._cropped(te.compute(shape, sum_of_products, name=SUMS))
+        if step.parts == 1:
+            return self._cropped(te.compute(shape, sum_of_products, name=SUMS))
+        sums = te.compute((*shape, step.parts), sum_of_products, name=SUMS)
+        joined = te.compute(shape, lambda *place: added_parts(step, lambda part: sums(*place, part)), name=JOINED)
+        return self._cropped(joined)
+
+    @property
+    def _in_one_row(self) -> bool:
+        return is_in_one_row(self.layer, self.board)
 
     @property
     def _batch(self) -> int:
@@ -140,13 +179,13 @@ class StepForm:
     @cached_property
     def _whole(self) -> tuple[int, int]:
         """Rows and columns of the result that are computed."""
-        return self.tile.whole(*self.layer.size)
+        return self.tile.whole(*pixels(self.layer, self.board))
 
     @property
     def _read_size(self) -> tuple[int, int]:
         """Rows and columns of the data, as they are read without padding."""
-        if isinstance(self.layer, Dense):
-            return self.layer.size
+        if isinstance(self.layer, Dense) or self._in_one_row:
+            return pixels(self.layer, self.board)
         _, rows, columns, last = self.layer.data
         return (columns, last) if isinstance(self.layer, FirstConvolution) else (rows, columns)
 
@@ -158,7 +197,7 @@ class StepForm:
         shape = self.layer.data[:-1]
 
         def at(n: Any, y: Any, x: Any, channel: Any) -> Any:
-            if isinstance(self.layer, Dense):
+            if isinstance(self.layer, Dense) or self._in_one_row:
                 return data(*unravelled(x, shape), channel)
             return data[n, channel, y, x] if isinstance(self.layer, FirstConvolution) else data[n, y, x, channel]
 
@@ -228,7 +267,7 @@ class StepForm:
     def copies(self) -> bool:
         """Whether the data are copied: padded, widened, or with other channels."""
         top, left, _, _ = self.window.padding
-        rows, columns = self.window.input_size(*self.layer.size)
+        rows, columns = self.window.input_size(*pixels(self.layer, self.board))
         (height, width), layer = self._read_size, self.layer
         plain = (top, left) == (0, 0) and rows <= height and columns <= width and layer.types.data == self.step.data
         return not plain or isinstance(layer, FirstConvolution) or self.inputs % self.step.depth > 0
@@ -240,9 +279,9 @@ class StepForm:
         def of(n: Any, y: Any, x: Any, channel: Any) -> Any:
             return sums[n, y, x, tirx.floordiv(channel, step.channels), tirx.floormod(channel, step.channels)]
 
-        if isinstance(self.layer, Dense):
-            shape = self.layer.data[:-1]
+        if isinstance(self.layer, Dense) or self._in_one_row:
+            shape, channels = self.layer.data[:-1], self.layer.channels
             return te.compute(
-                (*shape, self.outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name=CROP
+                (*shape, channels), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name=CROP
             )
         return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name=CROP)

@@ -30,14 +30,46 @@ def intrinsic(step: Step, words: bool = False) -> str:
     weights, sums = _Operand(step.block, step.weights), _sums_of(step)
 
     def product(data: Any, weights: Any, spatial: list[Any], terms: list[Any]) -> Any:
-        place, weight = step.operands(spatial[0], terms)
+        place, weight = step.operands(spatial[0], terms, *spatial[1:])
         value = part_of_word(data[0], place, step.data) if words else data[place]
         return T.cast(value, "int32") * T.cast(weights[tuple(weight)], "int32")
 
     plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, step.terms, product))
-    written = _function([data, weights], sums, lambda *buffers: _MULTIPLY_ADDS[step.instruction](step, *buffers))
+    multiply_add = _by_rows if step.parts > 1 else _MULTIPLY_ADDS[step.instruction]
+    written = _function([data, weights], sums, lambda *buffers: multiply_add(step, *buffers))
     TensorIntrin.register(name, plain, written, override=True)  # another thread may have
     return name
+
+
+@cache
+def joining_intrinsic(step: Step) -> str:
+    """The name of the intrinsic that adds the parts of a vector of sums: three times `addp`."""
+    name, channels = f"edgedeploy.joined.{step.channels}x{step.parts}", step.channels
+    parts, sums = _sums_of(step), _Operand((channels,), "int32", "local")
+
+    def plain(parts: Any, sums: Any) -> None:
+        with T.grid(channels) as channel, T.sblock("joined"):
+            place = T.axis.remap("S", [channel])
+            T.buffer_store(sums, added_parts(step, lambda part: parts[place, part]), [place])
+
+    def written(parts: Any, sums: Any) -> None:
+        vectors = [_load(parts, [channel, 0], step.parts) for channel in range(channels)]
+        while len(vectors) > 1:
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [_call("int32x4", "aarch64.neon.addp.v4i32", *pair) for pair in pairs]
+        _store(sums, [0], vectors[0])
+
+    implementation = _function([parts], sums, written, adds=False)
+    TensorIntrin.register(name, _function([parts], sums, plain, adds=False), implementation, override=True)
+    return name
+
+
+def added_parts(step: Step, part: Callable[[int], Any]) -> Any:
+    """The sum of what a function gives for each part of a sum, as the intrinsic that adds them expects it."""
+    first, *others = (part(index) for index in range(step.parts))
+    for each in others:
+        first = first + each
+    return first
 
 
 @cache
@@ -109,7 +141,8 @@ class _Operand:
 
 
 def _sums_of(step: Step) -> _Operand:
-    return _Operand((step.channels,), "int32", "local")
+    parts = (step.parts,) if step.parts > 1 else ()
+    return _Operand((step.channels, *parts), "int32", "local")
 
 
 def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None], *, adds: bool = True) -> Any:
@@ -232,6 +265,19 @@ def _by_pairs(step: Step, data: Any, weights: Any, sums: Any) -> None:
         )
         found = add_pairs(found, low + high)
     _store(sums, [0], found)
+
+
+def _by_rows(step: Step, data: Any, weights: Any, sums: Any) -> None:
+    """The same instructions of sixteen input channels as they lie there, for each output channel."""
+    multiply, add_pairs, _ = _BY_PAIRS[step.instruction]
+    values = _load(data, [0], step.depth)
+    for channel in range(step.channels):
+        factors = values, _load(weights, [channel, 0], step.depth)
+        low, high = (
+            _call("int16x8", multiply, *(half(each, dtype="int8x8") for each in factors))
+            for half in (T.vectorlow, T.vectorhigh)
+        )
+        _store(sums, [channel, 0], add_pairs(_load(sums, [channel, 0], step.parts), low + high))
 
 
 def _shuffled(step: Step, data: Any, group: int) -> list[Any]:

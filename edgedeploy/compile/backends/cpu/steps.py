@@ -8,7 +8,7 @@ its name and features.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -35,6 +35,8 @@ class Step:
         slots: what it costs, in multiply-adds of float vectors.
         adds_bytes: whether it also takes weights of 16 bits, each as the sum of two bytes (`in_bytes`), one after the
             other.
+        parts: a sum has so many, a vector of its own, which are added behind the last step: input channels need not
+            be repeated for output channels then.
     """
 
     instruction: str
@@ -45,6 +47,7 @@ class Step:
     groups: int = 1
     slots: float = 1.0
     adds_bytes: bool = False
+    parts: int = 1
 
     def addends(self, weights: str) -> int:
         """How many of its weights are added for one of a type."""
@@ -53,7 +56,8 @@ class Step:
     @property
     def name(self) -> str:
         """What its intrinsic of TensorIR is called."""
-        return f"edgedeploy.{self.instruction}.{self.channels}x{self.depth}"
+        parts = f".{self.parts}" if self.parts > 1 else ""
+        return f"edgedeploy.{self.instruction}.{self.channels}x{self.depth}{parts}"
 
     @property
     def products(self) -> int:
@@ -76,12 +80,16 @@ class Step:
         What counts them would take a third of the time of 32 input channels on Cortex-A72, and make bytes of sums wait
         for the last one.
         """
+        if self.parts > 1:
+            return steps * sums <= _PARTS_WRITTEN_OUT
         few = sums <= _FEW_SUMS and steps * sums <= _WRITTEN_OUT
         return self.adds_in_16_bits and self.reads_words and few
 
     @property
     def registers(self) -> int:
         """Of ARM, that hold its weights."""
+        if self.parts > 1:
+            return self.channels
         return self.groups // 2 if self.adds_in_16_bits else self.groups
 
     @property
@@ -92,17 +100,23 @@ class Step:
 
     @property
     def terms(self) -> tuple[int, ...]:
-        """The products that a step adds to each sum: groups of those that lie together, unless one."""
+        """The products that a step adds to each sum, or part of one: groups of those that lie together, unless one."""
         found = self.groups, self.depth // self.groups
+        if self.parts > 1:
+            found = self.depth // (_PAIR * self.parts), _PAIR
         return tuple(each for each in found if each > 1)
 
-    def operands(self, channel: Any, terms: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def operands(self, channel: Any, terms: Sequence[Any], part: Any = 0) -> tuple[Any, list[Any]]:
         """Of one product: which of the input channels, and the place of the weight in `block`.
 
         Args:
             channel: of the output.
             terms: which of `terms` it is.
+            part: of the sum.
         """
+        if self.parts > 1:
+            place = (terms[0] * self.parts + part) * _PAIR + terms[1]
+            return place, [channel, place]
         if self.groups == 1:
             return terms[0], [channel, terms[0]]
         if len(terms) == 1:
@@ -165,6 +179,10 @@ def word_steps(types: LayerTypes, board: Board) -> list[Step]:
 
 # How many vectors of sums, and steps of all of them, code without a loop has at most. With more LLVM spills.
 _FEW_SUMS, _WRITTEN_OUT = 4, 64
+_PARTS_WRITTEN_OUT = 16
+
+# Products that lie side by side and are added in one lane.
+_PAIR = 2
 
 # Between which numbers lie the sums of two bytes whose halves differ by one at most.
 _SUMS_OF_BYTES = (-256, 254)
@@ -184,7 +202,15 @@ def _features(triple: str, cpu: str, flags: tuple[str, ...], float_abi: str | No
 def _all_steps(board: Board) -> list[Step]:
     features = _features(board.triple, board.cpu, tuple(board.features), board.float_abi)
     family = {"x86_64": _x86_steps, "aarch64": _aarch64_steps, "arm": _arm_steps}.get(board.family)
-    return list(family(features, board.vector.bits)) if family else []
+    found = list(family(features, board.vector.bits)) if family else []
+    if board.in_order:  # which repeats input channels instead of multiplying meanwhile
+        found = [_in_parts(step) if (step.instruction, step.groups) == ("smull", 8) else step for step in found]
+    return found
+
+
+def _in_parts(step: Step) -> Step:
+    """A step of as many channels whose sums have four parts."""
+    return replace(step, groups=1, parts=4)
 
 
 def _x86_steps(features: Set[str], bits: int) -> Iterator[Step]:

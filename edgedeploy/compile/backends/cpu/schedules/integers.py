@@ -12,9 +12,9 @@ from tvm import tirx
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
-from edgedeploy.compile.backends.cpu.integers import COPY, SUMS
+from edgedeploy.compile.backends.cpu.integers import COPY, JOINED, SUMS, is_in_one_row, pixels
 from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
-from edgedeploy.compile.backends.cpu.step_code import intrinsic
+from edgedeploy.compile.backends.cpu.step_code import intrinsic, joining_intrinsic
 from edgedeploy.compile.backends.cpu.steps import Step, step_of
 from edgedeploy.compile.backends.cpu.words import WORD
 from edgedeploy.compile.layers import Convolution, Dense
@@ -37,25 +37,28 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     schedule, sums = kernel.schedule, kernel.block(SUMS)
     operations = 2 * math.prod(kernel.extents(sums))
 
-    *maps, column, channel = _result_loops(kernel, sums, kernel.output_of(SUMS))
+    last = SUMS if step.parts == 1 else JOINED
+    *maps, column, channel = _result_loops(kernel, kernel.block(last), kernel.output_of(last))
     column, column_in = schedule.split(column, [None, tile.columns])
     channel, channel_in = schedule.split(channel, [None, tile.channels])
-    tasks, rows, pixels = maps[:1], [], [column_in]
+    tasks, rows, inside = maps[:1], [], [column_in]
     if maps:
         row, row_in = schedule.split(maps[1], [None, tile.rows])
         block, row = schedule.split(row, [None, chosen.rows_per_task])
-        tasks, rows, pixels = [maps[0], block], [row], [row_in, column_in]
+        tasks, rows, inside = [maps[0], block], [row], [row_in, column_in]
     tiles = [*rows, column]
     (tasks if chosen.by_channels else tiles).append(channel)
-    schedule.reorder(*tasks, *tiles, *pixels, channel_in)
+    schedule.reorder(*tasks, *tiles, *inside, channel_in)
     kernel.spread(tasks, tiles, board.cores)
     task = kernel.parallelize(tasks, operations, step.products * board.fma.per_cycle / step.slots)
     innermost = tiles[-1] if tiles else task
-    kernel.unroll_tile([*pixels, channel_in], RESULTS)
+    kernel.unroll_tile([*inside, channel_in], RESULTS)
 
+    if step.parts > 1:
+        schedule.compute_at(kernel.block(JOINED), innermost, preserve_unit_loops=True)
     schedule.compute_at(sums, innermost, preserve_unit_loops=True)
     if COPY in kernel.names:  # before steps hide who reads it
-        flat = _is_flat(kernel)
+        flat = _is_flat(kernel, board)
         if chosen.by_channels:
             kernel.pad_first([COPY], board, flat=flat)
         else:
@@ -63,6 +66,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         if words:
             kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
     _accumulate(kernel, sums, step, intrinsic(step, words))
+    if step.parts > 1:
+        _join(kernel, step)
     return None
 
 
@@ -75,13 +80,14 @@ def _result_loops(kernel: Kernel, sums: Any, output: Any) -> list[Any]:
     return list(schedule.get_loops(output))
 
 
-def _is_flat(kernel: Kernel) -> bool:
+def _is_flat(kernel: Kernel, board: Board) -> bool:
     """Whether rows are copied as they lie there, without padding and groups, in NHWC."""
     layer, block = kernel.layer, kernel.schedule.get(kernel.block(COPY))
     if not isinstance(layer, Convolution | Dense) or not isinstance(block.body.value, tirx.Cast):
         return False
     _, _, columns, groups, _ = kernel.extents(kernel.block(COPY))
-    width = layer.data[2] if isinstance(layer, Convolution) else layer.size[1]
+    in_rows = isinstance(layer, Convolution) and not is_in_one_row(layer, board)
+    width = layer.data[2] if in_rows else pixels(layer, board)[1]
     return groups == 1 and columns == width
 
 
@@ -89,21 +95,32 @@ def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> None:
     """Steps over the kernel's elements and the input channels around the tile's pixels and vectors."""
     schedule = kernel.schedule
     dimensions = len(schedule.get(sums).iter_vars)
-    _, *pixels, vectors, channels = schedule.get_loops(sums)[-dimensions:][:5]
-    rest = schedule.get_loops(sums)[-dimensions:][5:]
+    loops = schedule.get_loops(sums)[-dimensions:]
+    (_, *of_tile, vectors, channels), parts, rest = loops[:5], loops[5 : 5 + (step.parts > 1)], loops[5:]
+    rest = rest[len(parts) :]
     last = len(rest) - len(step.terms)
     reduced, inside = rest[:last], rest[last:]
-    schedule.reorder(*reduced, *pixels, vectors, channels, *inside)
+    schedule.reorder(*reduced, *of_tile, vectors, channels, *parts, *inside)
     steps, tile = (
-        math.prod(int(schedule.get(loop).extent) for loop in loops) for loops in (reduced, [*pixels, vectors])
+        math.prod(int(schedule.get(loop).extent) for loop in loops) for loops in (reduced, [*of_tile, vectors])
     )
     counted = 0 if step.is_written_out(steps, tile) else 3  # bytes that are added for one weight are the fourth
-    for loop in (*reduced[counted:], *pixels, vectors):
+    for loop in (*reduced[counted:], *of_tile, vectors):
         schedule.unroll(loop)
     zero = schedule.decompose_reduction(sums, reduced[0])
     schedule.set_scope(sums, 0, "local")
     schedule.tensorize(channels, name)
     *around, last = schedule.get_loops(zero)
     schedule.vectorize(last)
+    for loop in around[-3 - len(parts) :]:
+        schedule.unroll(loop)
+
+
+def _join(kernel: Kernel, step: Step) -> None:
+    """Add the parts of a tile's sums, in registers."""
+    schedule, joined = kernel.schedule, kernel.block(JOINED)
+    schedule.set_scope(joined, 0, "local")
+    *around, channels = schedule.get_loops(joined)
     for loop in around[-3:]:
         schedule.unroll(loop)
+    schedule.tensorize(channels, joining_intrinsic(step))
