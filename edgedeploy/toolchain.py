@@ -105,7 +105,8 @@ class Driver:
         Raises:
             ToolchainError: it does, or links nothing.
         """
-        own = " (at first it builds its C library, for minutes)" if self.toolchain == "zig" else ""
+        built = {"c": "its C library", "c++": "its C and C++ libraries"}[self.language]
+        own = f" (at first it builds {built}, for minutes)" if self.toolchain == "zig" else ""
         with progress.stage(f"try {self.toolchain}{own}"):
             _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language)
 

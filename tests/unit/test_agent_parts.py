@@ -69,7 +69,7 @@ def test_each_part_of_a_build_that_takes_long_has_a_name(command: Command) -> No
     triple = "aarch64-unknown-linux-gnu"
     assert watched.lines == [
         f"building part.so for {triple}",
-        "try zig (at first it builds its C library, for minutes)",
+        "try zig (at first it builds its C and C++ libraries, for minutes)",
         "compiling sha256.cc",
         f"link part.so for {triple} (at first zig builds its C++ library, for minutes)",
     ]
