@@ -51,6 +51,18 @@ def unknown_name(noun: str, name: str, names: list[str], listing: str | None = N
     )
 
 
+def search_path(folder: str) -> list[Path]:
+    """The folders that hold documents of one kind, in the order in which they are searched."""
+    # Relative, so that a working folder that is gone is an empty one.
+    places = [user_folder(), builtin_folder(), *data_folders()]
+    return [Path(folder), *(place / folder for place in places)]
+
+
+def names_in(folder: str) -> list[str]:
+    """The names of all documents of one kind, sorted; a name found twice counts once."""
+    return sorted({path.stem for each in search_path(folder) for path in each.glob("*.yaml")})
+
+
 @dataclass(frozen=True)
 class Catalog(Generic[Document]):
     """All the documents of one kind.
@@ -69,13 +81,11 @@ class Catalog(Generic[Document]):
 
     def folders(self) -> list[Path]:
         """The folders that are searched, in order."""
-        # Relative, so that a working folder that is gone is an empty one.
-        places = [user_folder(), builtin_folder(), *data_folders()]
-        return [Path(self.folder), *(place / self.folder for place in places)]
+        return search_path(self.folder)
 
     def names(self) -> list[str]:
         """The names there are, sorted; a name found twice counts once."""
-        return sorted({path.stem for folder in self.folders() for path in folder.glob("*.yaml")})
+        return names_in(self.folder)
 
     def find(self, name: str) -> Path:
         """The file that `name` means: a path to a YAML file, or a name.

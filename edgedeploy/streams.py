@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from edgedeploy.errors import OutputError, ReaderGoneError
@@ -26,6 +28,19 @@ def open_standard_streams() -> None:
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = _text(io.BufferedWriter(_Results(1, "wb", closefd=False)), sys.stdout)
     sys.stderr = _text(io.BufferedWriter(_Messages(2, "wb", closefd=False)), sys.stderr, always=True)
+
+
+@contextmanager
+def without_messages() -> Iterator[None]:
+    """Within the block, what libraries print to standard error by themselves goes nowhere."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def give_up_output() -> None:

@@ -108,7 +108,8 @@ class Driver:
         Raises:
             ToolchainError: it does, or links nothing.
         """
-        own = " (at first it builds its C library, for minutes)" if self.toolchain == "zig" else ""
+        built = {"c": "its C library", "c++": "its C and C++ libraries"}[self.language]
+        own = f" (at first it builds {built}, for minutes)" if self.toolchain == "zig" else ""
         with progress.stage(f"try {self.toolchain}{own}"):
             _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language)
 
@@ -238,7 +239,8 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         source, library = Path(folder) / "line", Path(folder) / "line.so"
         source.write_text("int edgedeploy_line(int x) { return x + 1; }\n", encoding="utf-8")
-        command = [*driver, "-x", language, "-shared", "-fPIC", "-o", str(library), str(source)]
+        # Stripped, as all that is linked later: zig builds its C++ library for each of both.
+        command = [*driver, "-x", language, "-shared", "-fPIC", "-s", "-o", str(library), str(source)]
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
         machine, made_float_abi = machine_of(library) or (None, None)
     if machine is None or machine != (wanted.elf_machine or machine):

@@ -20,6 +20,7 @@ from edgedeploy.cli.options import (
     WeightsOption,
     WhereOrHere,
     board_or_last,
+    complete,
     complete_model,
     import_options,
 )
@@ -49,10 +50,7 @@ INTERRUPTED = 130
 
 def complete_demo(incomplete: str) -> list[str]:
     """Names of demos that begin with what was typed."""
-    from edgedeploy.audio.spec import SOUND_DEMOS
-    from edgedeploy.demo.spec import DEMOS
-
-    return [name for name in [*DEMOS.names(), *SOUND_DEMOS.names(), ALL] if name.startswith(incomplete)]
+    return [*complete("demos", "demos/audio")(incomplete), *([ALL] if ALL.startswith(incomplete) else [])]
 
 
 @overridable

@@ -34,7 +34,7 @@ def to_npz(
             "-m",
             metavar="NAME",
             help="The network of the zoo, or the file of such an entry, that says size, colours, mean and scale.",
-            autocompletion=complete("edgedeploy.zoo.entry:MODELS"),
+            autocompletion=complete("models"),
         ),
     ],
     output: Annotated[Path, file_option("--output", "-o", what="The .npz file to write.")],

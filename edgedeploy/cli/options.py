@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,17 +23,19 @@ if TYPE_CHECKING:
 MOST = 2**31 - 1  # of what is counted; more than anyone waits for, and TVM's timer takes it
 
 
-def complete(catalog: str) -> Callable[[str], list[str]]:
-    """What completes names of a catalogue, `module:name`, which is imported then; the shell itself completes paths."""
+def complete(*folders: str) -> Callable[[str], list[str]]:
+    """What completes names of documents, by their folders, without reading them; the shell itself completes paths."""
 
     def beginning(incomplete: str) -> list[str]:
-        return [name for name in resolve_name(catalog).names() if name.startswith(incomplete)]
+        from edgedeploy.catalog import names_in
+
+        return [name for folder in folders for name in names_in(folder) if name.startswith(incomplete)]
 
     return beginning
 
 
-complete_board = complete("edgedeploy.board:BOARDS")
-complete_model = complete("edgedeploy.zoo.entry:MODELS")
+complete_board = complete("boards")
+complete_model = complete("models")
 
 
 def complete_records(incomplete: str) -> list[str]:
@@ -315,7 +316,7 @@ DemoOption = Annotated[
         "--demo",
         metavar="NAME",
         help="The demo that says how images become inputs, and outputs results; by default one of this network.",
-        autocompletion=complete("edgedeploy.demo.spec:DEMOS"),
+        autocompletion=complete("demos"),
     ),
 ]
 _HOST = "Where the board is, if not where its profile says"

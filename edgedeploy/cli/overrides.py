@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgedeploy.board import Overrides
 
 
-complete_toolchain = complete("edgedeploy.toolchain:TOOLCHAINS")
+complete_toolchain = complete("toolchains")
 
 
 def complete_triple(incomplete: str) -> list[str]:

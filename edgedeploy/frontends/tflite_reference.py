@@ -10,6 +10,7 @@ import numpy as np
 
 from edgedeploy.frontends.tflite_mediapipe import OPERATORS, options_of
 from edgedeploy.network import Reference
+from edgedeploy.streams import without_messages
 
 
 def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
@@ -138,6 +139,7 @@ def _interpreter(content: bytes, *, delegates: bool) -> Any:
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kernels = OpResolverType.AUTO if delegates else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
-    interpreter.allocate_tensors()
+    with without_messages():  # what goes wrong is an exception; that it took its usual kernels is no news
+        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
+        interpreter.allocate_tensors()
     return interpreter

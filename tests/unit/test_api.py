@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,18 @@ from PIL import Image
 from support.networks import Graph, tiny
 
 import edgedeploy as ed
+from edgedeploy.api.detections import Detections
+from edgedeploy.api.tuning import Tuned
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.errors import InputError, PackageError, UnknownNameError, UnsupportedError
+from edgedeploy.facts import Facts
 from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.records.events import RunEnded, TaskResult
+from edgedeploy.release.push import Pushed
+from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.draw import draw_enlarged
 from edgedeploy.vision.image import read_image
+from edgedeploy.vision.results import Detection
 
 DIGIT = ROOT / "models" / "digit.png"
 
@@ -62,6 +70,7 @@ def test_a_package_says_what_it_is_and_is_built_once(here: None, tmp_path: Path)
     package = ed.build(path)
     assert package.path == Path("dist/local/net.tar.gz")
     assert (package.name, package.manifest.checked.how) == ("net", "here")
+    assert max(map(len, map(repr, (package, package.manifest, package.built)))) < 200
     written = package.path.stat().st_mtime_ns
     again = ed.build(path)
     assert again.path.stat().st_mtime_ns == written
@@ -239,9 +248,28 @@ def test_errors_are_the_typed_ones(here: None) -> None:
     assert issubclass(UnknownNameError, ed.EdgedeployError)
 
 
+def test_results_are_shown_in_a_line(here: None, tmp_path: Path) -> None:
+    """In an interactive session; `to_dict()` has all of them."""
+    pushed = Pushed(
+        "digits", "20260102T030405Z-1", "pushed", {"lib.so": 9}, 1234, 2.25, Facts(), {"outputs": [1] * 999}
+    )
+    assert repr(pushed) == "<edgedeploy.Pushed digits 20260102T030405Z-1: pushed, 1,234 bytes sent, 2.2 s>"
+    task = TaskResult(number=0, name="a", workload="b", weight=1, default_ms=2, best_ms=1, trials=3, failures=0)
+    tuned = Tuned("digits", tmp_path, RunEnded(run="r", results=[task] * 99, before_ms=2.0, seconds=3))
+    assert repr(tuned) == f"<edgedeploy.Tuned digits: 2.000 ms before, not measured after; records in {tmp_path}>"
+    assert repr(Timing((1.0, 2.0, 4.0))) == "<edgedeploy.Timing of 3: median 2.000 ms, min 1.000 ms>"
+    cat = Detection(label="cat", class_id=0, score=0.9, box=(1, 2, 3.4, 4), points=((0.0, 0.0),) * 468)
+    assert repr(Detections(np.zeros((2, 2, 3), np.uint8), (cat,) * 7)) == (
+        f"<edgedeploy.Detections of 7: {', '.join(['cat 0.90 [1, 2, 3, 4]'] * 5)}, 2 more>"
+    )
+
+
 @pytest.mark.compiles
 def test_measures_beside_another_engine(here: None) -> None:
     report = ed.bench(["digits"], against=["onnxruntime"], threads=1, rounds=1)
+    assert re.fullmatch(
+        r"<edgedeploy.Report, medians of 1 rounds\n  digits: edgedeploy [\d.]+ ms, onnxruntime [\d.]+ ms>", repr(report)
+    )
     assert [row["engine"] for row in report.to_dict()["rows"]] == ["edgedeploy", "onnxruntime"]
 
 
@@ -258,6 +286,7 @@ def test_quantises_with_arrays_and_says_what_that_cost(here: None, tmp_path: Pat
     assert made.path == Path("net-int8.onnx")
     assert "QuantizeLinear" in {node.op_type for node in onnx.load(made.path).graph.node}
     assert made.to_dict()["bytes"] == made.path.stat().st_size
+    assert repr(made) == f"<edgedeploy.Quantised net-int8.onnx: {made.bytes:,} bytes, loss {made.loss:g}>"
     with pytest.raises(InputError, match="the float network itself"):
         ed.quantize(path, tmp_path / "arrays", output=path)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from support.fuzzing import damaged, peak_of, survive
 from support.running import outputs_of
 from tvm import relax
@@ -40,6 +44,16 @@ def network_file(folder: Path, **options: object) -> Path:
 
 def test_files_are_recognised_by_their_identifier(tmp_path: Path) -> None:
     assert describing(written(tmp_path / "net", b"\x1c\0\0\0TFL3" + bytes(40)))[0] is FORMAT
+
+
+@needed
+def test_litert_prints_nothing_between_the_lines_of_a_build(tmp_path: Path) -> None:
+    """It would tell once in each process that it takes its usual kernels."""
+    ask = "import sys; from pathlib import Path; from edgedeploy.frontends.tflite_reference import _interpreter as of\n"
+    ask += "of(Path(sys.argv[1]).read_bytes(), delegates=True)"
+    command = [sys.executable, "-c", ask, network_file(tmp_path)]
+    done = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.stdout, done.stderr) == (b"", b"")
 
 
 def absent(package: str) -> str:
