@@ -15,6 +15,7 @@ import edgedeploy as ed
 from edgedeploy.board import Board as Profile
 from edgedeploy.errors import InputError, ToolchainError, last_line
 from edgedeploy.keywords import _KEYWORDS, _WORDS, in_python
+from edgedeploy.toolchain import run_tool
 
 # Options that library code names and for which the API has nothing: of commands that are no calls.
 _COMMANDS_ALONE = {
@@ -111,3 +112,12 @@ def test_opencv_is_quiet_wherever_it_is_loaded_first() -> None:
     callers = [path for path in (ROOT / "edgedeploy").rglob("*.py") if "import cv2" in path.read_text(encoding="utf-8")]
     for package in {path.parent for path in callers} - {ROOT / "edgedeploy" / "api"}:
         assert "edgedeploy.opencv" in (package / "__init__.py").read_text(encoding="utf-8"), package
+
+
+def test_a_command_that_links_hundreds_of_files_is_shown_by_its_ends() -> None:
+    objects = [f"/cache/objects/{index:064}.o" for index in range(100)]
+    with pytest.raises(ToolchainError) as raised:
+        run_tool(["sh", "-c", "echo wrong >&2; exit 3", *objects, "agent"], timeout_s=10)
+    assert raised.value.what.startswith("the toolchain failed with exit code 3: sh -c 'echo wrong")
+    assert raised.value.what.endswith(f"{objects[-1]} agent")
+    assert len(raised.value.what) < 1000
