@@ -20,7 +20,7 @@ from edgedeploy.toolchain import run_tool
 # Options that library code names and for which the API has nothing: of commands that are no calls.
 _COMMANDS_ALONE = {
     "--enable", "--graph", "--image", "--key", "--model", "--name", "--port", "--save", "--system", "--tuner",
-    "--upgrade", "--wav",
+    "--systemd", "--upgrade", "--wav",
 }  # fmt: skip
 
 
