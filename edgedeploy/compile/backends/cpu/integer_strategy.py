@@ -55,6 +55,8 @@ _PRODUCTS = 7
 
 # Most vectors of channels of a tile of one pixel in order: LLVM loads weights early there, and spills more of them.
 _ALONE = 3
+# So many of several pixels it spills, too.
+_ODD = 3
 
 # What a load takes beside the arithmetic on cores that execute in order: tiles of one pixel, which load a vector of
 # weights for each sum, do 1.9 to 2.7 products of bytes in a cycle there, those of four pixels 3.8
@@ -65,7 +67,7 @@ _LOAD_CYCLES = 1.5
 _WRITTEN_OUT, _FEW_STEPS = 0.75, 32
 
 # What steps take there whose input channels are not repeated for output channels: 3.8 to 4.1 products in a cycle.
-_NOT_REPEATED = 0.88
+_NOT_REPEATED = 0.92
 
 
 class IntegerStrategy(Strategy[IntegerLayer]):
@@ -237,7 +239,7 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
     if step.parts > 1:
         # Of one pixel LLVM loads the weights of several steps, and has no registers for them.
         return (pixels > 1 or vectors == 1) and sums + pixels + _PRODUCTS <= board.vector.registers
-    if board.in_order and pixels == 1 and vectors > _ALONE:
+    if board.in_order and (vectors > _ALONE if pixels == 1 else vectors == _ODD):
         return False
     if step.adds_in_16_bits:
         # Of several pixels all weights of a step are held, and what was repeated of each; of one they are used as read.
