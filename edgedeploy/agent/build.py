@@ -215,7 +215,7 @@ def _make(
 
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
                 objects = list(pool.map(compiled, wanted))
-        own = " (at first zig builds its C++ library, for minutes)" if compiler.toolchain == DEFAULT_TOOLCHAIN else ""
+        own = " (can take zig minutes at first)" if compiler.toolchain == DEFAULT_TOOLCHAIN else ""
         with progress.stage(f"link {target.name} for {board.triple}{own}"):
             run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(target)], timeout_s=TOOL_TIMEOUT_S)
             target.chmod(0o755)
