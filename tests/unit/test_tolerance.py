@@ -72,7 +72,7 @@ def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(comm
     sensitive, steady = case["relative"]
     assert case["usual"] == steady == TOLERANCE[0]
     assert TOLERANCE[0] < sensitive <= 10 * TOLERANCE[0]
-    assert sensitive == pytest.approx(3 * case["spread"][0], rel=0.05)
+    assert sensitive == pytest.approx(3 * case["spread"][0], rel=0.07)  # both have two digits
     assert case["spread"][1] < 1e-5
     assert said["spread_to"] == "onnxruntime without graph optimisation"
     line = f"sub4 may differ by {sensitive:g} of its largest value for random inputs: {said['spread_to']} differs by "
@@ -84,7 +84,7 @@ def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(comm
 def test_with_the_usual_tolerance_alone_it_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedeploy.selftest.tolerance.MOST", 1.0)
     with pytest.raises(NumericalError, match=r"allowed \(0.0001 of its largest value, of which rounding alone changes"):
-        built(cancelling(tmp_path / "net.onnx"))
+        built(cancelling(tmp_path / "net.onnx", part=1e-3))
 
 
 def layers(path: Path, change: float, dtype: Any = np.float32) -> Path:
