@@ -43,5 +43,5 @@ def test_the_command_line_goes_before_the_profile() -> None:
     assert HealthCheck.chosen(board, "line", 7) == HealthCheck("line", 7)
     assert HealthCheck.chosen(board, "", None) is None
     assert HealthCheck.chosen(load_board("local"), None, None) is None
-    with pytest.raises(InputError, match="--health-check"):
+    with pytest.raises(InputError, match="health_check="):
         HealthCheck.chosen(board, " ", None)

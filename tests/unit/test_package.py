@@ -136,7 +136,7 @@ for path in sys.argv[2:]:
         read_package(Path(path), keep=None if sys.argv[1] == "all" else ())
         print(peak_bytes())
     except PackageError as error:
-        print(peak_bytes(), error)
+        print(peak_bytes(), error.cause)
 """
 
 

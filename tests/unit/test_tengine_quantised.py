@@ -181,6 +181,7 @@ def test_minus_128_does_not_occur(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, [[-63.5, 63.5, 63.5]])
 
 
+@pytest.mark.compiles
 def test_tensors_of_16_bits_are_what_their_scales_say(tmp_path: Path) -> None:
     """Weights of any scales become floats; results and inputs are rounded to their steps, and stay within the type."""
     weights = RANDOM.integers(-(2**15), 2**15, (3, 4)).astype(np.int16)
