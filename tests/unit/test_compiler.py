@@ -271,7 +271,7 @@ def test_small_images_with_many_weights(size: int, inputs: int, outputs: int, ke
     data = graph.input("data", [1, inputs, size, size])
     result = graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes))
     compiled = agreeing(graph, result)
-    assert "convolution" in compiled.templates.values()
+    assert {"convolution", "winograd convolution"} & set(compiled.templates.values())
 
 
 @pytest.mark.parametrize("pads", [[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 2, 2], [1, 0, 0, 0], [0, 1, 3, 0]])

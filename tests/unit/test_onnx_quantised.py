@@ -17,14 +17,20 @@ from support.running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.backends.cpu.steps import steps_for
 from edgedeploy.compile.expressions import constant_value, is_call, parts_of, shape_of
 from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.compile.types import LayerTypes
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx_folding import folded
 from edgedeploy.network import Network
 from edgedeploy.onnxruntime_session import cpu_session
 
 MICROSOFT = "com.microsoft"
+# Whether this CPU has instructions for that; onnxruntime's sums are exact then.
+MULTIPLIES_BYTES = "int8" in {
+    step.weights for step in steps_for(LayerTypes("uint8", "int8", "int32", "int32"), load_board("local"))
+}
 CODES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
 
 
@@ -127,6 +133,26 @@ def every_operator(dtype: Any) -> tuple[Quantised, dict[str, str]]:
     return graph, made
 
 
+def of_onnxruntime(model: onnx.ModelProto, output: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """An output by nothing but the nodes that it needs: one without exact kernels takes none from the others."""
+    needed, nodes = {output}, []
+    for node in reversed(model.graph.node):
+        if needed & set(node.output):
+            nodes.insert(0, node)
+            needed |= set(node.input)
+    alone = onnx.ModelProto()
+    alone.CopyFrom(model)
+    for field, kept in (
+        ("node", nodes),
+        ("input", [each for each in model.graph.input if each.name in needed]),
+        ("output", [helper.make_empty_tensor_value_info(output)]),
+    ):
+        del getattr(alone.graph, field)[:]
+        getattr(alone.graph, field).extend(kept)
+    session = cpu_session(alone.SerializeToString())
+    return session.run(None, {name: array for name, array in inputs.items() if name in needed})[0]
+
+
 # Of these onnxruntime has no kernel for int8.
 OF_UINT8_ONLY = ("Gemm", "Gemm in float", "Conv of groups")
 
@@ -138,13 +164,15 @@ def test_every_quantised_operator_gives_the_steps_of_onnxruntime_but_for_ties(dt
     outputs = {name: made for name, made in outputs.items() if dtype is np.uint8 or name not in OF_UINT8_ONLY}
     network = read(graph, tmp_path, *outputs.values())
     inputs = random_inputs(network)
-    wanted = network.reference(inputs)
+    model = graph.model(*outputs.values())
     for (name, made), array in zip(outputs.items(), results(network, inputs), strict=True):
-        expected = wanted[made]
+        expected = of_onnxruntime(model, made, inputs)
         assert (array.shape, array.dtype) == (expected.shape, expected.dtype), name
         if array.dtype.kind == "f":
             np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5)
             continue
+        if name == "Conv, channels last" and not MULTIPLIES_BYTES:
+            continue  # onnxruntime's sums saturate there, whatever is asked for
         apart = np.abs(array.astype(int) - expected)
         assert apart.max() <= 1, name
         assert np.count_nonzero(apart) <= max(1, apart.size // 100), name
