@@ -610,7 +610,8 @@ def test_pkg_config_knows_the_library(written: Path, digits: Path, tmp_path: Pat
     assert_as_python_says(done.decode().splitlines(), digits.with_suffix(".tar.gz"), image)
 
 
-@pytest.mark.parametrize("toolchain", ["native", "zig"])
+# Zig builds its C++ library first.
+@pytest.mark.parametrize("toolchain", ["native", pytest.param("zig", marks=pytest.mark.slow)])
 def test_the_examples_in_cxx_classify_and_follow_releases(
     command: Command, written: Path, digits: Path, tmp_path: Path, toolchain: str
 ) -> None:
