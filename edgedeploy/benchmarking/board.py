@@ -12,7 +12,7 @@ import numpy as np
 
 from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, profile_of_functions
 from edgedeploy.benchmarking.further import Observer
 from edgedeploy.benchmarking.judgement import judge
 from edgedeploy.benchmarking.machine import Machine, board_machine
@@ -53,8 +53,7 @@ class OnBoard:
 
     def profile(self, count: int) -> Profile:
         """The times of `count` inferences by function."""
-        times = self._session.function_times(self._tensors, repeat=count, warmup=1)
-        return {name: ("", each) for name, each in times.items()}
+        return profile_of_functions(self._session, self._tensors, count)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """The outputs of one more inference by name."""

@@ -77,13 +77,11 @@ def profiled(
     for name, each in times.items():
         owner = RUNTIME if name.startswith(_OF_THE_MACHINE) else _stem(name)
         sums[owner] = sums.get(owner, 0.0) + median(each)
-    total = sum(sums.values())
     found = []
     for name, ms in sums.items():
-        done, share = known.get(name), ms / total if total else 0.0
-        type_ = done.type if done else None
-        found.append(FunctionProfile(name, ms, share, type_, done, _of_peak(done, ms, board, threads)))
-    return sorted(found, key=lambda each: -each.ms)
+        done = known.get(name)
+        found.append((name, ms, done.type if done else None, done, _of_peak(done, ms, board, threads)))
+    return _by_time(found)
 
 
 def profile_of_operators(times: Mapping[str, tuple[str, Sequence[float]]]) -> list[FunctionProfile]:
@@ -92,11 +90,17 @@ def profile_of_operators(times: Mapping[str, tuple[str, Sequence[float]]]) -> li
     Args:
         times: by name of each operator, of what kind it is, and its time in each inference in ms.
     """
-    medians = {name: (kind, median(each)) for name, (kind, each) in times.items() if each}
-    total = sum(ms for _, ms in medians.values())
+    return _by_time([(name, median(each), kind or None, None, None) for name, (kind, each) in times.items() if each])
+
+
+def _by_time(
+    functions: Sequence[tuple[str, float, str | None, FunctionWork | None, float | None]],
+) -> list[FunctionProfile]:
+    """Functions with their share of the time of all, the longest first."""
+    total = sum(ms for _, ms, *_ in functions)
     found = [
-        FunctionProfile(name, ms, ms / total if total else 0.0, kind or None, None, None)
-        for name, (kind, ms) in medians.items()
+        FunctionProfile(name, ms, ms / total if total else 0.0, kind, work, of_peak)
+        for name, ms, kind, work, of_peak in functions
     ]
     return sorted(found, key=lambda each: -each.ms)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from edgedeploy.extras import is_installed
+from edgedeploy.runtime.interface import Runner
 from edgedeploy.workers import WorkerError
 
 # What runs a network unless an engine says otherwise.
@@ -18,6 +19,8 @@ CPU = "CPU"
 # By name of each function or operator as the engine calls them: of what kind it is, and the time of its calls in each
 # of some inferences, in ms.
 Profile = dict[str, tuple[str, list[float]]]
+# The same of one inference.
+Once = Mapping[str, tuple[str, float]]
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,22 @@ class Engine:
     def version(self) -> str:
         """The version of the engine's Python package."""
         return importlib.metadata.version(self.distribution)
+
+
+def profile_of(once: Callable[[], Once], count: int) -> Profile:
+    """The profile of `count` inferences, each of which `once` runs and times; one before them warms up."""
+    once()
+    found: Profile = {}
+    for _ in range(count):
+        for name, (kind, milliseconds) in once().items():
+            found.setdefault(name, (kind, []))[1].append(milliseconds)
+    return found
+
+
+def profile_of_functions(runner: Runner, inputs: Mapping[str, np.ndarray], count: int) -> Profile:
+    """The same of a package's functions: of what kind they are stands in the package."""
+    times = runner.function_times(inputs, repeat=count, warmup=1)
+    return {name: ("", each) for name, each in times.items()}
 
 
 def files_of(network: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.benchmarking.engines.conversion import convert as run_converter
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Once, Profile, Task, profile_of
 
 # The converter itself. Its wrapper `MNN.tools.mnnconvert` must never be imported: it installs packages with pip,
 # at the price of other packages' versions, and reports conversions to a server.
@@ -50,9 +50,22 @@ def load(task: Task) -> Loaded:
 
 
 def profile(task: Task, count: int) -> Profile:
-    """The time between the two calls that MNN's older interface makes before and after each operator."""
+    """The time between the two calls that MNN's older interface makes before and after each operator.
+
+    Raises:
+        CannotRunError: an input is not of float32.
+    """
     import MNN
 
+    for name, array in task.inputs.items():
+        if array.dtype != np.float32:
+            raise CannotRunError(f"input {name!r} is {array.dtype}, of which MNN's operators are not timed")
+    inputs = {
+        name: MNN.Tensor(
+            array.shape, MNN.Halide_Type_Float, np.ascontiguousarray(array), MNN.Tensor_DimensionType_Caffe
+        )
+        for name, array in task.inputs.items()
+    }
     network = MNN.Interpreter(str(task.converted or convert(task)))
     session = network.createSession({"backend": "CPU", "numThread": task.threads, "precision": "normal"})
     kinds: dict[str, str] = {}
@@ -70,17 +83,14 @@ def profile(task: Task, count: int) -> Profile:
         kinds[name] = operator.getType()
         return True
 
-    found: Profile = {}
-    for index in range(count + 1):
+    def once() -> Once:
         sums.clear()
-        for name, array in task.inputs.items():
-            shape = MNN.Tensor_DimensionType_Caffe
-            data = MNN.Tensor(array.shape, MNN.Halide_Type_Float, np.ascontiguousarray(array), shape)
+        for name, data in inputs.items():  # each time: it overwrites them
             network.getSessionInput(session, name).copyFrom(data)
         network.runSessionWithCallBackInfo(session, before, after)
-        for name, milliseconds in sums.items() if index else ():  # the first one warms up
-            found.setdefault(name, (kinds[name], []))[1].append(milliseconds)
-    return found
+        return {name: (kinds[name], milliseconds) for name, milliseconds in sums.items()}
+
+    return profile_of(once, count)
 
 
 def convert(task: Task) -> Path:

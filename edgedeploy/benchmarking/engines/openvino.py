@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from edgedeploy.benchmarking.engines.engine import CPU, Engine, Loaded, Profile, Task
+from edgedeploy.benchmarking.engines.engine import CPU, Engine, Loaded, Once, Profile, Task, profile_of
 
 
 def load(task: Task) -> Loaded:
@@ -14,27 +15,32 @@ def load(task: Task) -> Loaded:
     On a graphics processor a request copies its tensors there and back.
     """
     request, device = _request(task)
-
-    def run() -> None:
-        # Without arguments and results: those would be copied.
-        request.start_async()
-        request.wait()
-
-    return Loaded(run, lambda: {name: request.get_tensor(name).data.copy() for name in task.outputs}, device)
+    return Loaded(
+        partial(_run, request),
+        lambda: {name: request.get_tensor(name).data.copy() for name in task.outputs},
+        device,
+    )
 
 
 def profile(task: Task, count: int) -> Profile:
     """The time of each node, by the plugin's own performance counters."""
     request, _ = _request(task, {"PERF_COUNT": True})
-    found: Profile = {}
-    for index in range(count + 1):
-        request.start_async()
-        request.wait()
-        for node in request.profiling_info if index else ():  # the first one warms up
-            if node.real_time:
-                milliseconds = node.real_time / timedelta(milliseconds=1)
-                found.setdefault(node.node_name, (node.node_type, []))[1].append(milliseconds)
-    return found
+
+    def once() -> Once:
+        _run(request)
+        return {
+            node.node_name: (node.node_type, node.real_time / timedelta(milliseconds=1))
+            for node in request.profiling_info
+            if node.real_time
+        }
+
+    return profile_of(once, count)
+
+
+def _run(request: Any) -> None:
+    # Without arguments and results: those would be copied.
+    request.start_async()
+    request.wait()
 
 
 def _request(task: Task, more: dict[str, object] | None = None) -> tuple[Any, str]:

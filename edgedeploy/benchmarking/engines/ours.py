@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Profile, Task
+from edgedeploy.benchmarking.engines.engine import Engine, Loaded, Profile, Task, profile_of_functions
 
 
 def load(task: Task) -> Loaded:
@@ -35,11 +35,10 @@ def load(task: Task) -> Loaded:
 
 
 def profile(task: Task, count: int) -> Profile:
-    """The time of each function of the package; what each one does stands in the package."""
+    """The time of each function of the package."""
     from edgedeploy.runtime.session import Session
 
-    times = Session.open(task.package, task.threads).function_times(task.inputs, repeat=count, warmup=1)
-    return {name: ("", each) for name, each in times.items()}
+    return profile_of_functions(Session.open(task.package, task.threads), task.inputs, count)
 
 
 ENGINE = Engine(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Once, Profile, Task, profile_of
 from edgedeploy.extras import is_installed
 
 
@@ -49,15 +49,13 @@ def _profiled(run: Callable[[], None], count: int) -> Profile:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 
-    run()
-    found: Profile = {}
-    for _ in range(count):
+    def once() -> Once:
         with profiler(activities=[ProfilerActivity.CPU]) as taken:
             run()
-        for each in taken.key_averages():
-            if each.self_cpu_time_total:
-                found.setdefault(each.key, ("", []))[1].append(each.self_cpu_time_total * 1e-3)
-    return found
+        times = {each.key: each.self_cpu_time_total * 1e-3 for each in taken.key_averages()}
+        return {name: ("", milliseconds) for name, milliseconds in times.items() if milliseconds}
+
+    return profile_of(once, count)
 
 
 def _runnable(
