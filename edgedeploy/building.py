@@ -449,10 +449,9 @@ def _is_of(path: Path, key: str, progress: Progress = SILENT, inputs: _Inputs | 
         if manifest.build_key == key:
             return True
         if inputs:
-            source, board, records, _, disabled_passes, use, _ = inputs
-            usage = use.usage if use else None
-            found = "; ".join(differences(manifest, source, board, records, disabled_passes, usage))
-            progress.note(f"{path} is not used: {found}")
+            usage = inputs.use.usage if inputs.use else None
+            found = differences(manifest, inputs.source, inputs.board, inputs.records, inputs.disabled_passes, usage)
+            progress.note(f"{path} is not used: {'; '.join(found)}")
     except (OSError, PackageError) as error:
         progress.note(f"{path} is not used: {cause_of(error)}")
     return False

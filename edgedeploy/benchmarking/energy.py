@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,9 +15,7 @@ from time import perf_counter
 from edgedeploy.benchmarking.engines.engine import CannotRunError
 from edgedeploy.benchmarking.turns import Player
 from edgedeploy.errors import UnsupportedError
-
-# Runs a POSIX shell script on the board, and gives what it prints.
-Run = Callable[[str], str]
+from edgedeploy.tuning.conditions import Run
 
 _SCRIPT = Path(__file__).with_name("power.sh")
 

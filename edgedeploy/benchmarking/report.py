@@ -221,11 +221,10 @@ def notes(report: Report) -> list[str]:
     lines = []
     if report.random_weights:
         lines.append(f"weights are random in {', '.join(report.random_weights)}: times are those of the true layers")
-    for source in dict.fromkeys(row.energy.source for row in report.rows if row.energy):
-        kind, idle = SOURCES[source], {row.energy.idle_watts for row in report.rows if row.energy}
+    if energy := next((row.energy for row in report.rows if row.energy), None):  # one meter reads all
         lines.append(
-            f"energy is {'estimated' if kind.estimated else 'measured'} by {kind.told}, while inferences follow one "
-            f"another; the board takes {significant(min(idle))} W while it does nothing"
+            f"energy is {'estimated' if energy.estimated else 'measured'} by {SOURCES[energy.source].told}, while "
+            f"inferences follow one another; the board takes {significant(energy.idle_watts)} W while it does nothing"
         )
     alike: dict[tuple[str, str], list[str]] = {}
     for entry in report.skipped:

@@ -182,8 +182,11 @@ def run(
         agent_memory = network.memory()
         machine = network.machine
     if outputs:
-        numbered = {f"output_{index}": array for index, array in enumerate(results.values())}
-        write_arrays(outputs, results if npz_keys is NpzKeys.names else numbered)
+        as_tvmc = npz_keys is NpzKeys.tvmc
+        write_arrays(
+            outputs,
+            {f"output_{index}" if as_tvmc else name: array for index, (name, array) in enumerate(results.items())},
+        )
         if outputs.suffix != ".npz":
             progress.note(f"{outputs} is a .npz file, whatever its name says")
     if json_output:

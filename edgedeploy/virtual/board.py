@@ -127,8 +127,15 @@ def up(
             try:
                 port = _free_port()
                 environment = board.device.environment if board.device else {}
-                named = {"suite": suite, "user": user}
-                _prepare(folder, emulation, **named, port=port, environment=environment, systemd=systemd)
+                _prepare(
+                    folder,
+                    emulation,
+                    suite=suite,
+                    user=user,
+                    port=port,
+                    environment=environment,
+                    systemd=systemd,
+                )
                 # Drivers that make a processor the device ask the kernel what it is.
                 system = "processors" if board.accelerator else ""
                 group = str(control_group(name)) if systemd else ""

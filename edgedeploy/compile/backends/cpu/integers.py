@@ -170,7 +170,8 @@ class StepForm:
 
     @property
     def _in_one_row(self) -> bool:
-        return is_in_one_row(self.layer, self.board)
+        """Whether all pixels of the data are taken as one row."""
+        return isinstance(self.layer, Dense) or is_in_one_row(self.layer, self.board)
 
     @property
     def _batch(self) -> int:
@@ -184,7 +185,7 @@ class StepForm:
     @property
     def _read_size(self) -> tuple[int, int]:
         """Rows and columns of the data, as they are read without padding."""
-        if isinstance(self.layer, Dense) or self._in_one_row:
+        if self._in_one_row:
             return pixels(self.layer, self.board)
         _, rows, columns, last = self.layer.data
         return (columns, last) if isinstance(self.layer, FirstConvolution) else (rows, columns)
@@ -197,7 +198,7 @@ class StepForm:
         shape = self.layer.data[:-1]
 
         def at(n: Any, y: Any, x: Any, channel: Any) -> Any:
-            if isinstance(self.layer, Dense) or self._in_one_row:
+            if self._in_one_row:
                 return data(*unravelled(x, shape), channel)
             return data[n, channel, y, x] if isinstance(self.layer, FirstConvolution) else data[n, y, x, channel]
 
@@ -279,7 +280,7 @@ class StepForm:
         def of(n: Any, y: Any, x: Any, channel: Any) -> Any:
             return sums[n, y, x, tirx.floordiv(channel, step.channels), tirx.floormod(channel, step.channels)]
 
-        if isinstance(self.layer, Dense) or self._in_one_row:
+        if self._in_one_row:
             shape, channels = self.layer.data[:-1], self.layer.channels
             return te.compute(
                 (*shape, channels), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name=CROP
