@@ -1,5 +1,7 @@
 #include "vision/results.h"
 
+#include <algorithm>
+
 namespace agent {
 namespace {
 
@@ -13,6 +15,14 @@ Json DescribedAll(const Points& points) {
 }
 
 }  // namespace
+
+Box Around(const std::array<Point, 4>& corners) {
+  Box box{corners[0].x, corners[0].y, corners[0].x, corners[0].y};
+  for (const Point& each : corners) {
+    box = {std::min(box.x1, each.x), std::min(box.y1, each.y), std::max(box.x2, each.x), std::max(box.y2, each.y)};
+  }
+  return box;
+}
 
 Json Detection::Describe() const {
   Json json = Json::NewObject();

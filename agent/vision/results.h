@@ -24,6 +24,9 @@ struct Box {
   float y2;
 };
 
+// The box around corners.
+Box Around(const std::array<Point, 4>& corners);
+
 // The pixels of an image that belong to something: lengths of runs, column after column from the top, of pixels that do
 // not belong to it, that do, and so on by turns. The first may be 0.
 struct Mask {

@@ -10,7 +10,6 @@
 namespace agent {
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 // The shortest side of a shape's rectangle, and of one that has grown, in pixels of the network.
 constexpr float kShortest = 3;
 constexpr float kShortestGrown = 5;
@@ -196,12 +195,7 @@ class TextRegions : public Decoder {
       result.label = labels.empty() ? "text" : labels.front();
       result.score = region.score;
       result.corners = region.corners;
-      Box box{region.corners[0].x, region.corners[0].y, region.corners[0].x, region.corners[0].y};
-      for (const Point& each : region.corners) {
-        box = {std::min(box.x1, each.x), std::min(box.y1, each.y), std::max(box.x2, each.x),
-               std::max(box.y2, each.y)};
-      }
-      result.box = box;
+      result.box = Around(region.corners);
       results.push_back(std::move(result));
     }
     return results;

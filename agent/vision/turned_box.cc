@@ -12,8 +12,6 @@
 namespace agent {
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
-
 // A point and its first and last place in a list of points.
 struct Place {
   Pixel point;

@@ -10,6 +10,8 @@
 
 namespace agent {
 
+constexpr double kPi = 3.14159265358979323846;
+
 struct TurnedBox {
   std::array<Point, 4> corners;  // one after another around it
   float shorter_side;

@@ -182,9 +182,7 @@ class TurnedBoxes : public Boxes {
       const Point third{2 * centre.x - first.x, 2 * centre.y - first.y};
       const Point fourth{2 * centre.x - second.x, 2 * centre.y - second.y};
       results[i].corners = std::array<Point, 4>{first, second, third, fourth};
-      results[i].box =
-          Box{std::min({first.x, second.x, third.x, fourth.x}), std::min({first.y, second.y, third.y, fourth.y}),
-              std::max({first.x, second.x, third.x, fourth.x}), std::max({first.y, second.y, third.y, fourth.y})};
+      results[i].box = Around(*results[i].corners);
     }
     return results;
   }
