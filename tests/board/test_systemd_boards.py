@@ -11,20 +11,16 @@ from threading import Event, Thread
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from conftest import Command
-from onnx import numpy_helper
 from support.agents import unpack
+from support.board_releases import two_packages
 from support.commands import output_of
 from support.services import BASE, Client, until
 from support.virtual_boards import Start
 
-from edgedeploy.building import build
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, _systemd_of, down, reboot
-from edgedeploy.zoo.source import Source, find_source
 
 pytestmark = pytest.mark.slow
 
@@ -44,17 +40,8 @@ def board(request: pytest.FixtureRequest, start: Start) -> Iterator[VirtualBoard
 
 
 @pytest.fixture(scope="module")
-def packages(board: VirtualBoard, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The digits for that board, and the same with one weight changed."""
-    folder, source, target = tmp_path_factory.mktemp("packages"), find_source("digits"), resolve(board.board)
-    network = onnx.load(source.file)
-    weights = network.graph.initializer[0]
-    changed = numpy_helper.to_array(weights).copy()
-    changed.flat[0] += 1
-    weights.CopyFrom(numpy_helper.from_array(changed, weights.name))
-    onnx.save(network, folder / "digits.onnx")
-    first = build(source, target, folder / "first.tar.gz").path
-    return [first, build(Source.of(folder / "digits.onnx", source.shapes), target, folder / "second.tar.gz").path]
+def packages(board: VirtualBoard, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return two_packages(board.board, tmp_path_factory.mktemp("packages"))
 
 
 @pytest.fixture
@@ -103,7 +90,7 @@ def frames(board: VirtualBoard, content: bytes) -> Iterator[list[dict[str, Any]]
 
 
 def test_a_service_survives_a_kill_a_reboot_and_a_pushed_release(
-    board: VirtualBoard, packages: list[Path], at: tuple[str, ...], board_command: Command, tmp_path: Path
+    board: VirtualBoard, packages: tuple[Path, Path], at: tuple[str, ...], board_command: Command, tmp_path: Path
 ) -> None:
     folder = unpack(packages[0], tmp_path / "package")
     content = (folder / "selftest" / "input-0.bin").read_bytes()

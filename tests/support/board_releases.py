@@ -37,6 +37,19 @@ def with_manifest(package: Path, name: str, **fields: object) -> Path:
     return path
 
 
+def two_packages(board: str, folder: Path) -> tuple[Path, Path]:
+    """The bundled network for a board, and the same with one weight changed."""
+    source, target = find_source("digits"), resolve(board)
+    network = onnx.load(source.file)
+    weights = network.graph.initializer[0]
+    changed = numpy_helper.to_array(weights).copy()
+    changed.flat[0] += 1
+    weights.CopyFrom(numpy_helper.from_array(changed, weights.name))
+    onnx.save(network, folder / "digits.onnx")
+    first = build(source, target, folder / "first.tar.gz").path
+    return first, build(Source.of(folder / "digits.onnx", source.shapes), target, folder / "second.tar.gz").path
+
+
 @dataclass(frozen=True)
 class Bench(Closing):
     """A virtual board and what is pushed to it; a context manager.
@@ -133,17 +146,7 @@ class Bench(Closing):
 @pytest.fixture(scope="session")
 def _packages(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The bundled network, and the same with one weight changed."""
-    source = find_source("digits")
-    folder = tmp_path_factory.mktemp("packages")
-    first = build(source, resolve("local"), folder / "first.tar.gz").path
-    network = onnx.load(source.file)
-    weights = network.graph.initializer[0]
-    changed = numpy_helper.to_array(weights).copy()
-    changed.flat[0] += 1
-    weights.CopyFrom(numpy_helper.from_array(changed, weights.name))
-    onnx.save(network, folder / "digits.onnx")
-    second = build(Source.of(folder / "digits.onnx", source.shapes), resolve("local"), folder / "second.tar.gz").path
-    return first, second
+    return two_packages("local", tmp_path_factory.mktemp("packages"))
 
 
 @pytest.fixture
