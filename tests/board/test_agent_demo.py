@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import folder_of
 from edgedeploy.resolved import resolve
+from edgedeploy.virtual.board import down
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.source import find_source
 
@@ -225,14 +227,16 @@ def test_an_emulated_board_sees_alone_what_this_machine_sees(
     shown = ("demo", "digits", "--board", "local", "--image")
     here = {name: output_of(command, *shown, image) for name, image in images.items()}
     *_, agent = command_of(board)
-    virtual = start(board)
-    home = root_of(virtual) / "opt" / "seen"
-    home.mkdir(parents=True)
-    package = unpack(for_rpi4 if board == "rpi4" else used(board, tmp_path / "digits.tar.gz"), home / "digits")
-    shutil.copy(agent, package / "agent")
-    for name, image in images.items():
-        shutil.copy(image, home / name)
-    with Bench(virtual, Path(agent), package, package, start, board) as bench:
+    with ExitStack() as stack:
+        virtual = start(board)
+        stack.callback(down, virtual)  # it is none of the session's: `command` has user folders of its own
+        home = root_of(virtual) / "opt" / "seen"
+        home.mkdir(parents=True)
+        package = unpack(for_rpi4 if board == "rpi4" else used(board, tmp_path / "digits.tar.gz"), home / "digits")
+        shutil.copy(agent, package / "agent")
+        for name, image in images.items():
+            shutil.copy(image, home / name)
+        bench = stack.enter_context(Bench(virtual, Path(agent), package, package, start, board))
         for name, wanted in here.items():
             log = bench.say(f"cd /opt/seen && ./digits/agent demo ./digits --image {name}")
             assert masked(log) == masked(wanted).rstrip("\n")
