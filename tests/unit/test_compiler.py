@@ -271,7 +271,8 @@ def test_small_images_with_many_weights(size: int, inputs: int, outputs: int, ke
     data = graph.input("data", [1, inputs, size, size])
     result = graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes))
     compiled = agreeing(graph, result)
-    assert {"convolution", "winograd convolution"} & set(compiled.templates.values())
+    in_winograds_form = load_board("local").vector.bits < 512 and attributes == {"pads": [1, 1, 1, 1]}
+    assert ("winograd convolution" if in_winograds_form else "convolution") in compiled.templates.values()
 
 
 @pytest.mark.parametrize("pads", [[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 2, 2], [1, 0, 0, 0], [0, 1, 3, 0]])
