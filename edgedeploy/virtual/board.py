@@ -231,8 +231,14 @@ def _systemd_of(virtual: VirtualBoard) -> int:
             hints=[f"edgedeploy virtual down {virtual.name}", f"edgedeploy virtual up {virtual.board} --systemd"],
         )
     process = virtual.process.pid
-    for _ in range(_ABOVE_SYSTEMD):
-        process = int(Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()[0])
+    try:
+        for _ in range(_ABOVE_SYSTEMD):
+            process = int(Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()[0])
+    except (OSError, IndexError):  # a process that has no child yet, or has ended
+        raise VirtualBoardError(
+            f"virtual board {virtual.name} is starting or ending",
+            hints=["try again in a few seconds", "edgedeploy virtual list"],
+        ) from None
     return process
 
 

@@ -21,6 +21,7 @@ from support.virtual_boards import Start
 
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.virtual.board import VirtualBoard, _systemd_of, down, reboot
+from edgedeploy.virtual.process import Process
 
 pytestmark = pytest.mark.slow
 
@@ -161,3 +162,25 @@ def test_one_without_systemd_cannot_be_rebooted(start: Start) -> None:
         reboot(virtual)
     with pytest.raises(VirtualBoardError, match="runs without systemd"):
         start("local", systemd=True)
+
+
+def test_one_that_is_still_starting_is_not_rebooted(tmp_path: Path) -> None:
+    starting = Process.start(["sleep", "60"], tmp_path / "log")  # systemd is no child of it yet
+    virtual = VirtualBoard(
+        name="rpi4",
+        board="rpi4",
+        suite="bookworm",
+        architecture="arm64",
+        emulated=True,
+        systemd=True,
+        user="edge",
+        port=1,
+        process=starting,
+    )
+    try:
+        with pytest.raises(VirtualBoardError, match="is starting or ending"):
+            reboot(virtual)
+    finally:
+        starting.end()
+    with pytest.raises(VirtualBoardError, match="is starting or ending"):
+        reboot(virtual)

@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -122,6 +123,12 @@ sys.exit(code)
 """
 
 
+def at_a_terminal() -> None:
+    """Standard input is the terminal that Ctrl-C comes from; it is not ignored, as in a shell's background jobs."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(_MAKEFILE)
     (tmp_path / "demo.py").write_text(_SCRIPT)
@@ -133,7 +140,7 @@ def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
         stdout=its,
         stderr=its,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=at_a_terminal,
     )
     os.close(its)
     said = b""
