@@ -9,6 +9,9 @@ PARALLEL := -n auto --dist loadfile
 # Made last, when everything is installed.
 READY := $(VENV)/.ready
 
+# What Python compiled is kept, whatever the environment says: tests start many processes, and each imports edgedeploy.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Some tests alone: make test TESTS=tests/unit/test_cli.py
 TESTS ?=
 

@@ -56,9 +56,10 @@ def read_document(path: Path, model: type[Document]) -> Document:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read {path}", why=str(error)) from error
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
         _refuse_duplicate_keys(path, root, set())
-        content = yaml.safe_load(text)
+        content = None if root is None else loader.construct_document(root)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2026-02-30 looks like a date
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
