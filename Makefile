@@ -41,7 +41,7 @@ demo: $(READY)  ## Show the best network whose files can be had, such as RetinaF
 test: lint virtual-boards drawing opencl predictions test-fast  ## Check style and types, and run all tests but the slow ones, the fast ones first.
 	$(RUN) pytest $(PARALLEL) -m "not slow and compiles" $(TESTS) $(if $(TESTS),|| [ $$? = 5 ])
 
-test-fast: $(READY)  ## Run the tests that generate no code, in less than two minutes.
+test-fast: $(READY)  ## Run the tests that generate no code, in about five minutes.
 	$(RUN) pytest $(PARALLEL) -m "not slow and not compiles" $(TESTS) $(if $(TESTS),|| [ $$? = 5 ])
 
 test-all: lint virtual-boards drawing opencl predictions  ## The same with the slow tests, and, as root, on bare Debian machines.
