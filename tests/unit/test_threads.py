@@ -48,17 +48,20 @@ def added_threads(action: Callable[[], object]) -> int:
     return after - before
 
 
+def of_each_thread(name: str) -> list[str]:
+    """What the kernel says of each thread of this process, in its file of that name."""
+    return [(each / name).read_text(encoding="ascii") for each in Path("/proc/self/task").iterdir()]
+
+
 def times_asleep() -> int:
     """How often threads of this process have given their processor away of their own accord."""
-    found = [(each / "status").read_text(encoding="ascii") for each in Path("/proc/self/task").iterdir()]
-    lines = [line for text in found for line in text.splitlines()]
+    lines = [line for text in of_each_thread("status") for line in text.splitlines()]
     return sum(int(line.split()[-1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
 def nanoseconds_queued() -> int:
     """How long threads of this process were ready to run while other processes had the processors."""
-    found = [(each / "schedstat").read_text(encoding="ascii") for each in Path("/proc/self/task").iterdir()]
-    return sum(int(text.split()[1]) for text in found)
+    return sum(int(text.split()[1]) for text in of_each_thread("schedstat"))
 
 
 def outputs(session: Session) -> np.ndarray:
@@ -92,15 +95,15 @@ def test_they_stay_awake_from_one_function_to_the_next(package: Prepared) -> Non
     session = package.open(threads=2)
     call = session.bind(IMAGE)
     call()
-    runs, asleep, deadline = 5, [], time.monotonic() + 120
-    while len(asleep) < 40 and time.monotonic() < deadline:
+    runs, batches, asleep, deadline = 5, 40, [], time.monotonic() + 120
+    while len(asleep) < batches and time.monotonic() < deadline:
         before, queued = times_asleep(), nanoseconds_queued()
         for _ in range(runs):
             call()
         if nanoseconds_queued() - queued < 200_000:  # else other processes had sent one thread to sleep, which the
             asleep.append(times_asleep() - before)  # other one waits for; to wake up takes some microseconds
-    assert len(asleep) == 40, "other processes had the processors all the time"
-    assert sum(asleep) < 40 * runs / 2
+    assert len(asleep) == batches, "other processes had the processors all the time"
+    assert sum(asleep) < batches * runs / 2
 
 
 def test_they_wake_after_a_rest(package: Prepared) -> None:
