@@ -17,7 +17,7 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant, constant_value, is_call
 from edgedeploy.compile.integer_layers import Values
 from edgedeploy.compile.optraits import Kind, evaluate, is_kind, tensors_of
-from edgedeploy.compile.quantisation import Steps, centred, rounded, steps_of
+from edgedeploy.compile.quantisation import SPAN, Steps, centred, rounded, steps_of
 
 # Slopes that many steps of float32 around the quotient of scales are tried: those of the network are rounded twice.
 _NEIGHBOURS = 2
@@ -44,7 +44,8 @@ class Lines:
             below = build.emit(relax.op.multiply(values, constant(self.below, "float32")))
             either = relax.op.maximum if self.below < self.above else relax.op.minimum
             result = build.emit(either(result, below))
-        return rounded(build, result, after.to_even(), bounds)
+        largest = SPAN * float(max(abs(self.below), abs(self.above)))
+        return rounded(build, result, after.to_even(), bounds, largest)
 
 
 def every_integer(steps: Steps) -> np.ndarray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tvm import relax
@@ -15,7 +15,7 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant, is_call, shape_of
 from edgedeploy.compile.integer_layers import Activation, IntegerLayer, Values
 from edgedeploy.compile.integer_lines import function_before, in_other_steps, lines_through
-from edgedeploy.compile.quantisation import Steps, bounded, centred, rounded, shift_between, to_floats, to_integers
+from edgedeploy.compile.quantisation import SPAN, Steps, centred, rounded, shift_between, to_floats, to_integers
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,18 @@ def sum_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr
     partial = build.emit(apart(partial, constant(offset or np.finfo(np.float32).min, "float32")))
     total = build.emit(relax.op.multiply(_as_stored(build, one, network.dtype), constant(first, "float32")))
     total = build.emit(relax.op.add(total, partial))
-    return _stored(network, total, found, steps)
+    return _stored(network, total, found, steps, SPAN * float(first + second))
 
 
-def _stored(network: Surroundings, value: relax.Expr, found: Activation, steps: Steps) -> relax.Expr:
-    """The integers of float32 values that the zero point of the file was added to, which are rounded by that."""
-    build, moved = network.build, steps.zero_point - steps.stored_as(network.dtype).zero_point
-    low, high = (bound - moved for bound in found.bounds(steps))
-    value = build.emit(relax.op.round(bounded(build, value, low, high)))
-    value = build.emit(relax.op.add(value, constant(moved, "float32"))) if moved else value
-    return relax.op.astype(value, steps.dtype)
+def _stored(
+    network: Surroundings, value: relax.Expr, found: Activation, steps: Steps, largest: float = math.inf
+) -> relax.Expr:
+    """The integers of float32 values that the zero point of the file was added to, which are rounded by that.
+
+    `largest` is what no value exceeded before.
+    """
+    moved = steps.zero_point - steps.stored_as(network.dtype).zero_point
+    return rounded(network.build, value, replace(steps, zero_point=moved), found.bounds(steps), largest + SPAN)
 
 
 def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
@@ -98,7 +100,8 @@ def product_of(network: Surroundings, found: Activation, steps: Steps) -> relax.
     value = build.emit(relax.op.multiply(centred(build, one, one_steps), centred(build, other, other_steps)))
     value = build.emit(relax.op.multiply(value, constant(scale, "float32")))
     zero_point = steps.stored_as(network.dtype).zero_point
-    return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
+    value = build.emit(relax.op.add(value, constant(zero_point, "float32")))
+    return _stored(network, value, found, steps, SPAN**2 * float(scale))
 
 
 def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
@@ -121,7 +124,7 @@ def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Exp
         return to_integers(build, total, steps, found.bounds(steps))
     scale = before.scale / (steps.scale * np.float32(count))
     total = build.emit(relax.op.multiply(total, constant(scale, "float32")))
-    return rounded(build, total, steps, found.bounds(steps))
+    return rounded(build, total, steps, found.bounds(steps), SPAN * float(before.scale / steps.scale))
 
 
 def average_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:

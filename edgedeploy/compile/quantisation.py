@@ -6,6 +6,7 @@ transpose stays on each side. What networks say by pairs of them and `compute-in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,12 @@ from edgedeploy.compile.optraits import along_axis
 
 # The types that quantised feature maps are stored in.
 BYTES = ("uint8", "int8")
+
+# What no such integer less its zero point exceeds.
+SPAN = 255
+
+# Values below are integers of 16 bits when they are rounded, with any zero point of bytes added to them.
+_SHORT = 2**15 - 2**9
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,11 @@ def centred(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax
 
 
 def rounded(
-    build: relax.BlockBuilder, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None
+    build: relax.BlockBuilder,
+    value: relax.Expr,
+    steps: Steps,
+    bounds: tuple[int, int] | None = None,
+    largest: float = math.inf,
 ) -> relax.Expr:
     """Float32 values in steps as integers: rounded as these say, then moved by the zero point, within bounds.
 
@@ -125,8 +136,14 @@ def rounded(
         value: in steps.
         steps: of the result.
         bounds: the least and the greatest integer; those of the type unless given.
+        largest: what no value exceeds, whatever the data; where 16 bits hold it, bounds are those of such integers.
     """
     low, high = bounds or steps.limits
+    if largest < _SHORT and not steps.away:
+        value = build.emit(relax.op.astype(build.emit(relax.op.round(value)), "int16"))
+        if steps.zero_point:
+            value = build.emit(relax.op.add(value, constant(steps.zero_point, "int16")))
+        return relax.op.astype(bounded(build, value, low, high), steps.dtype)
     if steps.away:  # whole numbers of halves, which a factor takes beyond the middle
         halves = build.emit(relax.op.trunc(build.emit(relax.op.multiply(value, constant(2, "float32")))))
         value = build.emit(relax.op.multiply(halves, constant(0.5 + 2**-20, "float32")))
@@ -140,9 +157,10 @@ def rounded(
 def bounded(
     build: relax.BlockBuilder, value: relax.Expr, low: float | np.ndarray, high: float | np.ndarray
 ) -> relax.Expr:
-    """A float32 tensor within bounds, numbers or arrays that broadcast to it."""
-    value = build.emit(relax.op.maximum(value, constant(low, "float32")))
-    return build.emit(relax.op.minimum(value, constant(high, "float32")))
+    """A tensor within bounds, numbers or arrays that broadcast to it."""
+    dtype = str(value.ty.dtype)
+    value = build.emit(relax.op.maximum(value, constant(low, dtype)))
+    return build.emit(relax.op.minimum(value, constant(high, dtype)))
 
 
 def round_in_float(module: tvm.IRModule) -> tvm.IRModule:

@@ -36,7 +36,8 @@ _MARKS = Marks(call=155, argument=0, watch=0, record=1)
 # Why an engine is left out that could have been run.
 NOT_RECORDED = "it was not recorded yet"
 
-# Outputs may differ by so much of the largest value: engines with other kernels round otherwise, but no more.
+# Outputs may differ by so much of the largest value, and by what edgedeploy's own may: engines with other kernels round
+# otherwise, but no more.
 _DIFFERENCE = 0.02
 
 
@@ -116,6 +117,7 @@ def predict_peers(
             candidate,
             _arrays(manifest.inputs, case.inputs, contents),
             _arrays(manifest.outputs, case.outputs, contents),
+            max(_DIFFERENCE, manifest.selftest.relative),
             board,
             means,
             progress,
@@ -163,6 +165,7 @@ class _Recorder:
         file: the network as engines read it.
         candidate: whose package is the network's.
         inputs, outputs: that all engines get, and that they are to give, by name.
+        allowed: by how much of the largest value their outputs may differ from these.
         board, means: the core.
         progress: is told of each step.
     """
@@ -172,6 +175,7 @@ class _Recorder:
     candidate: Candidate
     inputs: dict[str, np.ndarray]
     outputs: dict[str, np.ndarray]
+    allowed: float
     board: Board
     means: Means
     progress: Progress
@@ -212,7 +216,7 @@ class _Recorder:
                 engine.name, wheel, file, task, self._root, self.board, self.means, self.progress
             )
             difference = compare(dict(zip(self.outputs, outputs, strict=False)), self.outputs).relative
-            if difference > _DIFFERENCE:
+            if difference > self.allowed:
                 raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
         except NotHereError:
             raise

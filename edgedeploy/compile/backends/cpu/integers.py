@@ -7,6 +7,7 @@ output channels to whole tiles.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,6 +99,17 @@ class StepForm:
     def deep(self) -> int:
         """Steps over the input channels."""
         return -(-self.inputs // self.step.depth)
+
+    @property
+    def steps(self) -> int:
+        """Of each sum."""
+        return math.prod(self.window.kernel) * self.deep
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether nothing counts the steps of a tile's sums."""
+        tile = self.tile
+        return self.step.is_written_out(self.steps, tile.rows * tile.columns * tile.channels // self.step.channels)
 
     @property
     def outputs(self) -> int:

@@ -1,7 +1,8 @@
 """Floats to bytes: rounded, halves to even, moved by a zero point, within bounds; by the fewest instructions of a CPU.
 
-Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, which LLVM takes literally: it makes
-a rounded float first, and then integers of that. Where a function goes on with such bytes in float, it makes none.
+Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, and as `cast(minimum(maximum(
+int16(round(value)) + zero_point, low), high))` where 16 bits hold every value. LLVM takes both literally: it makes a
+rounded float first, and then integers of that. Where a function goes on with such bytes in float, it makes none.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class _Rounding:
         value: what is rounded.
         low, high: the bounds.
         within: whether the value keeps them by itself.
+        short: whether it is an integer of 16 bits as soon as it is rounded, and with a zero point added.
     """
 
     value: Any
     low: int
     high: int
     within: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def narrow_by_instructions(
 
 def _rounding(call: Any) -> _Rounding | None:
     """What a call rounds; None if it does something else."""
-    if not (isinstance(call, Call) and getattr(call.op, "name", "") in _ROUNDS) or str(call.ty.dtype) != "float32":
+    if not _rounds(call):
         return None
     lesser = call.args[0]
     if not (isinstance(lesser, Min) and isinstance(lesser.a, Max)):
@@ -136,6 +139,10 @@ def _rounding(call: Any) -> _Rounding | None:
     if len(bounds) < 2 or not all(each.is_integer() and abs(each) <= _MOST_MOVED for each in bounds):
         return None
     return _Rounding(lesser.a.a, int(bounds[0]), int(bounds[1]))
+
+
+def _rounds(call: Any) -> bool:
+    return isinstance(call, Call) and getattr(call.op, "name", "") in _ROUNDS and str(call.ty.dtype) == "float32"
 
 
 def _narrowing(value: Any) -> _Narrowing | None:
@@ -155,6 +162,8 @@ def _of_cast(cast: Any) -> _Narrowing | None:
     if not isinstance(cast, Cast) or dtype not in ("int8", "uint8"):
         return None
     value, zero_point = cast.value, 0.0
+    if str(value.ty.dtype) == "int16":
+        return _of_short(value, dtype)
     if isinstance(value, Add) and isinstance(value.b, FloatImm):
         value, zero_point = value.a, float(value.b.value)
     rounding = _rounding(value)
@@ -165,6 +174,27 @@ def _of_cast(cast: Any) -> _Narrowing | None:
     if not least <= low <= high <= most:
         return None
     return _Narrowing(rounding, int(zero_point), dtype)
+
+
+def _of_short(value: Any, dtype: str) -> _Narrowing | None:
+    """What 16 bits were the middle of: rounded, moved and bounded in any order."""
+    steps = []
+    while isinstance(value, Add | Max | Min) and isinstance(value.b, IntImm):
+        steps.append((type(value), int(value.b.value)))
+        value = value.a
+    if not isinstance(value, Cast) or not _rounds(value.value):
+        return None
+    zero_point, (low, high) = 0, _limits("int16")
+    for kind, constant in reversed(steps):
+        if kind is Add:
+            zero_point, low, high = zero_point + constant, low + constant, high + constant
+        else:
+            low, high = ((max if kind is Max else min)(each, constant) for each in (low, high))
+    least, most = _limits(dtype)
+    if not least <= low <= high <= most:
+        return None
+    rounding = _Rounding(value.value.args[0], low - zero_point, high - zero_point, short=True)
+    return _Narrowing(rounding, zero_point, dtype)
 
 
 def _without_division(rounding: _Rounding) -> _Rounding:
@@ -188,21 +218,25 @@ def _bounded(rounding: _Rounding) -> Any:
 
 
 def _by_conversion(narrowing: _Narrowing, _lanes: int) -> Any:
-    """Bounds in float, and `vcvtps2dq`, which rounds to even."""
-    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(narrowing.rounding))
-    moved = narrowing.zero_point
-    return (rounded + tirx.const(moved, "int32") if moved else rounded).astype(narrowing.dtype)
+    """Bounds in float, and `vcvtps2dq`, which rounds to even; bounds of integers where that holds every value."""
+    rounding, moved = narrowing.rounding, narrowing.zero_point
+    value = rounding.value if rounding.short else _bounded(rounding)
+    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", value)
+    rounded = rounded + tirx.const(moved, "int32") if moved else rounded
+    return (_within(rounded, *narrowing.bounds) if rounding.short else rounded).astype(narrowing.dtype)
 
 
 def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
     """A bound from above in float, `vcvtps2dq`, which makes the least integer of what is lower, and saturating packs.
 
-    They keep the bounds of their types; narrower ones are those of the bytes.
+    They keep the bounds of their types; narrower ones are those of the bytes. Values of 16 bits need no bound before.
     """
     rounding, moved = narrowing.rounding, narrowing.zero_point
     if lanes < _HALF_A_VECTOR or rounding.within:
         return _by_conversion(narrowing, lanes)
-    bounded = tirx.min(rounding.value, tirx.const(float(rounding.high), "float32"))
+    bounded = rounding.value
+    if not rounding.short:
+        bounded = tirx.min(bounded, tirx.const(float(rounding.high), "float32"))
     value = _within(tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded), *_limits("int16")).astype("int16")
     if moved:
         value = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", value, tirx.const(moved, "int16"))
@@ -225,10 +259,11 @@ def _by_halves(narrowing: _Narrowing, lanes: int) -> Any:
     That is four instructions for four values and two more for sixteen, where conversions and bounds in float take eight
     for four. Narrower bounds are those of the bytes, unless they are fewer than half a vector.
     """
-    value = _whole(narrowing)
+    value = _short(narrowing) if narrowing.rounding.short else _whole(narrowing)
     if narrowing.rounding.within:
         return value.astype(narrowing.dtype)
-    types = ("int16", narrowing.dtype) if lanes >= _HALF_A_VECTOR else ("int16",)
+    types = ["int16"] if str(value.ty.dtype) == "int32" else []
+    types += [narrowing.dtype] if lanes >= _HALF_A_VECTOR else []
     for each in types:
         value = _within(value, *_limits(each)).astype(each)
     return _within(value, *narrowing.bounds).astype(narrowing.dtype)
@@ -236,7 +271,7 @@ def _by_halves(narrowing: _Narrowing, lanes: int) -> Any:
 
 def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
     """Bounds are kept first: LLVM finds no saturating narrowing on 32-bit ARM."""
-    whole = _whole(narrowing)
+    whole = _short(narrowing) if narrowing.rounding.short else _whole(narrowing)
     if not narrowing.rounding.within:
         whole = _within(whole, *narrowing.bounds)
     return whole.astype(narrowing.dtype)
@@ -247,11 +282,26 @@ def _whole(narrowing: _Narrowing) -> Any:
 
     32-bit ARM has no conversion that rounds.
     """
+    less = tirx.const(_ROUNDER_BITS - narrowing.zero_point, "int32")
+    return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", _rounded_bits(narrowing, _ROUNDER), less)
+
+
+def _short(narrowing: _Narrowing) -> Any:
+    """The lowest 16 bits of what the addition leaves: two vectors of sums are one instruction, `uzp1`.
+
+    An even zero point is added with it: halves are rounded to even all the same.
+    """
+    moved = narrowing.zero_point
+    early = moved if moved % 2 == 0 else 0
+    value = _rounded_bits(narrowing, _ROUNDER + early).astype("int16")
+    return value if early == moved else value + tirx.const(moved, "int16")
+
+
+def _rounded_bits(narrowing: _Narrowing, added: float) -> Any:
+    """The sum of a value and of what makes its lowest bits the nearest integer, as an integer."""
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
     fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.rounding.value)
-    bits = tirx.reinterpret("int32", fenced + tirx.const(_ROUNDER, "float32"))
-    less = tirx.const(_ROUNDER_BITS - narrowing.zero_point, "int32")
-    return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", bits, less)
+    return tirx.reinterpret("int32", fenced + tirx.const(added, "float32"))
 
 
 def _within(value: Any, low: int, high: int) -> Any:

@@ -39,6 +39,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 
     last = SUMS if step.parts == 1 else JOINED
     *maps, column, channel = _result_loops(kernel, kernel.block(last), kernel.output_of(last))
+    is_cropped = int(schedule.get(column).extent) % tile.columns > 0
     column, column_in = schedule.split(column, [None, tile.columns])
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     tasks, rows, inside = maps[:1], [], [column_in]
@@ -65,7 +66,9 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
             kernel.pad_inside([COPY], task, board, flat=flat)
         if words:
             kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
-    _accumulate(kernel, sums, step, intrinsic(step, words))
+    written_out = _accumulate(kernel, sums, step, intrinsic(step, words))
+    if written_out and is_cropped and any(loop.same_as(column) for loop in tiles):
+        kernel.partition(column)  # of whole tiles, too, conditions would keep results apart
     if step.parts > 1:
         _join(kernel, step)
     return None
@@ -91,8 +94,12 @@ def _is_flat(kernel: Kernel, board: Board) -> bool:
     return groups == 1 and columns == width
 
 
-def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> None:
-    """Steps over the kernel's elements and the input channels around the tile's pixels and vectors."""
+def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> bool:
+    """Steps over the kernel's elements and the input channels around the tile's pixels and vectors.
+
+    Returns:
+        Whether all of them are written out.
+    """
     schedule = kernel.schedule
     dimensions = len(schedule.get(sums).iter_vars)
     loops = schedule.get_loops(sums)[-dimensions:]
@@ -104,7 +111,8 @@ def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> None:
     steps, tile = (
         math.prod(int(schedule.get(loop).extent) for loop in loops) for loops in (reduced, [*of_tile, vectors])
     )
-    counted = 0 if step.is_written_out(steps, tile) else 3  # bytes that are added for one weight are the fourth
+    written_out = step.is_written_out(steps, tile)
+    counted = 0 if written_out else 3  # bytes that are added for one weight are the fourth
     for loop in (*reduced[counted:], *of_tile, vectors):
         schedule.unroll(loop)
     zero = schedule.decompose_reduction(sums, reduced[0])
@@ -114,6 +122,7 @@ def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> None:
     schedule.vectorize(last)
     for loop in around[-3 - len(parts) :]:
         schedule.unroll(loop)
+    return written_out
 
 
 def _join(kernel: Kernel, step: Step) -> None:
