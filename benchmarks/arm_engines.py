@@ -2,23 +2,28 @@
 
     python benchmarks/arm_engines.py [NETWORK ...] [--boards NAMES] [--engines NAMES] [--known] [--threads N]
                                         [--sweep FOLDER]
+    python benchmarks/arm_engines.py --calibrate FOLDER ...
 
 Other engines' own wheels for ARM run under emulation, which takes minutes for each network. What they execute does not
 depend on edgedeploy's code: arm_engines.jsonl keeps it, and a later run records only what is not there. With --known it
 records nothing, and edgedeploy's side alone is new. Without NETWORKs it takes those of cycles.py, and networks in
 TensorFlow Lite's format for LiteRT, and writes the page. NETWORKs are printed instead, and so are those of the sweep,
-as `benchmarks/sweep.py export` wrote them into FOLDER, and predictions for several threads.
+as `benchmarks/sweep.py export` wrote them into FOLDER, and predictions for several threads. With images to calibrate
+by, networks of 8 bits are predicted instead, beside the same ones in float, for the page's other tables.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from arm_engines_tables import Row, page, tables
+from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, Row, page, tables
 from cycles import NETWORKS
 from errors import ending_with_errors
+from quantised import IN_FLOAT, READY, options_of, quantised_for_all
 from sweep_networks import read_cases
 
 from edgedeploy.benchmarking.networks import candidates
@@ -38,6 +43,10 @@ PAGE = ROOT / "docs" / "predictions.md"
 # Of the zoo, in single precision, in the only format that LiteRT reads.
 TFLITE = ["mobilenet_v1_0.25-tflite", "visual-wake-words", "resnet8-cifar10"]
 
+# Networks that are quantised, and what those that others quantised are in float.
+TO_QUANTISE = [*IN_FLOAT, "resnet18"]
+IN_FLOAT_TOO = {"mobilenet_v1_0.25_quant": "mobilenet_v1_0.25-tflite"}
+
 
 def rows(
     networks: Mapping[str, ImportOptions],
@@ -50,7 +59,7 @@ def rows(
     """What each network takes on a board; other engines are recorded if they were not before."""
     progress, resolved = ConsoleProgress(), resolve(board, {})
     profile, means = resolved.profile, Means.of(board, resolved.profile)
-    peers = find_predictable_peers(engines)
+    peers = find_predictable_peers(engines) if engines else []
     for network, options in networks.items():
         [candidate] = candidates([network], resolved, progress=progress, options=options)
         manifest, contents = open_package(candidate.prepared.package_path)
@@ -70,6 +79,21 @@ def rows(
         yield Row(candidate.name, ours, found)
 
 
+def rows_of_bytes(images: Path, board: str, engines: str, *, threads: int, record: bool) -> Iterator[Row]:
+    """What networks of 8 bits take on a board, beside other engines and themselves in float."""
+    with TemporaryDirectory() as folder:
+        files = {
+            path: name
+            for name in TO_QUANTISE
+            for path in map(str, quantised_for_all(name, images, Path(folder), ConsoleProgress()))
+        } | {name: IN_FLOAT_TOO.get(name) for name in READY}
+        names = [name for name in dict.fromkeys(files.values()) if name]
+        in_float = {row.network: row.ours for row in rows({name: options_of(name) for name in names}, board, "")}
+        found = rows(dict.fromkeys(files, AS_THE_FILE_SAYS), board, engines, threads=threads, record=record)
+        for row, name in zip(found, files.values(), strict=True):
+            yield replace(row, in_float=in_float.get(name))
+
+
 def of_sweep(folder: Path) -> dict[str, ImportOptions]:
     """The files of the sweep that are there."""
     files = [case.file(folder) for case in read_cases()]
@@ -84,13 +108,17 @@ def run(arguments: argparse.Namespace) -> None:
     networks = chosen or {**NETWORKS, **dict.fromkeys(TFLITE, AS_THE_FILE_SAYS)}
     found: dict[str, Sequence[Row]] = {}
     for board in arguments.boards.split(","):
-        options = {"threads": arguments.threads, "record": not arguments.known}
-        found[board] = list(rows(networks, board, arguments.engines, **options))
+        where, options = (board, arguments.engines), {"threads": arguments.threads, "record": not arguments.known}
+        if arguments.calibrate:
+            found[board] = list(rows_of_bytes(arguments.calibrate, *where, **options))
+        else:
+            found[board] = list(rows(networks, *where, **options))
     text = tables(found, arguments.threads)
     print(text)
     if not chosen and arguments.threads == 1:
+        begin = BEGIN_OF_BYTES if arguments.calibrate else BEGIN
         with replacing(PAGE) as temporary:
-            temporary.write_text(page(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+            temporary.write_text(page(PAGE.read_text(encoding="utf-8"), text, begin), encoding="utf-8")
         PeerResults(RESULTS).tidy()
 
 
@@ -103,6 +131,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of every engine (1)")
     parser.add_argument("--known", action="store_true", help="record no other engine")
     parser.add_argument("--sweep", type=Path, metavar="FOLDER", help="the networks of the sweep, which lie there")
+    parser.add_argument("--calibrate", type=Path, metavar="FOLDER", help="networks of 8 bits; images to quantise with")
     arguments = parser.parse_args()
     with ending_with_errors():
         run(arguments)

@@ -16,17 +16,19 @@ from edgedeploy.predicting.prediction import Prediction
 from edgedeploy.text import count, significant
 
 PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
-# What a page has around the tables.
+# What a page has around the tables, those of floats and those of bytes.
 BEGIN, END = "<!-- written by benchmarks/arm_engines.py -->", "<!-- until here -->"
+BEGIN_OF_BYTES = "<!-- of bytes, written by benchmarks/arm_engines.py -->"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A network: what it takes, and what it takes in other engines."""
+    """A network: what it takes, and what it takes in other engines; of one of bytes, what its own in float takes."""
 
     network: str
     ours: Prediction
     peers: Sequence[PeerPrediction]
+    in_float: Prediction | None = None
 
     def ratio(self, engine: str) -> float | None:
         """An engine's cycles / edgedeploy's; None if the engine has none."""
@@ -52,14 +54,14 @@ def tables(found: Mapping[str, Sequence[Row]], threads: int) -> str:
 
 
 def _table(board: str, rows: Sequence[Row], threads: int) -> str:
+    of_bytes = any(row.in_float for row in rows)
     titles = [
         "network",
         "edgedeploy, M cycles",
         "ms",
         *NAMES,
         "edgedeploy / best",
-        "ncnn predicted, ms",
-        "published, ms",
+        *(["/ in float"] if of_bytes else ["ncnn predicted, ms", "published, ms"]),
     ]
     lines = [titles, ["---", *["---:"] * (len(titles) - 1)]]
     published = {
@@ -69,6 +71,12 @@ def _table(board: str, rows: Sequence[Row], threads: int) -> str:
     }
     for row in rows:
         ncnn = {peer.engine: peer.prediction for peer in row.peers}.get("ncnn")
+        beside = [
+            significant(ncnn.ms) if ncnn else "",
+            f"{published[row.network]:.1f}" if row.network in published else "",
+        ]
+        if of_bytes:
+            beside = [_cell(row.ours.cycles.total / row.in_float.cycles.total if row.in_float else None)]
         lines.append(
             [
                 row.network,
@@ -76,15 +84,14 @@ def _table(board: str, rows: Sequence[Row], threads: int) -> str:
                 significant(row.ours.ms),
                 *(_cell(row.ratio(engine)) for engine in NAMES),
                 _cell(row.best),
-                significant(ncnn.ms) if ncnn else "",
-                f"{published[row.network]:.1f}" if row.network in published else "",
+                *beside,
             ]
         )
-    means = [row.best for row in rows if row.best and row.network in NETWORKS]
+    means = [row.best for row in rows if row.best and (of_bytes or row.network in NETWORKS)]
     if means:
         blank = [""] * (len(NAMES) + 2)
-        what = f"geometric mean of {len(means)} development networks"
-        lines.append([what, *blank, f"{geometric_mean(means):.2f}", "", ""])
+        what = f"geometric mean of {len(means)} {'files' if of_bytes else 'development networks'}"
+        lines.append([what, *blank, f"{geometric_mean(means):.2f}", *[""] * len(beside)])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -103,14 +110,14 @@ def _left_out(found: Mapping[str, Sequence[Row]]) -> str:
     return "\n".join(f"- {engine}: {why}: {', '.join(names)}" for (engine, why), names in reasons.items())
 
 
-def page(before: str, text: str) -> str:
-    """A page with other tables.
+def page(before: str, text: str, begin: str = BEGIN) -> str:
+    """A page with other tables where `begin` stands.
 
     Raises:
         ValueError: the page lacks the marks around them.
     """
-    head, mark, rest = before.partition(BEGIN)
+    head, mark, rest = before.partition(begin)
     _, end, tail = rest.partition(END)
     if not mark or not end:
-        raise ValueError(f"the page lacks {BEGIN} or {END}")
-    return f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}"
+        raise ValueError(f"the page lacks {begin} or {END}")
+    return f"{head}{begin}\n\n{text}\n\n{END}{tail}"

@@ -22,15 +22,14 @@ from typing import Any
 import integer_loops
 import numpy as np
 from errors import ending_with_errors
+from quantised import IN_FLOAT, RESNETS, options_of, quantised
 
 from edgedeploy.benchmarking.networks import Candidate, candidates
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.hosts import cpu_name
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import Progress
-from edgedeploy.quantisation.making import Settings, find_task, make
 from edgedeploy.resolved import ResolvedBoard, resolve
 from edgedeploy.runtime.session import Session
 
@@ -39,8 +38,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "quantisation.md"
 # What the page has around each table.
 BEGIN, END = "<!-- {} written by benchmarks/integers.py -->", "<!-- until here -->"
 
-NETWORKS = ["mobilenet_v1", "retinaface", "yolo-fastest-1.1", "squeezenet_v1.1-onnx", "yunet", "resnet18", "resnet50"]
-RANDOM = ["resnet18", "resnet50"]
+NETWORKS = [*IN_FLOAT, *RESNETS]
 
 # The heads of columns, with what is replaced in this machine's profile.
 CPUS = {
@@ -49,23 +47,12 @@ CPUS = {
 }
 
 
-def quantised(name: str, images: Path, folder: Path, progress: Progress) -> Path:
-    """The file of a network of 8 bits."""
-    path = folder / f"{name}-int8.onnx"
-    make(find_task(name, images, options=_options(name), progress=progress), Settings(), progress).write(path)
-    return path
-
-
 def pair(name: str, file: Path, board: ResolvedBoard, progress: Progress) -> list[Candidate]:
     """A float network and that of 8 bits, built."""
     return [
-        *candidates([name], board, progress=progress, options=_options(name)),
+        *candidates([name], board, progress=progress, options=options_of(name)),
         *candidates([str(file)], board, progress=progress),
     ]
-
-
-def _options(name: str) -> ImportOptions:
-    return ImportOptions(weights="random") if name in RANDOM else AS_THE_FILE_SAYS
 
 
 def ratio_of_times(networks: Sequence[Candidate], inferences: int) -> float:

@@ -1,5 +1,7 @@
 """Predicts ncnn's own benchmark networks, and puts the times that ncnn publishes beside them, for docs/predictions.md.
 
+The last column is what edgedeploy's code for the same networks takes.
+
     python benchmarks/published.py FOLDER [NETWORK ...] [--ncnn VERSION]
 
 FOLDER is ncnn's `benchmark/models`. Weights are zero, as in ncnn's benchmark; published times are in published.yaml.
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from arm_engines import RESULTS
+from arm_engines import rows as predicted
 from arm_engines_tables import PUBLISHED
 from errors import ending_with_errors
 
@@ -22,6 +25,7 @@ from edgedeploy.benchmarking.engines.engine import Task
 from edgedeploy.benchmarking.wheels import site
 from edgedeploy.board import Board, load_board
 from edgedeploy.cli.console import ConsoleProgress
+from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.predicting.machine import PYTHON, machine
 from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
@@ -43,8 +47,10 @@ def rows(folder: Path, networks: list[str], version: str) -> Iterator[str]:
     means = Means.of(BOARD, board)
     yield f"ncnn {version}, {means.name}"
     yield ""
-    yield "| network | published, ms | core alone, ms | predicted, ms | ratio | 4 threads | predicted | ratio |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    heads = ["network", "published, ms", "core alone, ms", "predicted, ms", "ratio", "4 threads, ms", "predicted, ms", "ratio"]
+    heads.append("edgedeploy, ms")
+    yield f"| {' | '.join(heads)} |"
+    yield f"|---|{'---:|' * (len(heads) - 1)}"
     for name in networks:
         published = PUBLISHED[name]
         inputs = {"data": np.full((1, 3, published["size"], published["size"]), 0.01, np.float32)}
@@ -55,12 +61,13 @@ def rows(folder: Path, networks: list[str], version: str) -> Iterator[str]:
             result = recorded(key, file, inputs, board, means, progress)
             results.add(result)
         alone, four = (priced(result.executed, board, means.core, threads) for threads in (1, 4))
+        [ours] = predicted({str(file): ImportOptions(weights="random")}, BOARD, "")
         core = alone.cycles.core / (alone.clock_mhz * 1e3)
         remark = " (fitted)" if published.get("fitted") else ""
         one, together = (published[BOARD][threads] for threads in (1, 4))
         yield (
             f"| {name} | {one:.1f} | {core:.1f} | {alone.ms:.1f} | {alone.ms / one:.2f}{remark} "
-            f"| {together:.1f} | {four.ms:.1f} | {four.ms / together:.2f} |"
+            f"| {together:.1f} | {four.ms:.1f} | {four.ms / together:.2f} | {ours.ours.ms:.1f} |"
         )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from errors import ending_with_errors
+from quantised import IN_FLOAT, RANDOM, READY, RESNETS, quantised_for_all
 
 from edgedeploy.benchmarking.charts import compile_and_run, medians
 from edgedeploy.benchmarking.engines import find_peers
@@ -29,9 +30,7 @@ from edgedeploy.benchmarking.tables import as_markdown
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import Progress
-from edgedeploy.quantisation.making import Settings, find_task, make
 from edgedeploy.report import require_report
 from edgedeploy.report.charts import alone
 from edgedeploy.resolved import resolve
@@ -49,12 +48,7 @@ ZOO = [
     "pfld",
     "yunet",
 ]
-RESNETS = ["resnet18", "resnet50"]
 BY_BATCH = ["convnext_tiny", "resnet50"]
-RANDOM = ImportOptions(weights="random")
-QUANTISED = ["mobilenet_v1", "squeezenet_v1.1-onnx", "retinaface", "yolo-fastest-1.1", "yunet"]
-# Quantised by others.
-READY = ["mobilenet_v2-int8", "mobilenet_v2_quant", "mobilenet_v1_0.25_quant"]
 
 QUANTISED_PAGE = """\
 # Performance of quantised networks
@@ -101,9 +95,9 @@ def run(arguments: argparse.Namespace) -> None:
     with TemporaryDirectory() as folder:
         page, output, names, files = PAGE, "performance.md", ZOO, list[str]()
         if arguments.calibrate:
-            page, output, names, files = QUANTISED_PAGE, "quantised_performance.md", QUANTISED, list(READY)
-            for name in [*QUANTISED, *RESNETS]:
-                files += quantised(name, arguments.calibrate, Path(folder), progress)
+            page, output, names, files = QUANTISED_PAGE, "quantised_performance.md", IN_FLOAT, list(READY)
+            for name in [*IN_FLOAT, *RESNETS]:
+                files += map(str, quantised_for_all(name, arguments.calibrate, Path(folder), progress))
         local = resolve("local")
         chosen = arguments.networks or [*names, *RESNETS]
         networks = candidates([name for name in chosen if name not in RESNETS], local, progress=progress)
@@ -137,19 +131,6 @@ def by_batch(
             (charts / f"{name}.svg").write_text(alone(drawn), encoding="utf-8")
     said = ", ".join(map(str, batches))
     return {"by_batch": as_markdown(report), "batches": said, "charts": CHARTS}
-
-
-def quantised(name: str, images: Path, folder: Path, progress: Progress) -> list[str]:
-    """Files of a network of 8 bits: by the defaults of `edgedeploy quantize`, and with all pairs if those are more."""
-    options = RANDOM if name in RESNETS else AS_THE_FILE_SAYS
-    task = find_task(name, images, options=options, progress=progress)
-    made = {pairs: make(task, Settings(all_pairs=bool(pairs)), progress) for pairs in ("", "-all-pairs")}
-    if len({len(each.model.graph.node) for each in made.values()}) == 1:
-        del made["-all-pairs"]
-    paths = {pairs: folder / f"{name}-int8{pairs}.onnx" for pairs in made}
-    for pairs, path in paths.items():
-        made[pairs].write(path)
-    return [str(path) for path in paths.values()]
 
 
 def _names(listed: str) -> list[str]:

@@ -16,13 +16,17 @@ from edgedeploy.compile.fusion import FusedFunction, fused_functions
 from edgedeploy.compile.layers import AnyAnchorOp, FirstConvolution, Product
 from edgedeploy.compile.linking import THREAD_POOL, link_shared
 from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
+from edgedeploy.compile.quantisation import Steps, rounded
 from edgedeploy.compile.schedules import Scheduled
 from support.emulated import emulated_program
 
 
 @dataclass(frozen=True)
 class Requantisation:
-    """What makes bytes of sums: `clip(rint(float32(sum + bias) * scale) + zero_point, low, high)`."""
+    """What makes bytes of sums: `clip(rint(float32(sum + bias) * scale) + zero_point, low, high)`.
+
+    `largest` is what no product exceeds.
+    """
 
     bias: np.ndarray
     scale: np.ndarray
@@ -30,6 +34,7 @@ class Requantisation:
     low: int
     high: int
     dtype: str
+    largest: float
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,19 @@ def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.
     return found.reshape(len(data), rows, columns, layer.channels)
 
 
-def random_case(layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int = -127) -> Case:
-    """A layer with random integers over the whole ranges of their types, and runs of extreme ones."""
+def random_case(
+    layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int = -127, *, growth: float = 1, zero_point: int = 117
+) -> Case:
+    """A layer with random integers over the whole ranges of their types, and runs of extreme ones.
+
+    Args:
+        layer: it.
+        dtype: of the bytes.
+        seed: of the integers.
+        least_weight: of bytes.
+        growth: how many times as large as usual results are, before bounds.
+        zero_point: of the bytes, from the least one on.
+    """
     random, limits = np.random.default_rng(seed), np.iinfo(layer.types.data)
     data = random.integers(limits.min, limits.max + 1, layer.data).astype(layer.types.data)
     data.flat[: data.size // 8] = limits.max
@@ -89,8 +105,9 @@ def random_case(layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int
     channels = layer.channels
     bias = random.integers(-(2**14), 2**14, channels).astype(np.int32)
     bound = np.iinfo(dtype)
-    scale = (random.uniform(0.5, 2, channels) / (40 * layer.terms**0.5 * (high - 1) / 127)).astype(np.float32)
-    tail = Requantisation(bias, scale, bound.min + 117, bound.min + 3, bound.max - 1, dtype)
+    scale = (growth * random.uniform(0.5, 2, channels) / (40 * layer.terms**0.5 * (high - 1) / 127)).astype(np.float32)
+    largest = float(np.abs((exact_sums(layer, data, weights) + bias) * scale).max())
+    tail = Requantisation(bias, scale, bound.min + zero_point, bound.min + 3, bound.max - 1, dtype, largest)
     return Case(layer, data, weights, tail)
 
 
@@ -107,14 +124,10 @@ def requantised_group(layer: AnyAnchorOp, tail: Requantisation) -> FusedFunction
                 lambda *tensors: form(*tensors), *parameters[:2], primfunc_name_hint=layer.name, primfunc_attrs=said
             )
             value = build.emit(value)
-            low, high = (float(bound - tail.zero_point) for bound in (tail.low, tail.high))
             value = build.emit(relax.op.add(value, parameters[2]))
             value = build.emit(relax.op.multiply(relax.op.astype(value, "float32"), parameters[3]))
-            value = build.emit(relax.op.maximum(value, relax.const(low, "float32")))
-            value = build.emit(relax.op.minimum(value, relax.const(high, "float32")))
-            value = build.emit(relax.op.add(relax.op.round(value), relax.const(float(tail.zero_point), "float32")))
-            value = build.emit(relax.op.astype(value, tail.dtype))
-            output = build.emit_output(value)
+            steps = Steps(np.float32(1), tail.zero_point, tail.dtype)
+            output = build.emit_output(rounded(build, value, steps, (tail.low, tail.high), tail.largest))
         build.emit_func_output(output)
     module = relax.transform.LegalizeOps()(build.get())
     module = relax.transform.FuseOps()(relax.transform.AnnotateTIROpPattern()(module))

@@ -219,6 +219,18 @@ def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_
     assert wide == (["int16", "int8", "int8"] if step.weights == "int8" else ["int16"] * 3)
 
 
+@pytest.mark.parametrize("scale", [0.05, 1e-4, 1e-5])
+@pytest.mark.parametrize("operator", ["layer", "Add", "Mul", "LeakyRelu", "GlobalAveragePool"])
+def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable, operator: str, scale: float) -> None:
+    """Also where 16 bits do not hold them before: there, wrapped ones would be within the bounds."""
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    first, second = (graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100)) for _ in range(2))
+    operands = {"Add": [first, second], "Mul": [first, second]}.get(operator, [first])
+    result = graph.convolution(first, 6, 8) if operator == "layer" else graph.node(operator, *operands)
+    exact(graph, graph.pair(result, scale, np.uint8(101)))
+
+
 def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))

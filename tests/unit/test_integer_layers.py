@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assembly import innermost_loops
 from support.integer_runs import Case, random_case, results
 from unit.test_integer_steps import BOARDS
 
@@ -125,6 +126,34 @@ def test_a_layer_and_its_requantisation_are_exact(tmp_path: Path, name: str, kin
     if isinstance(chosen, Steps):
         *_, instruction, _ = strategy.described(chosen).split(", ")
         assert instruction in code
+
+
+@pytest.mark.parametrize("name", CPUS)
+@pytest.mark.parametrize(
+    ("growth", "zero_point"),
+    [pytest.param(1, 128, marks=pytest.mark.slow), (1000, 117), pytest.param(1000, 128, marks=pytest.mark.slow)],
+)
+def test_results_are_exact_whether_or_not_16_bits_hold_them(
+    tmp_path: Path, name: str, growth: float, zero_point: int
+) -> None:
+    board = BOARDS[name]
+    if not runs_here(name):
+        pytest.skip(f"this machine is no {name}")
+    layer = layers(board)["pointwise"]
+    case = random_case(layer, layer.types.data, growth=growth, zero_point=zero_point)
+    assert (case.tail.largest > 2**16) is (growth > 1)
+    assert {case.tail.low, case.tail.high} <= {*map(int, case.expected.flat)}
+    check(case, board, host_of(board).strategy(layer).default(), tmp_path)
+
+
+def test_input_channels_are_repeated_before_the_loop_over_output_channels(tmp_path: Path) -> None:
+    board = BOARDS["rpi4"]
+    layer = layers(board)["pointwise"].model_copy(update={"data": (1, 14, 14, 64), "weights": (1, 1, 64, 96)})
+    code = check(random_case(layer, layer.types.data), board, host_of(board).strategy(layer).default(), tmp_path)
+    of_tiles = [loop.instructions for loop in innermost_loops(code) if loop.multiply_adds]
+    assert of_tiles
+    assert re.search(r"\btbl\s", code)
+    assert not any(re.search(r"\btbl\s", line) for lines in of_tiles for line in lines)
 
 
 @pytest.mark.parametrize("kind", ["pointwise", "odd channels", "product of one row"])

@@ -50,6 +50,33 @@ def test_what_is_a_zero_point_between_bounds_is_known(
 
 
 @pytest.mark.compiles
+@pytest.mark.parametrize("features", [frozenset(), frozenset({"avx512f"})])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("low", "high", "moved"), [(-128, 127, 0), (-128, 127, -128), (-128, 127, 3), (-100, 90, -11), (-20, 20, 20)]
+)
+@pytest.mark.parametrize("lanes", [4, 16])
+def test_what_16_bits_hold_is_bounded_there(
+    architecture: Architecture, features: frozenset[str], low: int, high: int, moved: int, lanes: int
+) -> None:
+    values = np.concatenate([np.arange(-160, 160, 0.25), [-32000, 32000, 30000.5, -1e-30]]).astype(np.float32)
+    values = np.resize(values, (82, 16)).reshape(-1, lanes)
+    data = te.placeholder(values.shape, "float32", "data")
+
+    def written(*place: tirx.Var) -> tirx.PrimExpr:
+        short = tirx.nearbyint(data[place]).astype("int16") + tirx.const(moved, "int16")
+        return tirx.min(tirx.max(short, tirx.const(low, "int16")), tirx.const(high, "int16")).astype("int8")
+
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([data, te.compute(data.shape, written, name="bytes")]))
+    schedule.vectorize(schedule.get_loops(schedule.get_sblock("bytes"))[-1])
+    narrowed = narrow_by_instructions(schedule.mod["main"], architecture, features)
+    assert not re.search(r"nearbyint|ssub\.sat|float32\((?!12582)", narrowed.script())  # no bounds of floats either
+    found = tvm.runtime.empty(values.shape, "int8")
+    tvm.compile(narrowed, target="llvm")(tvm.runtime.tensor(values), found)
+    np.testing.assert_array_equal(found.numpy(), np.clip(np.rint(values) + moved, low, high).astype(np.int8))
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_sums_to_which_a_float_was_added_are_floats_without_a_conversion(architecture: Architecture) -> None:
     sums = te.placeholder((8,), "int32", "sums")

@@ -241,7 +241,7 @@ def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
     if moved:
         value = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", value, tirx.const(moved, "int16"))
     value = _within(value, *_limits(narrowing.dtype)).astype(narrowing.dtype)
-    return _within(value, narrowing.bounds[0], _limits(narrowing.dtype)[1])
+    return _within(value, narrowing.bounds[0], narrowing.bounds[1] if rounding.short else _limits(narrowing.dtype)[1])
 
 
 def _rounded_by_addition(value: Any) -> Any:
