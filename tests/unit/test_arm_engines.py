@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from arm_engines_tables import BEGIN, END, PUBLISHED, Row, page, tables
+from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, END, PUBLISHED, Row, page, tables
 from cycles import NETWORKS
 from published import NAMES as RUN_BY_NCNN
 
@@ -61,6 +61,18 @@ def test_the_mean_is_that_of_development_networks_which_another_engine_runs() ->
     assert f"{(1.25 * 0.5) ** 0.5:.2f}" in mean
 
 
+def test_networks_of_bytes_stand_beside_themselves_in_float() -> None:
+    rows = [
+        Row("mobilenet_v1-int8", takes(50e6), [peer("onnxruntime", 100e6)], in_float=takes(100e6)),
+        Row("mobilenet_v2_quant", takes(20e6), [peer("litert", 25e6)]),
+    ]
+    text = tables({"rpi4": rows}, 1)
+    assert cells(text, "network")[-2:] == ["edgedeploy / best", "/ in float"]
+    assert cells(text, "mobilenet_v1-int8")[-2:] == ["0.50", "0.50"]
+    assert cells(text, "mobilenet_v2_quant")[-2:] == ["0.80", ""]
+    assert cells(text, "geometric mean of 2 files")[-2:] == [f"{(0.5 * 0.8) ** 0.5:.2f}", ""]
+
+
 def test_who_is_left_out_is_said_once_with_the_reason() -> None:
     text = tables({"rpi4": ROWS, "rpi5": ROWS[1:2]}, 1)
     assert "- litert: it reads .tflite files: yunet (rpi4), digits (rpi4), yunet (rpi5)" in text
@@ -77,7 +89,8 @@ def test_a_page_keeps_all_that_is_not_the_tables() -> None:
 
 def test_the_page_of_predictions_has_a_place_for_them() -> None:
     text = (Path(__file__).parents[2] / "docs" / "predictions.md").read_text(encoding="utf-8")
-    assert page(text, "the tables").count("the tables") == text.count("the tables") + 1
+    for begin in (BEGIN, BEGIN_OF_BYTES):
+        assert page(text, "the tables", begin).count("the tables") == text.count("the tables") + 1
 
 
 def test_published_times_name_development_networks() -> None:
