@@ -90,7 +90,8 @@ def narrow_by_instructions(
     """
     whole = function.attrs is not None and WHOLE_SUMS in function.attrs
     fuses = not _FUSING.isdisjoint(features)
-    elsewhere = _by_halves if architecture.name == "aarch64" else _by_addition
+    by_halves = partial(_by_halves, adds_to_shorts="dotprod" in features)
+    elsewhere = by_halves if architecture.name == "aarch64" else _by_addition
     write, rounded = elsewhere, _rounded_by_addition
     if architecture.memory_operands:
         write, rounded = (_by_conversion if _TRUNCATING in features else _by_packing), tirx.nearbyint
@@ -253,13 +254,17 @@ def _rounded_by_addition(value: Any) -> Any:
     return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value + rounder) - rounder
 
 
-def _by_halves(narrowing: _Narrowing, lanes: int) -> Any:
+def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> Any:
     """Values are narrowed by instructions that keep the bounds of a type (`sqxtn`).
 
     That is four instructions for four values and two more for sixteen, where conversions and bounds in float take eight
     for four. Narrower bounds are those of the bytes, unless they are fewer than half a vector.
+
+    Of 16 bits an odd zero point takes one more addition. `adds_to_shorts` says whether that is quicker all the same: it
+    is not where one of two units multiplies and both add, as on Cortex-A72, by LLVM's model of it.
     """
-    value = _short(narrowing) if narrowing.rounding.short else _whole(narrowing)
+    short = narrowing.rounding.short and (adds_to_shorts or narrowing.zero_point % 2 == 0)
+    value = _short(narrowing) if short else _whole(narrowing)
     if narrowing.rounding.within:
         return value.astype(narrowing.dtype)
     types = ["int16"] if str(value.ty.dtype) == "int32" else []
