@@ -7,7 +7,7 @@ rounded float first, and then integers of that. Where a function goes on with su
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -90,9 +90,10 @@ def narrow_by_instructions(
     """
     whole = function.attrs is not None and WHOLE_SUMS in function.attrs
     fuses = not _FUSING.isdisjoint(features)
-    by_halves = partial(_by_halves, adds_to_shorts="dotprod" in features)
-    elsewhere = by_halves if architecture.name == "aarch64" else _by_addition
-    write, rounded = elsewhere, _rounded_by_addition
+    write: Callable[[_Narrowing, int], Any] = _by_addition
+    rounded: Callable[[Any], Any] = _rounded_by_addition
+    if architecture.name == "aarch64":
+        write = partial(_by_halves, adds_to_shorts="dotprod" in features)
     if architecture.memory_operands:
         write, rounded = (_by_conversion if _TRUNCATING in features else _by_packing), tirx.nearbyint
 
