@@ -79,19 +79,23 @@ def rows(
         yield Row(candidate.name, ours, found)
 
 
-def rows_of_bytes(images: Path, board: str, engines: str, *, threads: int, record: bool) -> Iterator[Row]:
+def of_bytes(images: Path, folder: Path) -> dict[str, str | None]:
+    """Networks of 8 bits, files in a folder and names of the zoo, with those that they are in float."""
+    files = {
+        str(path): name for name in TO_QUANTISE for path in quantised_for_all(name, images, folder, ConsoleProgress())
+    }
+    return files | {name: IN_FLOAT_TOO.get(name) for name in READY}
+
+
+def rows_of_bytes(
+    networks: Mapping[str, str | None], board: str, engines: str, *, threads: int, record: bool
+) -> Iterator[Row]:
     """What networks of 8 bits take on a board, beside other engines and themselves in float."""
-    with TemporaryDirectory() as folder:
-        files = {
-            path: name
-            for name in TO_QUANTISE
-            for path in map(str, quantised_for_all(name, images, Path(folder), ConsoleProgress()))
-        } | {name: IN_FLOAT_TOO.get(name) for name in READY}
-        names = [name for name in dict.fromkeys(files.values()) if name]
-        in_float = {row.network: row.ours for row in rows({name: options_of(name) for name in names}, board, "")}
-        found = rows(dict.fromkeys(files, AS_THE_FILE_SAYS), board, engines, threads=threads, record=record)
-        for row, name in zip(found, files.values(), strict=True):
-            yield replace(row, in_float=in_float.get(name))
+    floats = {name: options_of(name) for name in networks.values() if name}
+    in_float = {row.network: row.ours for row in rows(floats, board, "", threads=threads)}
+    found = rows(dict.fromkeys(networks, AS_THE_FILE_SAYS), board, engines, threads=threads, record=record)
+    for row, name in zip(found, networks.values(), strict=True):
+        yield replace(row, in_float=in_float[name] if name else None)
 
 
 def of_sweep(folder: Path) -> dict[str, ImportOptions]:
@@ -107,12 +111,12 @@ def run(arguments: argparse.Namespace) -> None:
         chosen |= of_sweep(arguments.sweep)
     networks = chosen or {**NETWORKS, **dict.fromkeys(TFLITE, AS_THE_FILE_SAYS)}
     found: dict[str, Sequence[Row]] = {}
-    for board in arguments.boards.split(","):
-        where, options = (board, arguments.engines), {"threads": arguments.threads, "record": not arguments.known}
-        if arguments.calibrate:
-            found[board] = list(rows_of_bytes(arguments.calibrate, *where, **options))
-        else:
-            found[board] = list(rows(networks, *where, **options))
+    with TemporaryDirectory() as folder:
+        quantised = of_bytes(arguments.calibrate, Path(folder)) if arguments.calibrate else None
+        for board in arguments.boards.split(","):
+            where, options = (board, arguments.engines), {"threads": arguments.threads, "record": not arguments.known}
+            of_board = rows_of_bytes(quantised, *where, **options) if quantised else rows(networks, *where, **options)
+            found[board] = list(of_board)
     text = tables(found, arguments.threads)
     print(text)
     if not chosen and arguments.threads == 1:

@@ -70,13 +70,14 @@ def _table(board: str, rows: Sequence[Row], threads: int) -> str:
         if "network" in each and threads in each.get(board, {})
     }
     for row in rows:
-        ncnn = {peer.engine: peer.prediction for peer in row.peers}.get("ncnn")
-        beside = [
-            significant(ncnn.ms) if ncnn else "",
-            f"{published[row.network]:.1f}" if row.network in published else "",
-        ]
         if of_bytes:
             beside = [_cell(row.ours.cycles.total / row.in_float.cycles.total if row.in_float else None)]
+        else:
+            ncnn = {peer.engine: peer.prediction for peer in row.peers}.get("ncnn")
+            beside = [
+                significant(ncnn.ms) if ncnn else "",
+                f"{published[row.network]:.1f}" if row.network in published else "",
+            ]
         lines.append(
             [
                 row.network,

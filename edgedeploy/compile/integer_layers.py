@@ -285,8 +285,8 @@ class IntegerLayer:
         """What no value of its sums and bias over a divisor exceeds, whatever the data."""
         least, greatest = (limit - self.steps.zero_point for limit in self.steps.limits)
         above, below = (part.sum(axis=self._summed_axes) for part in (self.weights.clip(0), self.weights.clip(None, 0)))
-        sums = np.maximum(above * greatest + below * least + self.bias, -(above * least + below * greatest + self.bias))
-        return float(((sums * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
+        ends = np.stack([above * greatest + below * least, above * least + below * greatest]) + self.bias
+        return float(((np.abs(ends) * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
 
     def floats(
         self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, divisor: np.float32 = np.float32(1)

@@ -154,6 +154,11 @@ def _narrowing(value: Any) -> _Narrowing | None:
     inner = _narrowing(value.a)
     if inner is None:
         return None
+    return _with_bound(inner, value)
+
+
+def _with_bound(inner: _Narrowing, value: Any) -> _Narrowing:
+    """What was narrowed within one more bound, that of a maximum or minimum with a constant."""
     either, bound, rounding = max if isinstance(value, Max) else min, int(value.b.value), inner.rounding
     low, high = (either(each, bound - inner.zero_point) for each in (rounding.low, rounding.high))
     return replace(inner, rounding=replace(rounding, low=low, high=high))
@@ -165,38 +170,35 @@ def _of_cast(cast: Any) -> _Narrowing | None:
         return None
     value, zero_point = cast.value, 0.0
     if str(value.ty.dtype) == "int16":
-        return _of_short(value, dtype)
+        short = _of_short(value)
+        return replace(short, dtype=dtype) if short and _is_within(short.bounds, dtype) else None
     if isinstance(value, Add) and isinstance(value.b, FloatImm):
         value, zero_point = value.a, float(value.b.value)
     rounding = _rounding(value)
     if rounding is None or not zero_point.is_integer():
         return None
-    low, high = rounding.low + zero_point, rounding.high + zero_point
-    least, most = _limits(dtype)
-    if not least <= low <= high <= most:
-        return None
-    return _Narrowing(rounding, int(zero_point), dtype)
+    found = _Narrowing(rounding, int(zero_point), dtype)
+    return found if _is_within(found.bounds, dtype) else None
 
 
-def _of_short(value: Any, dtype: str) -> _Narrowing | None:
-    """What 16 bits were the middle of: rounded, moved and bounded in any order."""
-    steps = []
-    while isinstance(value, Add | Max | Min) and isinstance(value.b, IntImm):
-        steps.append((type(value), int(value.b.value)))
-        value = value.a
-    if not isinstance(value, Cast) or not _rounds(value.value):
+def _of_short(value: Any) -> _Narrowing | None:
+    """What 16 bits were rounded, moved and bounded in, in any order."""
+    if isinstance(value, Cast) and _rounds(value.value):
+        return _Narrowing(_Rounding(value.value.args[0], *_limits("int16"), short=True), 0, "int16")
+    if not isinstance(value, Add | Max | Min) or not isinstance(value.b, IntImm):
         return None
-    zero_point, (low, high) = 0, _limits("int16")
-    for kind, constant in reversed(steps):
-        if kind is Add:
-            zero_point, low, high = zero_point + constant, low + constant, high + constant
-        else:
-            low, high = ((max if kind is Max else min)(each, constant) for each in (low, high))
+    inner = _of_short(value.a)
+    if inner is None:
+        return None
+    if isinstance(value, Add):
+        return replace(inner, zero_point=inner.zero_point + int(value.b.value))
+    return _with_bound(inner, value)
+
+
+def _is_within(bounds: tuple[int, int], dtype: str) -> bool:
     least, most = _limits(dtype)
-    if not least <= low <= high <= most:
-        return None
-    rounding = _Rounding(value.value.args[0], low - zero_point, high - zero_point, short=True)
-    return _Narrowing(rounding, zero_point, dtype)
+    low, high = bounds
+    return least <= low <= high <= most
 
 
 def _without_division(rounding: _Rounding) -> _Rounding:
