@@ -23,8 +23,9 @@ from pydantic import Field, field_validator
 from edgedeploy.board import Board
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
-from edgedeploy.errors import ToolchainError
-from edgedeploy.files import is_folder
+from edgedeploy.errors import OutputError, ToolchainError
+from edgedeploy.files import digest_of, is_folder
+from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.triples import architecture_of
 
@@ -35,6 +36,10 @@ TOOL_TIMEOUT_S = 3600
 # A compiler's drivers for C and for C++, and their names as they stand at the end of a program's.
 _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
 _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
+
+# C sources that are linked into many libraries, compiled once for each driver.
+_OBJECTS = Kept("objects")
+_OBJECT_OPTIONS = ["-fPIC", "-O2"]
 
 # Letters of a long command line that errors show at its beginning, and at its end.
 _SHOWN = 400
@@ -147,7 +152,7 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
     """Link object files into a shared library for a board.
 
     Args:
-        objects: the object files, and sources in C.
+        objects: the object files, and C sources, which are compiled once and kept.
         output: the library to write.
         board: what it is for.
 
@@ -159,13 +164,33 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
     """
     driver = c_compiler(board)
     driver.check()
-    options = ["-shared", "-fPIC", "-O2", "-s", "-o", str(output)]
-    command = [*driver.command, *driver.static_options, *options, *map(str, objects), "-lm", "-lpthread"]
+    options = ["-shared", *_OBJECT_OPTIONS, "-s", "-o", str(output)]
+    files = [str(_object(each, driver) if each.suffix == ".c" else each) for each in objects]
+    command = [*driver.command, *driver.static_options, *options, *files, "-lm", "-lpthread"]
     run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
     if not output.is_file():
         hints = _other_toolchain(driver.toolchain)
         raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=hints)
     return shlex.join(command)
+
+
+def _object(source: Path, driver: Driver) -> Path:
+    """The object file of a C source, compiled once for each driver; the source itself where the cache is not writable.
+
+    Headers are those of the source's folder.
+    """
+    headers = sorted(source.parent.glob("*.h"))
+    key = key_of([driver.identity, driver.triple, _OBJECT_OPTIONS, digest_of([source, *headers], source.parent)])
+    name = f"{source.stem}.o"
+
+    def make(folder: Path) -> None:
+        command = [*driver.command, *_OBJECT_OPTIONS, "-c", "-o", str(folder / name), str(source)]
+        run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
+
+    try:
+        return _OBJECTS.made(key, make, f"compiling {source.name}") / name
+    except OutputError:
+        return source
 
 
 def link_program(source: Path, program: Path, board: Board, hints: Sequence[str] = ()) -> Driver:
