@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,11 @@ from edgedeploy.version import __version__
 OLDEST_GLIBC = "2.28"
 # Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
 DEFAULT_TOOLCHAIN = "zig"
+
+# Of the agent's folder: headers that are compiled once for all of its own sources.
+_PRECOMPILED = "precompiled.h"
+# Fewer sources than these are compiled quicker without that.
+_WORTH_PRECOMPILING = 4
 
 # Products, and what they are linked from.
 _AGENTS, _OBJECTS = Kept("agents"), Kept("agents/objects")
@@ -88,12 +93,17 @@ class Agent:
 
 @dataclass(frozen=True)
 class _Job:
-    """One compilation: a C++ text, its flags, and a digest of everything that the text includes."""
+    """One compilation: a C++ text, its flags, a digest of everything that the text includes, and whose text it is."""
 
     name: str
     text: str
     flags: list[str]
     includes: str
+    own: bool = False
+
+    def key(self, compiler: Driver) -> str:
+        """What the object file is kept under."""
+        return key_of([compiler.identity, _versions(), self.flags, self.includes])
 
 
 def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progress = SILENT) -> Agent:
@@ -208,12 +218,13 @@ def _make(
 
             def compiled(job: _Job) -> Path:
                 under_way.append(job.name)
-                path = _compile(job, compiler, tree, progress)
+                path = _compile(job, compiler, tree, progress, headers if job.own else None)
                 under_way.remove(job.name)
                 advance()
                 return path
 
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                headers = pool.submit(_precompiled, [job for job in wanted if job.own], compiler, tree)
                 objects = list(pool.map(compiled, wanted))
         own = " (can take zig minutes at first)" if compiler.toolchain == DEFAULT_TOOLCHAIN else ""
         with progress.stage(f"link {target.name} for {board.triple}{own}"):
@@ -347,35 +358,51 @@ def _compat_digest() -> str:
 
 
 def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterator[_Job]:
-    warnings = ["-Wall", "-Wextra"]
+    flags = [*common_flags, "-Wall", "-Wextra"]
     for source in sources:
-        flags = [*common_flags, *warnings]
+        facts = {}
         if source.name == "version.cc":
             facts = {"AGENT_VERSION": __version__, "AGENT_TVM": _versions()["apache-tvm"], "AGENT_BUILD": key}
-            flags += [f'-D{name}="{value}"' for name, value in facts.items()]
-        yield _Job(source.name, f'#include "{source}"\n', flags, digest_of([source, *own_headers()], agent_folder()))
+        defined = [f'-D{name}="{value}"' for name, value in facts.items()]
+        includes = digest_of([source, *own_headers()], agent_folder())
+        yield _Job(source.name, f'#include "{source}"\n', [*flags, *defined], includes, own=True)
 
 
-def _compile(job: _Job, compiler: Driver, tree: Path, progress: Progress) -> Path:
-    """The object file of a job, compiled unless it is in the cache."""
-    key = key_of([compiler.identity, _versions(), job.flags, job.includes])
+def _compile(
+    job: _Job, compiler: Driver, tree: Path, progress: Progress, headers: Future[list[str]] | None = None
+) -> Path:
+    """The object file of a job, compiled unless it is in the cache, with the options that `headers` gives."""
     target = f"{Path(job.name).stem}.o"
 
     def make(place: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
             text = Path(folder) / f"{Path(job.name).stem}.cc"
             text.write_text(job.text, encoding="utf-8")
-            # Messages of TVM's checks name their file: with these, the same on every machine.
-            roots = {
-                folder: "",
-                str(tree): "tvm",
-                str(package_folder("tvm_ffi")): "tvm_ffi",
-                str(agent_folder()): "agent",
-            }
-            mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
-            options = [*job.flags, *mapped, *_include_flags(tree)]
-            command = [*compiler.command, *options, "-c", str(text), "-o", str(place / target)]
-            # zig would keep a second copy of each object.
-            run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
+            options = [*job.flags, "-c", *(headers.result() if headers else [])]
+            _call_compiler(compiler, options, text, place / target, tree)
 
-    return _OBJECTS.made(key, make, f"compiling {job.name}", progress) / target
+    return _OBJECTS.made(job.key(compiler), make, f"compiling {job.name}", progress) / target
+
+
+def _precompiled(jobs: list[_Job], compiler: Driver, tree: Path) -> list[str]:
+    """The options that give sources their precompiled headers; none where those are not worth it, or not supported.
+
+    They are made anew for each product: clang refuses them once a header that they were made from is another file.
+    """
+    missing = [job for job in jobs if not _OBJECTS.path(job.key(compiler)).is_dir()]
+    if compiler.toolchain != DEFAULT_TOOLCHAIN or len(missing) < _WORTH_PRECOMPILING:
+        return []
+    target = tree / f"{_PRECOMPILED}.pch"
+    options = [*missing[0].flags, "-x", "c++-header"]
+    _call_compiler(compiler, options, agent_folder() / _PRECOMPILED, target, tree)
+    return ["-include-pch", str(target)]
+
+
+def _call_compiler(compiler: Driver, options: list[str], source: Path, target: Path, tree: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
+        # Messages of TVM's checks name their file: with these, the same on every machine.
+        roots = {source.parent: "", tree: "tvm", package_folder("tvm_ffi"): "tvm_ffi", agent_folder(): "agent"}
+        mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
+        command = [*compiler.command, *options, *mapped, *_include_flags(tree), str(source), "-o", str(target)]
+        # zig would keep a second copy of each object.
+        run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
