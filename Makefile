@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 # Called as modules: the scripts in .venv/bin would name the folder that it was made in.
 RUN := $(VENV)/bin/python -m
-# As many tests at once as there are processors, those of a file one after another: they share what takes long to make.
-PARALLEL := -n auto --dist loadfile
+# As many tests at once as there are processors; tests/conftest.py says which go together.
+PARALLEL := -n auto
 # Made last, when everything is installed.
 READY := $(VENV)/.ready
 
@@ -37,11 +37,11 @@ demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
 demo: $(READY)  ## Show the best network whose files can be had, such as RetinaFace, here and on virtual Raspberry Pis.
 	$(VENV)/bin/python scripts/demo.py
 
-# pytest's exit code 5 says that of the tests which were named none is of this part.
-test: lint virtual-boards drawing opencl predictions test-fast  ## Check style and types, and run all tests but the slow ones, the fast ones first.
-	$(RUN) pytest $(PARALLEL) -m "not slow and compiles" $(TESTS) $(if $(TESTS),|| [ $$? = 5 ])
+test: lint virtual-boards drawing opencl predictions  ## Check style and types, and run all tests but the slow ones.
+	$(RUN) pytest $(PARALLEL) -m "not slow" $(TESTS)
 
-test-fast: $(READY)  ## Run the tests that generate no code, in about five minutes.
+# pytest's exit code 5 says that none of the tests which were named is of this part.
+test-fast: $(READY)  ## Run the tests that generate no code.
 	$(RUN) pytest $(PARALLEL) -m "not slow and not compiles" $(TESTS) $(if $(TESTS),|| [ $$? = 5 ])
 
 test-all: lint virtual-boards drawing opencl predictions  ## The same with the slow tests, and, as root, on bare Debian machines.

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from edgedeploy.records.database import Records
     from edgedeploy.resolved import ResolvedBoard
 
-# The files and folders of edgedeploy that decide what is in a package. Data files are no part of it: board, toolchain and
-# network are in the key by themselves. A test fails if a build loads a module that is neither here nor known to it as
-# one that leaves packages as they are.
+# The files and folders of edgedeploy that decide what is in a package. Data files are left out: board, toolchain and
+# network are in the key by themselves. A test sorts every module that a build loads into these and all others.
 MAKES_PACKAGES = (
     "board.py",
     "build_key.py",

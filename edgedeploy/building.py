@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edgedeploy import quantised
 from edgedeploy.build_key import build_key, differences, versions
-from edgedeploy.errors import PackageError, UnsupportedError, cause_of
+from edgedeploy.errors import OutputError, PackageError, UnsupportedError, cause_of
 from edgedeploy.facts import Facts
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -236,7 +236,22 @@ def build(
     if reuse and not dumps and (found := _found(inputs, output, checks)):
         progress.note(f"{source.name} is not built again: nothing has changed since it was")
         return found
-    return _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
+    built = _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
+    if reuse and checks != "none":
+        _keep(built, inputs)
+    return built
+
+
+def _keep(built: Built, inputs: _Inputs) -> None:
+    """Keep a copy of a package for builds in other folders, unless the cache cannot be written."""
+    name = package_name(inputs.source.name)
+    with suppress(OutputError):
+        _PACKAGES.made(
+            inputs.key[:16],
+            lambda folder: shutil.copyfile(built.path, folder / name),
+            f"keeping {name}",
+            sound=lambda folder: _is_of(folder / name, inputs.key),
+        )
 
 
 def _build(

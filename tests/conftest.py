@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import properties
-from support.agents import KEPT, keep_agents
+from support.caches import KEPT, OTHERS, cool, is_patched, remove_stale, share_caches
+from xdist.scheduler import LoadScopeScheduling
 
 from edgedeploy.cli import main
 
@@ -37,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where slow tests are left out, so is half of the examples of properties."""
     if "not slow" in config.getoption("markexpr"):
         properties.share = 2
+    if not hasattr(config, "workerinput"):
+        remove_stale()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,11 +50,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("compiles")
 
 
+def _without_code(config: pytest.Config) -> bool:
+    """Whether tests that generate code are left out."""
+    return "not compiles" in config.getoption("markexpr")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_code_in_fast_tests(pytestconfig: pytest.Config) -> Iterator[None]:
     """Where tests that compile are left out, one that lacks the marker fails."""
     with pytest.MonkeyPatch.context() as patch:
-        if "not compiles" in pytestconfig.getoption("markexpr"):
+        if _without_code(pytestconfig):
             from edgedeploy.compile.backends.cpu import codegen
 
             # No subclass of Exception, which edgedeploy would take for an error of LLVM's.
@@ -60,14 +69,14 @@ def _no_code_in_fast_tests(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """Tests neither read nor write the cache and the configuration of the user who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         for variable in USER_FOLDERS:
             patch.setenv(variable, str(tmp_path_factory.mktemp("user")))
-        keep_agents(Path(os.environ["XDG_CACHE_HOME"]))
-        # zig compiles its C++ library for each triple once, for minutes.
-        patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(KEPT / "zig"))
+        share_caches(Path(os.environ["XDG_CACHE_HOME"]), cold=_without_code(pytestconfig))
+        for variable, name in OTHERS.items():
+            patch.setenv(variable, str(KEPT / name))
         yield
 
 
@@ -83,11 +92,21 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    """The command line in an empty folder, with empty user folders: its exit code, output and messages."""
+def command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Command:
+    """The command line in an empty folder, with empty user folders: its exit code, output and messages.
+
+    Packages that tests built before from the same are found, unless the test has the marker `cold_cache` or patches
+    what may build them.
+    """
     for variable in USER_FOLDERS:
         monkeypatch.setenv(variable, str(tmp_path / "user"))
-    keep_agents(tmp_path / "user")
+    cold = request.node.get_closest_marker("cold_cache") is not None or _without_code(request.config)
+    share_caches(tmp_path / "user", cold=cold)
     monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -98,6 +117,8 @@ def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     """What the fixture `command` gives, in whatever folders there are."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
+        if is_patched(monkeypatch):
+            cool(Path(os.environ["XDG_CACHE_HOME"]))
         monkeypatch.setattr(sys, "argv", ["edgedeploy", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
@@ -107,3 +128,19 @@ def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         return code if isinstance(code, int) else 0, printed.out, printed.err
 
     return run
+
+
+class _ByFileOrFunction(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests of boards and of whole networks go to a processor by file, all others by function.
+
+    Those of a file share boards and networks. They come first, so that short ones fill the end.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return nodeid.partition("[")[0] if "/unit/" in path else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False
+    return _ByFileOrFunction(config, log)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, Product, agent_for, build_product
@@ -25,10 +24,6 @@ from edgedeploy.virtual.emulation import emulator
 from edgedeploy.zoo.source import find_source
 from support.patience import generous
 
-# The user's own, which is known before tests get folders of their own.
-KEPT = platformdirs.user_cache_path()
-
-
 # One board of each architecture that this machine may not be, and qemu's name of it.
 EMULATED = {name: architecture_of(load_board(name).triple).qemu for name in ("rpi4", "rpi-armhf", "visionfive2")}
 
@@ -42,16 +37,6 @@ def command_of(board: str) -> list[str]:
     if program is None or not (root / "lib").is_dir():
         pytest.skip(f"needs qemu-{qemu} and {root}: scripts/system_packages.sh virtual-boards")
     return [program, "-L", str(root), str(agent_for(profile).path)]
-
-
-def keep_agents(cache_home: Path) -> None:
-    """Let a cache folder that tests use find what was compiled before, which is named by its content."""
-    folder = cache_home / "edgedeploy"
-    folder.mkdir(parents=True)
-    for name in ("agents", "opencl-runtime"):
-        kept = KEPT / "edgedeploy" / name
-        kept.mkdir(parents=True, exist_ok=True)
-        (folder / name).symlink_to(kept)
 
 
 # A toolchain whose programs end at the first wrong access to memory and the first undefined behaviour. It takes

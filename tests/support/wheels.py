@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import KEPT
+from support.caches import KEPT
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import keep_agents
+from support.caches import share_caches
 
 import edgedeploy
 
@@ -24,7 +24,7 @@ MAKERS_FOLDER = "Microsoft"
 def home(tmp_path: Path) -> Path:
     """An empty home folder but for agents that were compiled before."""
     (tmp_path / "home").mkdir()
-    keep_agents(tmp_path / "home" / ".cache")
+    share_caches(tmp_path / "home" / ".cache")
     return tmp_path / "home"
 
 
