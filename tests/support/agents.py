@@ -14,7 +14,7 @@ import pytest
 
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, Product, agent_for, build_product
 from edgedeploy.agent.recipe import agent_folder, own_sources
-from edgedeploy.board import load_board
+from edgedeploy.board import Board, load_board
 from edgedeploy.building import Built, build
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
@@ -30,13 +30,17 @@ EMULATED = {name: architecture_of(load_board(name).triple).qemu for name in ("rp
 
 def command_of(board: str) -> list[str]:
     """How a board's agent is called here, under emulation if need be; skips the test where that is not installed."""
-    profile, qemu = load_board(board), EMULATED.get(board)
-    if qemu is None:
-        return [str(agent_for(profile).path)]
-    program, root = emulator(qemu), Path("/usr", multiarch(profile.triple))
+    profile = load_board(board)
+    return [*(emulation_here(profile) if board in EMULATED else []), str(agent_for(profile).path)]
+
+
+def emulation_here(board: Board) -> list[str]:
+    """How programs of a board's architecture are called here; skips the test where they cannot be."""
+    qemu = architecture_of(board.triple).qemu
+    program, root = emulator(qemu) if qemu else None, Path("/usr", multiarch(board.triple))
     if program is None or not (root / "lib").is_dir():
         pytest.skip(f"needs qemu-{qemu} and {root}: scripts/system_packages.sh virtual-boards")
-    return [program, "-L", str(root), str(agent_for(profile).path)]
+    return [program, "-L", str(root)]
 
 
 # A toolchain whose programs end at the first wrong access to memory and the first undefined behaviour. It takes

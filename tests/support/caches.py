@@ -17,7 +17,7 @@ KEPT = platformdirs.user_cache_path()
 
 # Kinds of `edgedeploy.kept`: what compilers made, in the user's cache; and what edgedeploy's code made, in a folder of
 # its own for each state of that code.
-COMPILED = ("agents", "objects", "opencl-devices", "opencl-runtime", "plugins")
+COMPILED = ("agents", "emulated-programs", "objects", "opencl-devices", "opencl-runtime", "plugins")
 BUILT = ("packages", "quantised", "unpacked")
 
 # Programs that keep what they make in folders of their own.

@@ -5,16 +5,13 @@ No agent is needed, which takes long to build for another architecture.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tvm
 import tvm_ffi
 from tvm import relax
@@ -24,37 +21,44 @@ from edgedeploy.compile import codegen
 from edgedeploy.compile.backend import Generated
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.pipeline import Lowered
+from edgedeploy.kept import Kept, key_of
+from edgedeploy.toolchain import c_compiler, link_program, link_shared
+from support.agents import emulation_here
 
-# By the first part of a triple: zig's name of the target, and the emulator.
-_EMULATED = {
-    "aarch64": ("aarch64-linux-musl", "qemu-aarch64-static"),
-    "armv7a": ("arm-linux-musleabihf", "qemu-arm-static"),
-}
 _PROGRAM = Path(__file__).with_name("emulated_program.c")
+_PROGRAMS = Kept("emulated-programs")
 
 Program = Callable[[str, Sequence[np.ndarray]], list[np.ndarray]]
 
 
-def emulated_program(names: Sequence[str], objects: Sequence[Path], board: Board, folder: Path) -> Program:
+def emulated_program(objects: Sequence[Path], board: Board, folder: Path) -> Program:
     """Functions of object files, to be called by name with tensors: what lies in these afterwards is returned."""
-    target, emulator = _EMULATED[board.architecture]
-    if not shutil.which(emulator):
-        pytest.skip(f"there is no {emulator}")
-    (folder / "functions.h").write_text("".join(f"FUNCTION({name})\n" for name in names))
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-static", "-O1", "-w", f"-I{folder}"]
-    subprocess.run([*zig, str(_PROGRAM), *map(str, objects), "-o", "program", "-lm"], cwd=folder, check=True)
+    emulation = emulation_here(board)
+    caller, library = _caller(board), folder / "functions.so"
+    link_shared([*objects], library, board)
 
     def call(name: str, tensors: Sequence[np.ndarray]) -> list[np.ndarray]:
         files = [folder / str(index) for index in range(len(tensors))]
         for file, tensor in zip(files, tensors, strict=True):
             file.write_bytes(np.ascontiguousarray(tensor).tobytes())
-        subprocess.run([emulator, "-cpu", board.cpu, "./program", name, *map(str, files)], cwd=folder, check=True)
+        command = [*emulation, "-cpu", board.cpu, caller, library, f"__tvm_ffi_{name}", *files]
+        subprocess.run([str(word) for word in command], check=True)
         return [
             np.frombuffer(file.read_bytes(), tensor.dtype).reshape(tensor.shape)
             for file, tensor in zip(files, tensors, strict=True)
         ]
 
     return call
+
+
+def _caller(board: Board) -> Path:
+    """The program that calls functions of libraries, for the board's triple."""
+
+    def make(folder: Path) -> None:
+        link_program(_PROGRAM, folder / "program", board)
+
+    key = key_of([_PROGRAM.read_text(), board.triple, c_compiler(board).identity])
+    return _PROGRAMS.made(key, make, "the caller of functions") / "program"
 
 
 def emulated_outputs(
@@ -72,7 +76,7 @@ def emulated_outputs(
 
     backend = Emulated(board)
     code = codegen.generate(lowered.module, backend, backend)
-    program = emulated_program(names, sorted(folder.glob("*.o")), board, folder)
+    program = emulated_program(sorted(folder.glob("*.o")), board, folder)
     with _registered(names, program):
         machine = relax.VirtualMachine(code.executable, tvm.cpu())
         returned = machine["main"](*map(tvm.runtime.tensor, inputs.values()))

@@ -1,10 +1,10 @@
-// Calls one compiled function on tensors from files: PROGRAM FUNCTION FILE... Files are overwritten with what the
-// function leaves in its tensors. `functions.h` names the functions: FUNCTION(layer) and so on.
+// Calls one compiled function on tensors from files: PROGRAM LIBRARY FUNCTION FILE... Files are overwritten with what
+// the function leaves in its tensors.
 
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 // As in dlpack.h and tvm/ffi/c_api.h; the function reads nothing but `data`.
 typedef struct {
@@ -29,20 +29,7 @@ typedef struct {
 } Environment;
 typedef int (*Task)(int, Environment *, void *);
 
-// The function calls these through pointers, which TVM's runtime sets when it loads a library.
-extern void *__TVMBackendAllocWorkspace __attribute__((weak)), *__TVMBackendFreeWorkspace __attribute__((weak));
-extern void *__TVMBackendParallelLaunch __attribute__((weak));
 typedef int32_t Function(void *self, Any *arguments, int32_t count, Any *result);
-#define FUNCTION(name) extern Function __tvm_ffi_##name;
-#include "functions.h"
-#undef FUNCTION
-#define FUNCTION(name) {#name, __tvm_ffi_##name},
-static const struct {
-  const char *name;
-  Function *function;
-} functions[] = {
-#include "functions.h"
-    {0, 0}};
 
 static void *allocate(int type, int id, uint64_t size, int code, int bits) {
   (void)type, (void)id, (void)code, (void)bits;
@@ -59,20 +46,29 @@ static int launch(Task task, void *data, int tasks) {
   return task(0, &alone, data);
 }
 
+// The function calls these through pointers, which TVM's runtime sets when it loads a library.
+static void provide(void *library, const char *name, void *function) {
+  void **pointer = dlsym(library, name);
+  if (pointer) *pointer = function;
+}
+
 int main(int count, char **words) {
-  enum { MOST = 64 };
+  enum { MOST = 64, BEFORE_FILES = 3 };
   static Tensor tensors[MOST];
   static long sizes[MOST];
   static Any arguments[MOST], result;
-  char **paths = words + 2;
-  int function = 0;
-  count -= 2;
+  char **paths = words + BEFORE_FILES;
+  count -= BEFORE_FILES;
   if (count < 0 || count > MOST) return 3;
-  while (functions[function].name && strcmp(functions[function].name, words[1])) ++function;
-  if (!functions[function].name) return 4;
-  if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = (void *)allocate;
-  if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = (void *)release;
-  if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = (void *)launch;
+  void *library = dlopen(words[1], RTLD_NOW);
+  Function *function = library ? (Function *)dlsym(library, words[2]) : 0;
+  if (!function) {
+    fprintf(stderr, "%s\n", dlerror());
+    return 4;
+  }
+  provide(library, "__TVMBackendAllocWorkspace", (void *)allocate);
+  provide(library, "__TVMBackendFreeWorkspace", (void *)release);
+  provide(library, "__TVMBackendParallelLaunch", (void *)launch);
   for (int i = 0; i < count; ++i) {
     FILE *file = fopen(paths[i], "rb");
     fseek(file, 0, SEEK_END);
@@ -85,7 +81,7 @@ int main(int count, char **words) {
     arguments[i].type = TENSOR_POINTER;
     arguments[i].pointer = &tensors[i];
   }
-  if (functions[function].function(0, arguments, count, &result)) return 1;
+  if (function(0, arguments, count, &result)) return 1;
   for (int i = 0; i < count; ++i) {
     FILE *file = fopen(paths[i], "wb");
     fwrite(tensors[i].data, 1, sizes[i], file);

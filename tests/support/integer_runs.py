@@ -168,5 +168,5 @@ def run_function(
         called = tvm.runtime.load_module(str(folder / "layer.so"))["layer"]
         called(*map(tvm.runtime.tensor, tensors), output)
         return np.asarray(output.numpy()), code
-    program = emulated_program(["layer"], [folder / "layer.o"], board, folder)
+    program = emulated_program([folder / "layer.o"], board, folder)
     return program("layer", [*tensors, empty])[-1], code
