@@ -20,6 +20,7 @@ pytest_plugins = [
     "support.demo_runs",
     "support.fuzzing",
     "support.opencl_devices",
+    "support.programs",
     "support.services",
     "support.shells",
     "support.ssh_servers",
