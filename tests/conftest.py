@@ -17,6 +17,7 @@ pytest_plugins = [
     "support.agent_servers",
     "support.virtual_boards",
     "support.board_releases",
+    "support.cpus",
     "support.demo_runs",
     "support.fuzzing",
     "support.opencl_devices",

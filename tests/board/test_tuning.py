@@ -35,6 +35,8 @@ from edgedeploy.virtual.board import VirtualBoard, down
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 
+pytestmark = pytest.mark.usefixtures("own_cpu")
+
 Json = dict[str, Any]
 
 # What a run may take after something broke for good, and what one takes to begin on a busy machine.
