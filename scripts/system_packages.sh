@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that subjects need, as root; says what is missing to everybody else:
-# scripts/system_packages.sh SUBJECT...  where SUBJECT is one of python, virtual-boards, drawing, opencl,
-# predictions
+# Installs the Debian packages that subjects need, as root; tells everybody else what is missing:
+# scripts/system_packages.sh [--list] SUBJECT...  where SUBJECT is one of python, virtual-boards, drawing, opencl,
+# predictions. With --list it prints the packages, by default those of all subjects, and installs nothing.
 set -euo pipefail
+
+list=
+if [ "${1:-}" = --list ]; then
+    list=yes
+    shift
+    [ $# != 0 ] || set -- python virtual-boards drawing opencl predictions
+fi
 
 has() { local each; for each; do command -v "$each" >/dev/null || return; done; }
 
@@ -34,6 +41,10 @@ for subject; do
         echo "error: there is no subject $subject" >&2
         exit 2 ;;
     esac
+    if [ -n "$list" ]; then
+        printf '%s\n' "${packages[@]}"
+        continue
+    fi
     lacks || continue
     if [ "$(id -u)" != 0 ] || ! has apt-get; then
         echo "not installed, and left out without it: $serves (as root: apt-get install ${packages[*]})"

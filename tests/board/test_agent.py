@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from support.agents import answer, call, command_of, packaged, request, unpack, unpacked
 from support.networks import Graph, tiny
+from support.patience import generous
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
@@ -329,7 +330,7 @@ def test_serve_hears_sigterm_and_the_end_of_its_input_within_a_message(agent: Pa
                 process.terminate()
             else:
                 process.stdin.close()
-            assert process.wait(5) == code
+            assert process.wait(generous(5)) == code
 
 
 def test_serve_ends_while_it_measures_when_nobody_reads_its_replies(agent: Path, package: Path) -> None:
@@ -338,7 +339,7 @@ def test_serve_ends_while_it_measures_when_nobody_reads_its_replies(agent: Path,
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.stdout.close()
-        assert process.wait(5) == 10
+        assert process.wait(generous(5)) == 10
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,7 +26,7 @@ from support.commands import output_of
 from support.demo_logs import masked
 from support.ending import assert_ends
 from support.films import read_film
-from support.patience import generous
+from support.patience import becomes, generous
 from support.virtual_boards import Start, root_of
 
 from edgedeploy.building import build
@@ -264,12 +263,7 @@ def looking(bench: Bench) -> bool:
 
 
 def ends(bench: Bench) -> bool:
-    deadline = time.monotonic() + generous(5)
-    while looking(bench):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
+    return becomes(lambda: not looking(bench))
 
 
 def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path, camera: np.ndarray) -> None:

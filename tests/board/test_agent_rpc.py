@@ -23,6 +23,7 @@ import tvm
 from support.agent_servers import MAGIC, Server, greeting, serving
 from support.agents import EMULATED, answer, command_of, unpacked
 from support.networks import tiny
+from support.patience import becomes, generous
 from support.rpc_clients import TRACKER_MAGIC
 
 
@@ -60,20 +61,20 @@ def test_an_uploaded_network_runs_and_nothing_of_it_stays(server: Server, tmp_pa
         found = over_rpc(server, (package / "model.so").read_bytes(), data)
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(20) == 0
+    assert server.process.wait(generous(20)) == 0
     assert not list(server.work.iterdir())
 
 
 def test_a_session_that_takes_too_long_is_ended(server: Server) -> None:
     session = tvm.rpc.connect("127.0.0.1", server.port, key="k", session_timeout=1)
-    time.sleep(2.5)
+    assert list(server.work.iterdir())
+    assert becomes(lambda: not list(server.work.iterdir()))
     with pytest.raises(Exception, match="RPCSessionTimeoutError"):
         session.get_function("runtime.config_threadpool")(1, 1)
 
 
 def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> None:
     magic = struct.pack("<i", TRACKER_MAGIC)
-    waited = []
     with (
         tracker_port() as (listener, address),
         serving(agent, tmp_path, "--tracker", address),
@@ -84,12 +85,9 @@ def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> No
         for _ in range(2):  # what the server is, and that it waits for clients
             # What comes is acknowledged late, as where nobody speaks first.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-            (size,) = struct.unpack("<i", connection.recv(4, socket.MSG_WAITALL))
-            began = time.monotonic()
-            connection.recv(size, socket.MSG_WAITALL)
-            waited.append(time.monotonic() - began)
+            message = connection.recv(1 << 16)  # what is there, which is one segment: others wait for that
+            assert struct.unpack_from("<i", message) == (len(message) - 4,)
             connection.sendall(struct.pack("<i", 1) + b"0")
-    assert min(waited) < 0.035  # an acknowledgement takes 40 ms
 
 
 def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_pat
             time.sleep(0.5)
         assert server.process.poll() is None
         assert session.get_function("edgedeploy.facts") is not None
-        assert server.process.wait(10) == 0
+        assert server.process.wait(generous(10)) == 0
         with pytest.raises(Exception, match="code=1"):  # kShutdown
             session.get_function("edgedeploy.facts")
         del session
@@ -113,7 +111,7 @@ def test_it_ends_when_its_input_does(agent: Path, tmp_path: Path, with_session: 
     with serving(agent, tmp_path, "--heartbeat", "60") as server:
         session = tvm.rpc.connect("127.0.0.1", server.port, key="k") if with_session else None
         server.end_input()
-        assert server.process.wait(10) == 0
+        assert server.process.wait(generous(10)) == 0
         del session
         gc.collect()
     assert not list(tmp_path.iterdir())
@@ -191,10 +189,10 @@ def test_slow_greetings_keep_nobody_waiting_and_have_one_deadline(board: str, tm
         drips = [stack.enter_context(dripping(stream, slow, 1)) for stream in streams]
         time.sleep(0.5)
         welcomed(server).close()
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < generous(2)
         # A byte a second: none is silent for long, none is done before 24 s.
-        assert all(refused.wait(15) for refused in drips)
-        assert 4 < time.monotonic() - began < 20
+        assert all(refused.wait(generous(10)) for refused in drips)
+        assert 4 < time.monotonic() - began < generous(5)
 
 
 def test_more_silent_clients_than_are_waited_for_keep_nobody_out(server: Server) -> None:
@@ -203,7 +201,7 @@ def test_more_silent_clients_than_are_waited_for_keep_nobody_out(server: Server)
             stack.enter_context(connected(server))
         began = time.monotonic()
         welcomed(server).close()
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < generous(2)
 
 
 @pytest.mark.slow
@@ -215,7 +213,7 @@ def test_clients_that_greet_at_once_are_served_one_after_the_other(server: Serve
         with pytest.raises(TimeoutError):
             second.recv(4)
         first.close()
-        second.settimeout(20)
+        second.settimeout(generous(20))
         assert second.recv(4, socket.MSG_WAITALL) == MAGIC
         second.close()
         assert third.recv(4, socket.MSG_WAITALL) == MAGIC
@@ -278,7 +276,7 @@ def while_a_name_is_asked_for(agent: Sequence[str], work: Path, stack: ExitStack
     script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
     isolated = ["unshare", "-m", "sh", "-c", script, str(settings), *agent]
     server = stack.enter_context(serving(isolated, work, "--heartbeat", "60", "--tracker", "board.example:9190"))
-    name_server.settimeout(10)
+    name_server.settimeout(generous(10))
     assert b"example" in name_server.recv(512)
     return server
 
@@ -319,7 +317,7 @@ def test_whatever_it_waits_for_it_ends_when_it_is_asked_to(board: str, start: St
             server.process.terminate()
         else:
             server.end_input()
-        assert server.process.wait(8) == 0
+        assert server.process.wait(generous(8)) == 0
     assert not list(tmp_path.iterdir())
 
 
@@ -328,7 +326,7 @@ def test_it_ends_under_a_silent_tracker_when_its_heartbeat_stops(agent: Path, tm
         tracker_port() as (_, address),
         serving(agent, tmp_path, "--heartbeat", "1", "--tracker", address) as server,
     ):
-        assert server.process.wait(4) == 0
+        assert server.process.wait(generous(4)) == 0
 
 
 @pytest.mark.slow
@@ -337,8 +335,8 @@ def test_a_tracker_that_answers_a_byte_at_a_time_is_left_and_tried_anew(agent: P
         with listener.accept()[0] as stream:
             answer = struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 1000
             with dripping(stream, answer, 1) as refused:
-                assert refused.wait(25)
-        listener.settimeout(10)
+                assert refused.wait(generous(10))
+        listener.settimeout(generous(10))
         listener.accept()[0].close()
 
 
@@ -352,6 +350,6 @@ def test_what_a_tracker_answers_does_not_end_it(agent: Path, tmp_path: Path, ans
             with suppress(OSError):
                 while stream.recv(4096):
                     pass
-        listener.settimeout(10)
+        listener.settimeout(generous(10))
         listener.accept()[0].close()
         assert server.process.poll() is None

@@ -18,9 +18,8 @@ import paramiko
 import pytest
 from conftest import Command
 from support.commands import need, output_of
-from support.patience import generous
+from support.patience import becomes, generous
 from support.profiles import write_profile
-from support.rpc_clients import becomes
 from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start
 

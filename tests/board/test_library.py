@@ -34,6 +34,7 @@ from support.library_programs import (
     said,
 )
 from support.networks import Graph, tiny
+from support.patience import generous
 
 from edgedeploy.agent.library import write_library
 from edgedeploy.agent.wheel import platform_tag
@@ -455,7 +456,7 @@ def switch(link: Path, target: Path) -> None:
 
 
 def run_until(done: Callable[[], bool], opened: library.Network) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + generous(60)
     while not done():
         opened.run({})
         assert time.monotonic() < end
@@ -649,14 +650,14 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
 
         assert_right(answer())
         switch(link, second)
-        end = time.monotonic() + 60
+        end = time.monotonic() + generous(60)
         while (line := answer()) != f"changed to {second}":
             assert_right(line)
             assert time.monotonic() < end
         assert_right(process.stdout.readline().decode())
         assert_right(answer())
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(generous(60)) == 0
 
 
 def test_the_service_answers_whoever_writes_frames(

@@ -16,7 +16,7 @@ from cable import Cable
 from conftest import Command
 from support.board_releases import BASE, Bench
 from support.commands import output_of
-from support.rpc_clients import becomes
+from support.patience import becomes
 from test_push_faults import Meddler
 
 from edgedeploy.board import load_board

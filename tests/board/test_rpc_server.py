@@ -15,8 +15,8 @@ import pytest
 from cable import Cable
 from support.listeners import beyond_loopback, listening, owner, sockets
 from support.notebook import Notebook
-from support.patience import generous
-from support.rpc_clients import becomes, facts_from, left_on
+from support.patience import becomes, generous
+from support.rpc_clients import facts_from, left_on
 from support.virtual_boards import Start
 
 from edgedeploy.board import load_board

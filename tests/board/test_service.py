@@ -20,6 +20,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import psutil
 import pytest
 from conftest import ROOT
 from support.agents import command_of, request
@@ -267,10 +268,8 @@ class TestCamera:
             assert process.wait(generous(30)) == 0
             while client.reply()[0]:
                 pass
-        cameras = subprocess.run(
-            ["pgrep", "-f", str(seeing.folder / "bin")], capture_output=True, text=True, check=False
-        )
-        assert cameras.stdout == ""
+        commands = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
+        assert not [command for command in commands if str(seeing.folder / "bin") in command]
 
     def test_a_camera_that_stops_ends_it_with_a_reason(self, seeing: Home, camera: dict[str, str]) -> None:
         with seeing.running("--camera", "rpicam", **camera) as process:

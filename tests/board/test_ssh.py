@@ -15,7 +15,7 @@ import paramiko
 import pytest
 from support.commands import need
 from support.notebook import Notebook
-from support.rpc_clients import becomes
+from support.patience import becomes
 from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start, root_of
 

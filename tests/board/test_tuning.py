@@ -21,8 +21,8 @@ from conftest import Command
 from support.commands import output_of
 from support.listeners import beyond_loopback
 from support.networks import Graph
-from support.patience import generous
-from support.rpc_clients import becomes, left_on
+from support.patience import becomes, generous
+from support.rpc_clients import left_on
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
@@ -34,6 +34,8 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.virtual.board import VirtualBoard, down
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
+
+pytestmark = pytest.mark.usefixtures("own_cpu")
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cable import Cable
 from support.listeners import listening
-from support.rpc_clients import becomes
+from support.patience import becomes
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError

@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import paramiko
 import pytest
 from conftest import Command
 from support.commands import output_of
+from support.patience import becomes
 from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
@@ -151,11 +151,7 @@ def test_one_that_was_killed_ends_and_is_no_longer_listed(
     before = mounted_here()
     virtual = start("local", name="killed")
     os.kill(virtual.process.pid, kind)
-    deadline = time.monotonic() + 5
-    while (virtual.process.alive or listens(virtual)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not virtual.process.alive
-    assert not listens(virtual)
+    assert becomes(lambda: not virtual.process.alive and not listens(virtual))
     assert mounted_here() == before
     assert "killed" not in board_command("virtual", "list")[1]
     assert not virtual.folder.exists()

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from support.programs import installed_but_hidden
+
 
 def output_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -> str:
     """What a command prints, which must succeed; `command` is one of the fixtures that run the command line."""
@@ -17,5 +19,7 @@ def output_of(command: Callable[..., tuple[int, str, str]], *arguments: object) 
 
 def need(program: str, package: str) -> None:
     """Skip the test where a program is not installed, which a package of Debian's has."""
+    if installed_but_hidden(program):
+        pytest.fail(f"tests do not see {program}: list its package, {package}, in tests/support/programs.py")
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed: apt install {package}")

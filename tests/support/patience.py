@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from edgedeploy.hosts import busyness
 
 
 def generous(seconds: float) -> float:
     """Four times as long, and longer while more processes want to run than there are processors."""
     return 4 * seconds * busyness()
+
+
+def becomes(state: Callable[[], object], limit_s: float = 20) -> bool:
+    """Whether something becomes true in the time of an idle machine, or what a busy one makes of it."""
+    deadline = time.monotonic() + generous(limit_s)
+    while not state():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -7,8 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,16 +38,6 @@ def facts_from(tracker: Endpoint, key: str) -> Any:
     done = subprocess.run(command, capture_output=True, text=True, timeout=generous(120), check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def becomes(state: Callable[[], object], limit_s: float = 20) -> bool:
-    """Whether something becomes true in the time of an idle machine, or what a busy one makes of it."""
-    deadline = time.monotonic() + generous(limit_s)
-    while not state():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def told(stream: socket.socket, message: object) -> object:

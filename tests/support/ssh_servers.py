@@ -15,7 +15,7 @@ from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.virtual.board import VirtualBoard
 from support.listeners import listening
-from support.rpc_clients import becomes
+from support.patience import becomes
 
 SSHD = """
 cd && umask 077 && mkdir -p own && cd own && cat >host_key &&

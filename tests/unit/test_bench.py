@@ -20,7 +20,7 @@ import pytest
 from conftest import Command
 from support.networks import Graph, tiny
 from support.notebook import Notebook
-from support.patience import generous
+from support.patience import becomes, generous
 
 from edgedeploy.benchmarking import engines, networks, report, tables
 from edgedeploy.benchmarking.engines import litert, mnn
@@ -360,10 +360,8 @@ def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
         time.sleep(0.3)
         bench.send_signal(signal.SIGINT)
         assert bench.wait(generous(20)) == 130
-    deadline = time.monotonic() + 10  # Python's own process for what children share ends a moment after it
-    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    # Python's own process for what children share ends a moment after it.
+    assert becomes(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
 
 
 def test_markdown_is_printed(command: Command, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from support.profiles import x86
 from edgedeploy.board import BOARDS, load_board
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import ConfigurationError, UnknownNameError
+from edgedeploy.hosts import host_facts
 from edgedeploy.toolchain import TOOLCHAINS
 
 PROFILE = """\
@@ -78,11 +80,11 @@ def test_32_bit_arm_passes_floats_in_vector_registers() -> None:
     assert target["mtriple"].count("-") == 3
 
 
-def test_local_is_this_machine() -> None:
+def test_local_is_this_machine(own_cpu: None) -> None:
     board = load_board("local")
     assert board.runs_here
-    assert board.cpu != "native"
-    assert board.cores >= 1
+    assert board.cpu == host_facts()["cpu"] != "native"
+    assert board.cores == len(os.sched_getaffinity(0))
 
 
 def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -97,7 +98,7 @@ def test_tab_completes(words: str, expected: str) -> None:
         "_EDGEDEPLOY_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(words.count(" ")),
-        "PATH": "/usr/bin:/bin",
+        "PATH": os.environ["PATH"],
     }
     program = "import sys; sys.argv[0] = 'edgedeploy'; from edgedeploy.cli import main; main()"
     done = subprocess.run(

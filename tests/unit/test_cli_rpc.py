@@ -15,8 +15,8 @@ import pytest
 from conftest import Command
 from support.commands import output_of
 from support.listeners import listening
-from support.patience import generous
-from support.rpc_clients import becomes, device
+from support.patience import becomes, generous
+from support.rpc_clients import device
 
 from edgedeploy.rpc.tracker import tracker
 

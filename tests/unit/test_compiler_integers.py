@@ -107,13 +107,15 @@ def moves(form: str) -> Graph:
         *(pytest.param(each, marks=pytest.mark.slow) for each in ("pairs-u8s8", "pairs-s8s8-channels", "pairs-u8u8")),
     ],
 )
-def test_operators_give_what_onnxruntime_gives(tmp_path: Path, make: Callable[[str], Any], form: str) -> None:
+def test_operators_give_what_onnxruntime_gives(
+    tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str
+) -> None:
     """Of int8 on x86 it computes some operators in float: few values, which lie at a half, are rounded otherwise."""
     graph, few = make(form), 1e-3 if "s8s8" in form else 0.0
     graph.save(tmp_path / "float.onnx", *graph.outputs)
     samples = list(random_samples(tmp_path / "float.onnx"))
     path = quantise(tmp_path / "float.onnx", tmp_path / "net.onnx", FORMS[form], samples)
-    compiled = compile_network(read_onnx(path), LOCAL)
+    compiled = compile_network(read_onnx(path), load_board("local"))
     for sample in samples[:2]:
         for found, wanted in zip(outputs_of(compiled, sample), reference(path, sample["data"]), strict=True):
             assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
@@ -155,7 +157,7 @@ def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
         onnx.save(model, tmp_path / "net.onnx")
         network = read_onnx(tmp_path / "net.onnx")
         data = (np.random.default_rng(1).standard_normal(network.inputs[0].shape) * scale).astype(np.float32)
-        compiled = compile_network(network, LOCAL)
+        compiled = compile_network(network, load_board("local"))
         for found, wanted in zip(
             outputs_of(compiled, {"data": data}), reference(tmp_path / "net.onnx", data), strict=True
         ):
@@ -199,7 +201,9 @@ def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) ->
     exact(graph, graph.pair(graph.node("Conv", data, weights), 0.05, np.uint8(100)))
 
 
-def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(exact: Callable) -> None:
+def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(
+    each_cpu: str, exact: Callable
+) -> None:
     """Of uint8 with a zero point: those of one pixel's kernel and of products; the first has too few outputs."""
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 12, 9, 7]), 0.02, np.uint8(120))
@@ -215,7 +219,7 @@ def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_
     values = [constant_value(part) for part in parts_of(lowered.module["main"])]
     wide = sorted(each.dtype.name for each in values if each is not None and each.ndim > 4)
     # Without instructions that multiply bytes, all weights are of 16 bits.
-    [step, *_] = steps_for(LayerTypes("uint8", "int8", "int32", "int32"), LOCAL)
+    [step, *_] = steps_for(LayerTypes("uint8", "int8", "int32", "int32"), load_board("local"))
     assert wide == (["int16", "int8", "int8"] if step.weights == "int8" else ["int16"] * 3)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cpus import need_cpu
 from support.integer_runs import random_case, results
-from unit.test_integer_layers import layers, runs_here, window
+from unit.test_integer_layers import layers, window
 from unit.test_integer_steps import BOARDS
 
 from edgedeploy.compile.backends import host_of
@@ -62,8 +63,7 @@ WITH_FLOATS = ["cascadelake", "skylake-avx512", "haswell", "x86-64", "rpi5", "rp
     [(3, 1), pytest.param(3, 2, marks=pytest.mark.slow), pytest.param(5, 1, marks=pytest.mark.slow)],
 )
 def test_depthwise_sums_are_exact(tmp_path: Path, name: str, kernel: int, stride: int) -> None:
-    if not runs_here(name):
-        pytest.skip(f"this machine is no {name}")
+    need_cpu(BOARDS[name])
     layer = depthwise(name, 11, 32, kernel=kernel, stride=stride)
     case = random_case(layer, layer.types.data)
     found, _ = results(case, BOARDS[name], in_floats(layer, name), tmp_path)
@@ -74,8 +74,7 @@ def test_depthwise_sums_are_exact(tmp_path: Path, name: str, kernel: int, stride
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", WITH_FLOATS)
 def test_winograds_sums_are_rounded_and_results_hardly_ever_another_byte(tmp_path: Path, name: str) -> None:
-    if not runs_here(name):
-        pytest.skip(f"this machine is no {name}")
+    need_cpu(BOARDS[name])
     layer = convolution(name, 14, 64, 32)
     case = random_case(layer, layer.types.data)
     found, _ = results(case, BOARDS[name], in_floats(layer, name), tmp_path)

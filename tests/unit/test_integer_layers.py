@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from assembly import innermost_loops
+from support.cpus import need_cpu
 from support.integer_runs import Case, random_case, results
 from unit.test_integer_steps import BOARDS
 
@@ -22,17 +22,8 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.types import LayerTypes
-from edgedeploy.hosts import host_features
 
 pytestmark = pytest.mark.compiles
-
-# Features of /proc/cpuinfo that code for these needs, where the table of CPUs has none of them.
-_NEEDED = {
-    "alderlake": ["avx_vnni"],
-    "cascadelake": ["avx512_vnni"],
-    "skylake-avx512": ["avx512bw"],
-    "haswell": ["avx2"],
-}
 
 
 def window(kernel: int, zero_point: int, *, stride: int = 1, dilation: int = 1, padding: int | None = None) -> Window:
@@ -86,12 +77,6 @@ def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
     }
 
 
-def runs_here(name: str) -> bool:
-    if not BOARDS[name].is_x86:
-        return True
-    return platform.machine() == "x86_64" and set(_NEEDED.get(name, [])) <= set(host_features())
-
-
 def check(case: Case, board: Board, chosen: Configuration, folder: Path) -> str:
     found, code = results(case, board, chosen, folder)
     assert (found.dtype, found.shape) == (case.expected.dtype, case.expected.shape)
@@ -117,8 +102,7 @@ QUICK = ("padded", "odd channels", "product")
 )
 def test_a_layer_and_its_requantisation_are_exact(tmp_path: Path, name: str, kind: str, weights: str) -> None:
     board = BOARDS[name]
-    if not runs_here(name):
-        pytest.skip(f"this machine is no {name}")
+    need_cpu(board)
     layer = layers(board, weights)[kind]
     case, strategy = random_case(layer, layer.types.data), host_of(board).strategy(layer)
     chosen = strategy.default()
@@ -137,8 +121,7 @@ def test_results_are_exact_whether_or_not_16_bits_hold_them(
     tmp_path: Path, name: str, growth: float, zero_point: int
 ) -> None:
     board = BOARDS[name]
-    if not runs_here(name):
-        pytest.skip(f"this machine is no {name}")
+    need_cpu(board)
     layer = layers(board)["pointwise"]
     case = random_case(layer, layer.types.data, growth=growth, zero_point=zero_point)
     assert (case.tail.largest > 2**16) is (growth > 1)
@@ -229,8 +212,7 @@ def test_weights_that_no_two_bytes_are_have_no_step_but_are_exact(tmp_path: Path
 )
 def test_each_channel_by_itself_takes_bytes_by_several_at_a_time(tmp_path: Path, name: str, kind: str) -> None:
     board = BOARDS[name]
-    if not runs_here(name):
-        pytest.skip(f"this machine is no {name}")
+    need_cpu(board)
     layer = layers(board)[kind]
     chosen = host_of(board).strategy(layer).default()
     code = check(random_case(layer, layer.types.data), board, chosen, tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from support.films import write_film
 from support.patience import generous
 
 from edgedeploy.errors import InputError
+from edgedeploy.live import pacing
 from edgedeploy.live.pacing import paced
 from edgedeploy.live.seen import Seen
 from edgedeploy.live.server import serving
@@ -140,36 +142,60 @@ class TestWhatItShows:
 
     def test_a_pause_holds_images_of_a_file_and_lets_those_of_a_camera_go_by(self, showing: Showing, port: int) -> None:
         assert json.loads(asked(port, "/pause", "POST")[2])["state"] == "paused"
-        threading.Timer(0.3, lambda: asked(port, "/resume", "POST")).start()
-        begun = time.monotonic()
-        assert list(paced(range(3), showing, lambda: False)) == [0, 1, 2]
-        assert time.monotonic() - begun > 0.25
+        done: list[object] = []
+
+        def resume() -> None:
+            done.append("resumed")
+            asked(port, "/resume", "POST")
+
+        threading.Timer(0.1, resume).start()
+        done.extend(paced(range(3), showing, lambda: False))
+        assert done == ["resumed", 0, 1, 2]
         asked(port, "/pause", "POST")
-        taken = paced(iter(range(10**9)), showing, lambda: False, live=True)
-        threading.Timer(0.2, showing.resume).start()
-        assert next(taken) > 100
-        assert next(taken) > 100
+
+        def camera() -> Iterator[int]:
+            for number in itertools.count():
+                if number == 100:
+                    showing.resume()
+                yield number
+
+        assert list(itertools.islice(paced(camera(), showing, lambda: False, live=True), 2)) == [100, 101]
 
     def test_who_waits_in_a_pause_ends_when_asked_to(self, showing: Showing) -> None:
         showing.pause()
-        begun = time.monotonic()
-        assert list(paced(range(3), showing, lambda: time.monotonic() > begun + 0.2)) == []
+        answers = iter([False, False, True, True])
+        assert list(paced(range(3), showing, lambda: next(answers))) == []
+
+
+class Clock:
+    """Seconds that pass when somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.slept = 0.0
+        monkeypatch.setattr(pacing, "monotonic", lambda: self.now)
+        monkeypatch.setattr(pacing, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept += seconds
 
 
 class TestPacing:
-    def test_a_video_runs_at_its_own_rate(self, showing: Showing) -> None:
-        begun = time.monotonic()
-        assert len(list(paced(range(11), showing, lambda: False, rate=50))) == 11
-        assert time.monotonic() - begun >= 0.2
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        return Clock(monkeypatch)
 
-    def test_who_is_late_by_far_does_not_hurry(self, showing: Showing) -> None:
+    def test_a_video_runs_at_its_own_rate(self, showing: Showing, clock: Clock) -> None:
+        times = [clock.now for _ in paced(range(11), showing, lambda: False, rate=50)]
+        assert times == pytest.approx([number / 50 for number in range(11)])
+
+    def test_who_is_late_by_far_does_not_hurry(self, showing: Showing, clock: Clock) -> None:
         images = paced(range(100), showing, lambda: False, rate=10)
         next(images)
-        time.sleep(1.5)  # fifteen images
-        begun = time.monotonic()
-        for _ in range(8):
-            next(images)
-        assert time.monotonic() - begun > 0.15
+        clock.now += 1.5  # fifteen images
+        times = [clock.now for _ in itertools.islice(images, 8)]
+        # Half a second, and no more, is made up for.
+        assert times == pytest.approx([1.5] * 5 + [1.6, 1.7, 1.8])
 
 
 class TestSlowBrowsers:
@@ -257,15 +283,19 @@ class TestTheCommand:
     def film(self, tmp_path: Path) -> Path:
         return write_film(tmp_path / "three.avi", [np.roll(DIGIT, index, axis=1) for index in range(8)], rate=20)
 
-    def test_a_video_is_shown_at_its_rate_and_ends(self, run_demo: RunDemo, film: Path) -> None:
-        begun = time.monotonic()
+    def test_a_video_is_shown_at_its_rate_and_ends(
+        self, run_demo: RunDemo, film: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch)
         code, out, err = run_demo("demo", "digits", "--image", film, "--serve", "--port", "0", "--json")
-        assert time.monotonic() - begun > 7 / 20
+        assert clock.slept == pytest.approx(7 / 20)
         assert code == 0
         assert re.search(r"^open http://127\.0\.0\.1:\d+/ in a browser; Ctrl-C ends it$", err, re.MULTILINE)
         assert json.loads(out.splitlines()[-1])["summary"]["frames"] == 8
+        clock.slept = 0.0
         code, out, _ = run_demo("demo", "digits", "--image", film, "--serve", "--port", "0", "--json", "--unpaced")
-        assert json.loads(out.splitlines()[-1])["summary"]["fps"] > 20
+        assert json.loads(out.splitlines()[-1])["summary"]["frames"] == 8
+        assert clock.slept == 0
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 import re
 
 import numpy as np
 import pytest
 import tvm
+from support.cpus import lacking
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.integer_layers import CONVERTER_BITS, SMALL
-from edgedeploy.hosts import host_features
 from edgedeploy.triples import Architecture, architecture_of
 
 ARCHITECTURES = [
@@ -97,8 +96,8 @@ def test_sums_to_which_a_float_was_added_are_floats_without_a_conversion(archite
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize(("low", "high", "moved"), [(0, 255, 0), (-128, 127, 128), (-3, 252, 3), (-20, 40, 90)])
 def test_saturating_packs_keep_bounds(lanes: int, low: int, high: int, moved: int) -> None:
-    if platform.machine() != "x86_64" or "avx2" not in host_features():
-        pytest.skip("this machine has no AVX2")
+    if reason := lacking("x86-64-v3"):
+        pytest.skip(reason)
     values = np.concatenate(
         [np.arange(-300, 300, 0.5), [-np.inf, np.inf, -3e38, 3e38, 2.0**31, -(2.0**31), 2.0**31 + 512, 65536]]
     ).astype(np.float32)

@@ -165,7 +165,9 @@ OF_UINT8_ONLY = ("Gemm", "Gemm in float", "Conv of groups")
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_every_quantised_operator_gives_the_steps_of_onnxruntime_but_for_ties(dtype: Any, tmp_path: Path) -> None:
+def test_every_quantised_operator_gives_the_steps_of_onnxruntime_but_for_ties(
+    dtype: Any, each_cpu: str, tmp_path: Path
+) -> None:
     graph, outputs = every_operator(dtype)
     outputs = {name: made for name, made in outputs.items() if dtype is np.uint8 or name not in OF_UINT8_ONLY}
     network = read(graph, tmp_path, *outputs.values())

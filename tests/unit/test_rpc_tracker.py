@@ -16,8 +16,8 @@ from contextlib import suppress
 import pytest
 from support.listeners import beyond_loopback, listening, owner, sockets
 from support.notebook import Notebook
-from support.patience import generous
-from support.rpc_clients import TRACKER_MAGIC, becomes, device
+from support.patience import becomes, generous
+from support.rpc_clients import TRACKER_MAGIC, device
 
 from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker

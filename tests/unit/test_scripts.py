@@ -215,6 +215,15 @@ def test_who_is_not_root_is_told_what_is_left_out_and_how_to_have_it(tmp_path: P
     assert "predicted cycles (as root: apt-get install qemu-user" in predictions
 
 
+@pytest.mark.parametrize(
+    ("subjects", "packages"), [(["drawing"], {"graphviz"}), ([], {"python3-venv", "openssh-client", "graphviz", "g++"})]
+)
+def test_packages_are_listed_and_not_installed(tmp_path: Path, subjects: list[str], packages: set[str]) -> None:
+    done = called(tmp_path, "system_packages.sh", "--list", *subjects, sed='exec /bin/sed "$@"')
+    assert packages <= set(done.stdout.split())
+    assert subjects == [] or packages == set(done.stdout.split())
+
+
 def test_the_page_for_contributors_names_every_package_that_root_installs() -> None:
     script = (SCRIPTS / "system_packages.sh").read_text()
     page = (SCRIPTS.parent / "CONTRIBUTING.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -246,6 +247,6 @@ def recorder(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: s
     """A program of this name that takes the place of all recorders."""
     (folder / "bin").mkdir()
     path = folder / "bin" / name
-    path.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
+    path.write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{script}\n")
     path.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder / "bin"))

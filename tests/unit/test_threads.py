@@ -25,15 +25,18 @@ pytestmark = [
 IMAGE = {"data": np.random.default_rng(0).standard_normal((1, 16, 96, 96)).astype(np.float32)}
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def shared_work(path: Path) -> Path:
     """Convolutions with enough work for several threads, by rows and by channels."""
     graph = Graph()
     data = graph.input("data", [1, 16, 96, 96])
     wide = graph.node("Relu", graph.conv(data, 16, 48, 3, pads=[1] * 4, strides=[2, 2]))
     small = graph.node("Relu", graph.conv(wide, 48, 160, 5, strides=[5, 5]))
-    path = graph.save(tmp_path_factory.mktemp("threads") / "net.onnx", small)
-    return prepare(str(path), resolve("local"))
+    return graph.save(path, small)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepare(str(shared_work(tmp_path_factory.mktemp("threads") / "net.onnx")), resolve("local"))
 
 
 def native_threads() -> int:
@@ -85,8 +88,9 @@ def test_they_end_with_the_session(package: Prepared) -> None:
     assert native_threads() == before - 1
 
 
-def test_any_number_gives_the_same_bits(package: Prepared) -> None:
-    alone, together = package.open(threads=1), package.open(threads=2)
+def test_any_number_gives_the_same_bits(each_cpu: str, tmp_path: Path) -> None:
+    prepared = prepare(str(shared_work(tmp_path / "net.onnx")), resolve("local"))
+    alone, together = prepared.open(threads=1), prepared.open(threads=2)
     for _ in range(200):
         assert np.array_equal(outputs(alone), outputs(together))
 

@@ -14,7 +14,8 @@ from typing import cast
 import pytest
 from support.listeners import listening, owner, sockets
 from support.notebook import Notebook
-from support.rpc_clients import becomes, device
+from support.patience import becomes
+from support.rpc_clients import device
 
 from edgedeploy.errors import NoTrackerError
 from edgedeploy.rpc.server import BoardServer

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
+from support.patience import generous
 from support.tuning_runs import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display
@@ -50,7 +51,7 @@ class Screen(io.StringIO):
 
     def shows(self, *parts: str, visible: bool = True) -> bool:
         """Whether a line holds all parts (or, if not `visible`, none does), soon: another thread draws."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + generous(10)
         while any(all(part in line for part in parts) for line in self.lines()) != visible:
             if time.monotonic() > deadline:
                 return False

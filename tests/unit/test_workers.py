@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.patience import generous
+from support.patience import becomes, generous
 
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError, send
@@ -31,21 +31,21 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 
 def test_one_process_answers_many_calls(worker: Worker) -> None:
-    pids = {worker.call(os.getpid, timeout_s=10) for _ in range(3)}
+    pids = {worker.call(os.getpid, timeout_s=generous(10)) for _ in range(3)}
     assert len(pids) == 1
     assert pids != {os.getpid()}
 
 
 def test_an_error_is_told_and_the_process_goes_on(worker: Worker) -> None:
-    pid = worker.call(os.getpid, timeout_s=10)
+    pid = worker.call(os.getpid, timeout_s=generous(10))
     with pytest.raises(WorkerError, match="ValueError: math domain error"):
-        worker.call(math.sqrt, -1.0, timeout_s=10)
-    assert worker.call(os.getpid, timeout_s=10) == pid
+        worker.call(math.sqrt, -1.0, timeout_s=generous(10))
+    assert worker.call(os.getpid, timeout_s=generous(10)) == pid
 
 
 def test_an_error_of_edgedeploys_own_is_the_cause(worker: Worker) -> None:
     with pytest.raises(WorkerError, match="InputError: no such image: it is gone") as caught:
-        worker.call(refusing, timeout_s=10)
+        worker.call(refusing, timeout_s=generous(10))
     assert isinstance(caught.value.__cause__, InputError)
     assert caught.value.__cause__.hints == ("name another",)
 
@@ -60,29 +60,26 @@ def test_every_error_of_edgedeploys_own_can_be_sent() -> None:
 
 
 def test_what_a_call_started_ends_with_it(worker: Worker) -> None:
-    pid = worker.call(starting, timeout_s=10)
+    pid = worker.call(starting, timeout_s=generous(10))
     worker.close()
-    deadline = time.monotonic() + generous(10)
-    while Path(f"/proc/{pid}/exe").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}/exe").exists()
+    assert becomes(lambda: not Path(f"/proc/{pid}/exe").exists())
 
 
 def test_a_call_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker: Worker) -> None:
-    pid = worker.call(os.getpid, timeout_s=10)
+    pid = worker.call(os.getpid, timeout_s=generous(10))
     began = time.monotonic()
     with pytest.raises(WorkerTimeoutError, match=r"longer than 0\.5 s"):
         worker.call(time.sleep, 60, timeout_s=0.5)
     assert time.monotonic() - began < generous(5)
     assert not Path(f"/proc/{pid}").exists()
-    assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
+    assert worker.call(math.sqrt, 4.0, timeout_s=generous(10)) == 2
 
 
 def test_a_crash_is_told_with_the_last_words(worker: Worker) -> None:
-    worker.call(os.write, 2, b"before\nthe reason\n", timeout_s=10)
+    worker.call(os.write, 2, b"before\nthe reason\n", timeout_s=generous(10))
     with pytest.raises(WorkerCrashError, match=r"it crashed \(SIGABRT\): the reason"):
-        worker.call(os.abort, timeout_s=10)
-    assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
+        worker.call(os.abort, timeout_s=generous(10))
+    assert worker.call(math.sqrt, 4.0, timeout_s=generous(10)) == 2
 
 
 def test_a_failed_write_leaves_nothing_that_the_collector_complains_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +100,11 @@ def test_a_failed_write_leaves_nothing_that_the_collector_complains_about(monkey
 
 
 def test_items_come_one_by_one(worker: Worker) -> None:
-    assert list(worker.stream(counting, 3, timeout_s=10)) == [0, 1, 2]
-    items = worker.stream(counting, 1000, timeout_s=10)
+    assert list(worker.stream(counting, 3, timeout_s=generous(10))) == [0, 1, 2]
+    items = worker.stream(counting, 1000, timeout_s=generous(10))
     assert next(items) == 0
     items.close()
-    assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
+    assert worker.call(math.sqrt, 4.0, timeout_s=generous(10)) == 2
 
 
 def test_a_worker_that_cannot_prepare_itself_says_why(tmp_path: Path) -> None:
@@ -119,16 +116,16 @@ def test_a_worker_that_cannot_prepare_itself_says_why(tmp_path: Path) -> None:
 
 def test_a_closed_worker_is_gone_and_stays_so(tmp_path: Path) -> None:
     worker = Worker(os.getpid, tmp_path / "log.txt")
-    pid = worker.call(os.getpid, timeout_s=10)
+    pid = worker.call(os.getpid, timeout_s=generous(10))
     worker.close()
     assert not Path(f"/proc/{pid}").exists()
     with pytest.raises(WorkerError, match="closed"):
-        worker.call(os.getpid, timeout_s=10)
+        worker.call(os.getpid, timeout_s=generous(10))
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.3])
 def test_closing_from_another_thread_breaks_the_call(worker: Worker, delay_s: float) -> None:
-    worker.call(os.getpid, timeout_s=10)
+    worker.call(os.getpid, timeout_s=generous(10))
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(worker.call, time.sleep, 60, timeout_s=100)
         time.sleep(delay_s)
@@ -159,7 +156,7 @@ def test_closing_from_another_thread_breaks_the_start(tmp_path: Path) -> None:
     prepare.worker = Worker(prepare, tmp_path / "log.txt")
     with pytest.raises(WorkerError):
         prepare.worker.start()
-    prepare.closing.join(10)
+    prepare.closing.join(generous(10))
     assert set(multiprocessing.active_children()) == before
 
 
@@ -192,10 +189,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path, ending: signal.Signals, c
         time.sleep(0.3)
         parent.send_signal(ending)
         parent.wait(generous(10))
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists()
+    assert becomes(lambda: not Path(f"/proc/{pid}").exists())
     assert ending == signal.SIGINT or not (tmp_path / "files").exists()
 
 
