@@ -43,7 +43,7 @@ from edgedeploy.cli.console import log, print_json, print_json_error, print_line
 from edgedeploy.cli.manners import Manners, WrongColourError, manners, speak, taken
 from edgedeploy.cli.options import JsonOption
 from edgedeploy.cli.tvmc import translated
-from edgedeploy.errors import ReaderGoneError
+from edgedeploy.errors import InternalError, ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
@@ -232,22 +232,15 @@ def _code_of(work: Callable[[], object]) -> int | str | None:
 
 def _reported(error: Exception) -> int:
     """Print what happened, and what to do where that is known; the exit code."""
-    known = refusal(error)
+    known = refusal(error) or InternalError(error)
     if isinstance(known, ReaderGoneError):
         return known.exit_code
-    if known:
-        try:
-            from edgedeploy.cli.console import print_error
+    try:
+        from edgedeploy.cli.console import print_error
 
-            if manners().json:
-                print_json_error(known.what, known.why, known.hints, known.exit_code)
-            print_error(known)
-        except Exception:  # rich cannot be imported: there is too little memory
-            print(f"error: {printable(known.cause)}", file=sys.stderr)
-        return known.exit_code
-    message = printable(" ".join(str(error).split()))[:300]
-    if manners().json:
-        print_json_error(f"internal error: {type(error).__name__}", message, ["edgedeploy -vv, and report it"], 70)
-    print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
-    print("  try: the same command with `edgedeploy -vv ...` for a traceback, and report it", file=sys.stderr)
-    return 70
+        if manners().json:
+            print_json_error(known.what, known.why, known.hints, known.exit_code)
+        print_error(known)
+    except Exception:  # rich cannot be imported: there is too little memory
+        print(f"error: {printable(known.cause)}", file=sys.stderr)
+    return known.exit_code

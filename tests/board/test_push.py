@@ -204,7 +204,7 @@ def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command
     assert code == 13
     assert "cannot be reached" in out
     assert "pushed" in out
-    assert "error: " in err
+    assert "board@127.0.0.1:1 failed: " in err
     assert bench.current_works()
 
 
