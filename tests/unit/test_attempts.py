@@ -15,6 +15,7 @@ from edgedeploy.demo.spec import DEMOS, default_demos
 from edgedeploy.errors import CompileError, DownloadError, EdgedeployError, InternalError, ModelError, ReaderGoneError
 from edgedeploy.extras import INSTALL_BUILD
 from edgedeploy.frontends.tflite import TfLite
+from edgedeploy.remote.login import hints_for_name
 
 DONE = None
 GONE, WRONG = DownloadError("gone"), ModelError("wrong")
@@ -210,6 +211,26 @@ class TestPush:
             ("none.onnx", 5),
         ]
         assert "no-such-network failed: unknown model" in err
+
+    @pytest.mark.parametrize("host", ["pi@no-such-board.invalid", "pi@127.0.0.1:1"])
+    def test_where_no_board_answers_it_says_what_it_looked_for_and_three_ways_on(
+        self, command: Command, host: str
+    ) -> None:
+        Path(settings.HERE).write_text(f'[hosts]\nrpi4 = "{host}"\n')
+        code, _, err = command("push", "digits", "--board", "rpi4")
+        assert code == 13
+        what, *hints = err.partition("error: ")[2].splitlines()
+        assert host.removeprefix("pi@") in what
+        assert what.endswith("; edgedeploy.toml names this host")
+        assert hints[-2:] == [
+            "  try: say where the board is: --host USER@ADDRESS",
+            "  try: do without a board: --virtual",
+        ]
+        assert len(err.splitlines()) <= 5
+
+    def test_a_name_in_local_may_need_a_package(self) -> None:
+        assert "libnss-mdns" in hints_for_name("raspberrypi.local")[0]
+        assert hints_for_name("10.0.0.7") == []
 
     def test_a_board_that_is_not_reached_is_told_once(self, command: Command) -> None:
         code, _, err = command("push", "digits", "no-such-network", *self.NOWHERE)
