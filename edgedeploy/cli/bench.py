@@ -222,7 +222,7 @@ def bench(
         print_lines(as_markdown(found, shown).splitlines())
     else:
         _print(found, shown, fitting=columns is None)
-    conclude({**dict.fromkeys(found.cases), **found.failed})
+    conclude([*((case, None) for case in found.cases), *found.failed.items()])
 
 
 @app.command()

@@ -280,7 +280,7 @@ def build(
         )
     elif not alone:
         print_outcomes(outcomes, lambda result: f"built: {result['package']}")
-    conclude({**outcomes, **({"the agent": agent} if isinstance(agent, EdgedeployError) else {})})
+    conclude([*outcomes.items(), *([("the agent", agent)] if agent else [])])
 
 
 def _networks(

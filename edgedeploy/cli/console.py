@@ -126,19 +126,20 @@ def print_error(error: EdgedeployError, heading: str = "error:") -> None:
         console.print(f"  try: {hint}")
 
 
-def conclude(outcomes: Mapping[str, object]) -> None:
+def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
     """Print each failure of several items and what to try; end with their exit code if that is not 0.
 
     Args:
-        outcomes: what `attempted` returned, by item.
+        outcomes: each item, and what `attempted` returned.
 
     Raises:
         Exit: as docs/exit-codes.md says of several networks.
     """
-    for name, outcome in outcomes.items():
+    found = list(outcomes)
+    for name, outcome in found:
         if isinstance(outcome, EdgedeployError):
             print_error(outcome, f"{name} {outcome.state}:")
-    if failure := first_failure(outcomes.values()):
+    if failure := first_failure(outcome for _, outcome in found):
         raise typer.Exit(failure.exit_code)
 
 

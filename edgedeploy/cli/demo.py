@@ -295,7 +295,7 @@ def demo(
         print_outcomes(outcomes, lambda _: "shown", what="demo")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    conclude(outcomes)
+    conclude(outcomes.items())
 
 
 def _show_all(

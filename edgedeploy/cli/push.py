@@ -108,7 +108,7 @@ def push(
     if len(wrong) == len(names):  # before a board is reached or started
         if json_output:
             print_json([{"host": None, "model": name, **error.to_dict()} for name, error in wrong.items()])
-        conclude(wrong)
+        conclude(wrong.items())
     targets = where.addresses(resolved, progress)
     results = push_all(targets, releases, options, strict=where.strict_host_key, progress=progress)
     if len(results) == 1 and isinstance(results[0][2], EdgedeployError):
@@ -134,11 +134,9 @@ def push(
     # A board that was not reached is one failure, however many models there are.
     told = {id(outcome): (address, model) for address, model, outcome in reversed(results)}
     conclude(
-        {
-            f"{model} on {address}" if model else str(address): outcome
-            for address, model, outcome in results
-            if told[id(outcome)] == (address, model)
-        }
+        (f"{model} on {address}" if model else str(address), outcome)
+        for address, model, outcome in results
+        if told[id(outcome)] == (address, model)
     )
 
 
@@ -168,9 +166,4 @@ def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError)
 
 
 def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> dict[str, Any]:
-    from edgedeploy.errors import EdgedeployError
-
-    common = {"host": str(address), "model": model}
-    if isinstance(outcome, EdgedeployError):
-        return {**common, **outcome.to_dict()}
-    return {**common, **outcome.to_dict()}
+    return {"host": str(address), "model": model, **outcome.to_dict()}

@@ -14,7 +14,10 @@ from edgedeploy.attempts import attempted, first_failure
 from edgedeploy.demo.spec import DEMOS, default_demos
 from edgedeploy.errors import CompileError, DownloadError, EdgedeployError, InternalError, ModelError, ReaderGoneError
 from edgedeploy.extras import INSTALL_BUILD
+from edgedeploy.facts import Facts
 from edgedeploy.frontends.tflite import TfLite
+from edgedeploy.release.push import Pushed
+from edgedeploy.remote.address import Address
 from edgedeploy.remote.login import hints_for_name
 
 DONE = None
@@ -211,6 +214,18 @@ class TestPush:
             ("none.onnx", 5),
         ]
         assert "no-such-network failed: unknown model" in err
+
+    def test_of_two_releases_of_one_model_the_one_that_fails_is_not_hidden(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        where, facts = Address("board"), Facts(machine="aarch64", kernel="6", cores=4)
+        pushed = Pushed("digits", "id", "pushed", {}, 0, 0.0, facts)
+        results = [(where, "digits", CompileError("wrong")), (where, "digits", pushed)]
+        monkeypatch.setattr("edgedeploy.release.pushing.push_all", lambda *_, **__: results)
+        code, out, err = command("push", "digits", "mobilenet_v1", *self.NOWHERE)
+        assert code == 6
+        assert "failed: wrong" in out
+        assert err == "digits on board failed: wrong\n"
 
     @pytest.mark.parametrize("host", ["pi@no-such-board.invalid", "pi@127.0.0.1:1"])
     def test_where_no_board_answers_it_says_what_it_looked_for_and_three_ways_on(
