@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import readme_chart
 from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, Row, page, tables
 from cycles import NETWORKS
 from errors import ending_with_errors
@@ -124,6 +125,7 @@ def run(arguments: argparse.Namespace) -> None:
         with replacing(PAGE) as temporary:
             temporary.write_text(page(PAGE.read_text(encoding="utf-8"), text, begin), encoding="utf-8")
         PeerResults(RESULTS).tidy()
+        readme_chart.write()
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import readme_chart
 from errors import ending_with_errors
 from quantised import IN_FLOAT, RANDOM, READY, RESNETS, quantised_for_all
 
@@ -113,6 +114,8 @@ def run(arguments: argparse.Namespace) -> None:
         text = page.format(date=date.today().isoformat(), remark=remark, report=as_markdown(report), **said)
         temporary.write_text(text, encoding="utf-8")
     print(path)
+    if not arguments.output:
+        readme_chart.write()
 
 
 def by_batch(

@@ -7,7 +7,7 @@ Every class owns one exit code. The codes are part of the command line's interfa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class EdgedeployError(Exception):
@@ -22,12 +22,23 @@ class EdgedeployError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    # Whether something could not be had here, such as a download: of several networks, such a one is left out.
+    unavailable: ClassVar[bool] = False
 
     def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
         self.why = why
         self.hints = tuple(hints)
+
+    @property
+    def state(self) -> str:
+        """What it means for one of several networks: `unavailable` or `failed`."""
+        return "unavailable" if self.unavailable else "failed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry of a network that failed in what commands with several networks print as JSON."""
+        return {"state": self.state, "error": self.cause, "try": list(self.hints), "exit_code": self.exit_code}
 
     @property
     def cause(self) -> str:
@@ -59,6 +70,12 @@ class ModelError(EdgedeployError):
     """A network's file cannot be read or imported."""
 
     exit_code = 5
+
+
+class MissingWeightsError(ModelError):
+    """The zoo describes a network without having its weights."""
+
+    unavailable = True
 
 
 class CompileError(EdgedeployError):
@@ -99,6 +116,7 @@ class DownloadError(EdgedeployError):
     """A file of the zoo could not be had, or is not the file that the zoo describes."""
 
     exit_code = 9
+    unavailable = True
 
 
 class OutputError(EdgedeployError):
@@ -291,6 +309,7 @@ class NotInstalledError(EdgedeployError):
     """Something needs Python packages of an extra of edgedeploy's that is not installed."""
 
     exit_code = 27
+    unavailable = True
 
 
 class SlowerError(EdgedeployError):
@@ -303,6 +322,23 @@ class MemoryExhaustedError(EdgedeployError):
     """There is not enough memory, or the process may not have more of it."""
 
     exit_code = 24
+
+
+class InternalError(EdgedeployError):
+    """An error inside edgedeploy.
+
+    Args:
+        error: what was raised.
+    """
+
+    exit_code = 70
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(
+            f"internal error: {type(error).__name__}",
+            why=" ".join(str(error).split())[:300] or None,
+            hints=["the same command with `edgedeploy -vv ...` for a traceback, and report it"],
+        )
 
 
 def cause_of(error: BaseException) -> str:

@@ -86,6 +86,15 @@ def default_threads() -> int | None:
     return int(stated)
 
 
+def networks_to_build() -> list[str] | None:
+    """The networks that `edgedeploy build` builds where none are named; None if that is not set.
+
+    Raises:
+        ConfigurationError: a file cannot be read.
+    """
+    return next((models for path in _files() if (models := _read(path).get("build", {}).get("models"))), None)
+
+
 def whereabouts(board: str, *, virtual: bool | None = None) -> Whereabouts | None:
     """Where the board of a profile's name is: what is stated first; None if nothing is.
 
@@ -162,12 +171,16 @@ def _schema(*, users: bool) -> type[BaseModel]:
 
     from edgedeploy.documents import Record
 
+    class Build(Record):
+        models: Annotated[list[str], Field(min_length=1)]
+
     text = str | None
     fields: dict[str, Any] = {
         "board": (text, None),
         "threads": (Annotated[int, Field(gt=0)] | None, None),
         "virtual": (bool | None, None),
         "hosts": (dict[str, str], {}),
+        "build": (Build | None, None),
     }
     if users:
         fields["cache"] = (text, None)

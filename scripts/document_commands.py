@@ -71,6 +71,9 @@ def _text(text: str) -> str:
         word, colon, rest = paragraph.replace("\n", " ").partition(": ")
         if colon and word in ("Example", "Examples"):
             paragraphs.append("\n".join(["```", *rest.split("; "), "```"]))
+        elif paragraph.startswith("\b"):  # of lines that stay as they are: a title, and commands
+            _, title, *lines = paragraph.splitlines()
+            paragraphs += [title, "\n".join(["```", *map(str.strip, lines), "```"])]
         else:
             paragraphs.append(paragraph)
     return "\n\n".join(paragraphs).replace("```\n\n```\n", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -149,7 +148,7 @@ class Board(Closing):
         Raises:
             EdgedeployError: as `release.push.push`, and of building it.
         """
-        [release] = releases_of([network], self.profile, self._progress)
+        release = release_of(network, self.profile, self._progress)
         health = self._health(health_check, health_check_timeout)
         rule = AccuracyRule(min_accuracy, self.profile.profile.max_accuracy_loss)
         return push(
@@ -327,11 +326,10 @@ def connect(
     return Board(profile, Connection(address, strict=strict_host_key, progress=progress), progress)
 
 
-def releases_of(networks: Sequence[AnyNetwork], board: ResolvedBoard, progress: Progress = SILENT) -> list[Release]:
-    """The releases of packages and networks, which are built if need be.
+def release_of(network: AnyNetwork, board: ResolvedBoard, progress: Progress = SILENT) -> Release:
+    """The release of a package or a network, which is built if need be.
 
     Raises:
         EdgedeployError: as `package_of` and `release_for`.
     """
-    packages = [package_of(network, board, progress=progress).path for network in networks]
-    return [release_for(package, board.profile, progress) for package in packages]
+    return release_for(package_of(network, board, progress=progress).path, board.profile, progress)

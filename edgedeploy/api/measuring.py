@@ -14,7 +14,7 @@ from edgedeploy.benchmarking.measure import leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.page import write_page
 from edgedeploy.benchmarking.report import Report, Skipped
-from edgedeploy.errors import InputError
+from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.report import require_report
@@ -44,7 +44,8 @@ def bench(
 ) -> Report:
     """Measure networks against other inference engines, interleaved, with the same number of threads.
 
-    An engine that is not installed or cannot run a network is named in the report and left out. On a board over SSH,
+    An engine that is not installed or cannot run a network is named in the report and left out. So is one of several
+    networks that cannot be had, built or measured (`Report.failed`), as long as another one was. On a board over SSH,
     engines are measured that are named in `against`: their wheels are brought there, and removed afterwards.
 
     Args:
@@ -85,6 +86,7 @@ def bench(
         runs = RUNS_ON_DEVICES
     count = check_threads(threads) if threads and not place.remote else min(facts.cores, processors())
     skipped: list[Skipped] = []
+    failed: dict[str, EdgedeployError] | None = {} if len(networks) > 1 else None
     found = candidates(
         [fspath(each) for each in networks],
         place.board,
@@ -94,8 +96,11 @@ def bench(
         batches=batches,
         tuned=None if tuned is None else fspath(tuned),
         left_out=leaving_out(peers, skipped, progress),
+        failed=failed,
     )
     if not found:
+        if failed:
+            raise next(iter(failed.values()))
         raise InputError("there is nothing to measure", why=skipped[0].reason)
     if place.remote:
         if against is None:
@@ -112,6 +117,7 @@ def bench(
             skipped=skipped,
             energy=energy,
             profile=profile,
+            failed=failed,
             progress=progress,
         )
     else:
@@ -124,6 +130,7 @@ def bench(
             skipped=skipped,
             energy=energy,
             profiled=facts if profile else None,
+            failed=failed,
             progress=progress,
         )
     if page is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgedeploy.attempts import each_attempted
 from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, profile_of_functions
@@ -22,7 +23,7 @@ from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
 from edgedeploy.benchmarking.turns import take_turns
 from edgedeploy.benchmarking.visitors import Visitor, Visitors
 from edgedeploy.benchmarking.worker import Turn
-from edgedeploy.errors import CompileError
+from edgedeploy.errors import CompileError, EdgedeployError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import addresses
 from edgedeploy.remote.connection import Connection
@@ -71,6 +72,7 @@ def measure_on_board(
     skipped: Sequence[Skipped] = (),
     energy: bool = False,
     profile: bool = False,
+    failed: dict[str, EdgedeployError] | None = None,
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks on a board, on edgedeploy and on other engines, which are brought there for as long as it takes.
@@ -88,6 +90,7 @@ def measure_on_board(
         skipped: what was left out before.
         energy: whether the energy of an inference is measured, too.
         profile: whether its time by function is measured, too.
+        failed: as for `measure`.
         progress: is told about each network, and about engines that are left out.
 
     Raises:
@@ -96,7 +99,6 @@ def measure_on_board(
         CompileError: the outputs on the board cannot be compared with the reference's.
         EdgedeployError: as `edgedeploy.runtime.opening.opened`.
     """
-    rows: list[Row] = []
     tally = Tally()
     machine: Machine | None = None
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
@@ -111,16 +113,23 @@ def measure_on_board(
         observer = Observer(PowerMeter(run) if energy else None, place.board.profile if profile else None, progress)
         state = Throttling(run)
         state.conditions()
-        for network in networks:
+
+        def measured(network: Candidate) -> list[Row]:
+            nonlocal machine
             with ExitStack() as stack:
                 board = _Board(connection, place, threads, visitors, stack, progress)
-                measured = _measure_network(network, peers, board, rounds, runs, observer, tally, progress)
+                rows = _measure_network(network, peers, board, rounds, runs, observer, tally, progress)
                 machine = machine or board.machine
-                rows += measured
+                return rows
+
+        found = each_attempted(measured, {network.case: network for network in networks}, failed)
         after = state.conditions()
+    if failed and machine is None:
+        raise next(iter(failed.values()))
     assert machine is not None
     machine = machine.model_copy(update={"temperature_after_c": after.temperature_c, "throttled": after.throttled})
-    return report_of(machine, networks, rows, [*skipped, *tally.entries()], rounds, runs)
+    rows = [row for rows in found for row in rows]
+    return report_of(machine, networks, rows, [*skipped, *tally.entries()], rounds, runs, failed)
 
 
 @dataclass

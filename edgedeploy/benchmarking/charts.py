@@ -7,7 +7,7 @@ from edgedeploy.report.charts import chart
 from edgedeploy.text import count, printable, significant
 
 # Colours that are told apart by most people, in the order of the engines; ours is the first.
-_COLOURS = (
+COLOURS = (
     "#2a78d6",
     "#e69f00",
     "#009e73",
@@ -46,7 +46,7 @@ def medians(report: Report) -> str | None:
                     height - floor,
                     width,
                     floor,
-                    color=_COLOURS[place % len(_COLOURS)],
+                    color=COLOURS[place % len(COLOURS)],
                     label=engine if row is found[0][1] else None,
                 )
                 made.tell(bar, "bar", [f"{engine} on {row.case}: {_median(row)}"])
@@ -70,7 +70,7 @@ def compile_and_run(report: Report) -> str | None:
                     [row.costs.compile_s or 0.0 for row in own],
                     [row.times.total.median_ms for row in own],
                     "o",
-                    color=_COLOURS[place % len(_COLOURS)],
+                    color=COLOURS[place % len(COLOURS)],
                     label=engine,
                 )
                 made.tell(marks, "engine", [_compiled(row) for row in own])
@@ -91,7 +91,7 @@ def spreads(report: Report, case: str) -> str:
         made.axes.set(ylabel="ms")
         drawn = made.axes.bxp(boxes, showfliers=False, patch_artist=True)
         for place, (box, text) in enumerate(zip(drawn["boxes"], told, strict=True)):
-            box.set_facecolor(_COLOURS[report.engines.index(rows[place].engine) % len(_COLOURS)])
+            box.set_facecolor(COLOURS[report.engines.index(rows[place].engine) % len(COLOURS)])
             made.tell(box, "box", [text])
         for line in drawn["medians"]:
             line.set_color("#0b0b0b")

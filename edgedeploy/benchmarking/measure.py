@@ -12,6 +12,7 @@ from statistics import median
 
 import numpy as np
 
+from edgedeploy.attempts import each_attempted
 from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
@@ -59,6 +60,7 @@ def measure(
     skipped: Sequence[Skipped] = (),
     energy: bool = False,
     profiled: Board | None = None,
+    failed: dict[str, EdgedeployError] | None = None,
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks on edgedeploy and on `peers`.
@@ -74,6 +76,8 @@ def measure(
         skipped: what was left out before.
         energy: whether the energy of an inference is measured, too.
         profiled: this machine's profile, if the time by function is measured, too.
+        failed: the errors of networks that failed before, to which those that fail here are added; without it, errors
+            are raised.
         progress: is told about each network, and about engines that are left out.
 
     Raises:
@@ -97,10 +101,14 @@ def measure(
             continue
         progress.note(f"{engine.name} is left out: {reason}")
         tally.skip(engine, [network.case for network in networks], reason)
-    rows: list[Row] = []
-    for network in networks:
-        rows += _measure_network(network, present, threads, rounds, runs, observer, tally, progress)
-    return report_of(machine, networks, rows, [*skipped, *tally.entries()], rounds, runs)
+
+    def measured(network: Candidate) -> list[Row]:
+        return list(_measure_network(network, present, threads, rounds, runs, observer, tally, progress))
+
+    found = each_attempted(measured, {network.case: network for network in networks}, failed)
+    return report_of(
+        machine, networks, [row for rows in found for row in rows], [*skipped, *tally.entries()], rounds, runs, failed
+    )
 
 
 def report_of(
@@ -110,8 +118,11 @@ def report_of(
     skipped: list[Skipped],
     rounds: int,
     runs: int | None,
+    failed: Mapping[str, EdgedeployError] | None,
 ) -> Report:
-    """The report of rows that were measured on a machine."""
+    """The report of rows that were measured on a machine; the first error where there are none."""
+    if failed and not rows:
+        raise next(iter(failed.values()))
     random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
     return Report(
         machine,
@@ -123,6 +134,7 @@ def report_of(
         runs,
         list(dict.fromkeys(random)),
         UNTUNED.name if any(network.untuned for network in networks) else None,
+        dict(failed or {}),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from edgedeploy.attempts import each_attempted
 from edgedeploy.benchmarking.batches import check_batch
 from edgedeploy.benchmarking.engines import OURS, REFERENCES, UNTUNED
 from edgedeploy.benchmarking.engines.engine import Engine
@@ -104,6 +105,7 @@ def candidates(
     batches: Sequence[int] = (),
     tuned: str | None = None,
     left_out: Callable[[str, EdgedeployError], None] | None = None,
+    failed: dict[str, EdgedeployError] | None = None,
 ) -> list[Candidate]:
     """The networks that `models` names, each once, built; all are found before the first is built.
 
@@ -119,15 +121,20 @@ def candidates(
         tuned: tuning records to build with, a folder or a board's name; each network is then built without, too.
         left_out: is told of a network with a batch that it cannot have, by the name of the case; without it, that is an
             error.
+        failed: gets the errors of other networks that cannot be found or built; without it, they are raised.
 
     Raises:
         EdgedeployError: as `edgedeploy.building.prepare`.
     """
-    wanted = list(dict.fromkeys(models))
-    sources = [source_to_measure(model, shapes, progress, options) for model in wanted]
-    names = [source.name for source in sources]
-    found = []
-    for model, source in zip(wanted, sources, strict=True):
+
+    def source_of(model: str) -> tuple[str, Source]:
+        return model, source_to_measure(model, shapes, progress, options)
+
+    sources = dict(each_attempted(source_of, {model: model for model in models}, failed))
+    names = [source.name for source in sources.values()]
+
+    def built(model: str) -> list[Candidate]:
+        source, found = sources[model], []
         asked = replace(options, weights="random") if source.options.weights == "random" else options
         build = partial(
             prepare, model, board, input_shapes=shapes, options=asked, use=find_use(model), progress=progress
@@ -148,7 +155,9 @@ def candidates(
                 continue
             manifest = prepared.manifest
             found.append(Candidate(name, prepared, manifest.inputs, manifest.results, batch, untuned))
-    return found
+        return found
+
+    return [each for found in each_attempted(built, {model: model for model in sources}, failed) for each in found]
 
 
 def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:

@@ -10,6 +10,7 @@ from typing import Any
 from edgedeploy.benchmarking.energy import SOURCES, Energy
 from edgedeploy.benchmarking.engines.engine import CPU
 from edgedeploy.benchmarking.machine import Machine
+from edgedeploy.errors import EdgedeployError
 from edgedeploy.runtime.profile import FunctionProfile
 from edgedeploy.runtime.timing import EndToEnd
 from edgedeploy.text import count, significant
@@ -146,6 +147,7 @@ class Report:
         runs: how many inferences of each engine were timed, if that was asked for.
         random_weights: the networks whose weights are random.
         untuned: the name of our engine without tuning records, if both were measured.
+        failed: the networks that could not be measured, and why.
     """
 
     machine: Machine
@@ -157,6 +159,7 @@ class Report:
     runs: int | None = None
     random_weights: list[str] = field(default_factory=list)
     untuned: str | None = None
+    failed: dict[str, EdgedeployError] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         lines = [
@@ -188,6 +191,7 @@ class Report:
             "rows": [row.to_dict() for row in self.rows],
             "geometric_means": self.geometric_means(),
             "skipped": [asdict(entry) for entry in self.skipped],
+            "failed": [{"model": name, **error.to_dict()} for name, error in self.failed.items()],
         }
 
     def row(self, case: str, engine: str) -> Row | None:
@@ -226,6 +230,7 @@ def notes(report: Report) -> list[str]:
             f"energy is {'estimated' if energy.estimated else 'measured'} by {SOURCES[energy.source].told}, while "
             f"inferences follow one another; the board takes {significant(energy.idle_watts)} W while it does nothing"
         )
+    lines += [f"{name} was not measured: {error.cause}" for name, error in report.failed.items()]
     alike: dict[tuple[str, str], list[str]] = {}
     for entry in report.skipped:
         alike.setdefault((", ".join(entry.models), entry.reason), []).append(entry.engine)

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -40,47 +41,64 @@ from edgedeploy.cli import (
     virtual,
 )
 from edgedeploy.cli.console import log, print_json, print_json_error, print_lines
+from edgedeploy.cli.groups import InSections
 from edgedeploy.cli.manners import Manners, WrongColourError, manners, speak, taken
 from edgedeploy.cli.options import JsonOption
 from edgedeploy.cli.tvmc import translated
-from edgedeploy.errors import ReaderGoneError
+from edgedeploy.errors import InternalError, ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
 from edgedeploy.text import printable
 from edgedeploy.version import __version__
 
+_HELP = """Take a trained neural network to a small board: build, push, run, demo, bench, tune.
+
+\b
+A first session:
+  edgedeploy demo digits                                 see it run here
+  edgedeploy build digits --board rpi4                   compile it
+  edgedeploy push digits --board rpi4 --host pi@ADDRESS  install it there
+  edgedeploy demo digits --board rpi4 --host pi@ADDRESS  see it run there
+"""
+
 app = typer.Typer(
     name="edgedeploy",
-    help="Take a trained neural network to a small board: build, push, run, demo, bench, tune.",
-    epilog="Start with: edgedeploy demo all",
-    no_args_is_help=True,
+    cls=InSections,
+    help=_HELP,
+    epilog="edgedeploy COMMAND --help has the options of a command, and examples.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help pages without rich: twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("build")(build.build)
-app.command("quantize")(quantize.quantize)
-app.command("push")(push.push)
-app.command("run")(run.run)
-app.command("demo")(demo.demo)
-app.add_typer(bench.app, name="bench")
-app.command("predict")(predict.predict)
-app.command("library")(library.library)
-app.add_typer(image.app, name="image")
-app.command("labels")(labels.labels)
-app.add_typer(new.app, name="new")
-app.command("doctor")(doctor.doctor)
-app.add_typer(models.app, name="models")
-app.add_typer(boards.app, name="boards")
-app.add_typer(toolchains.app, name="toolchains")
-app.add_typer(package.app, name="package")
-app.add_typer(releases.app, name="releases")
-app.add_typer(service.app, name="service")
-app.add_typer(tune.app, name="tune")
-app.add_typer(records.app, name="records")
-app.add_typer(virtual.app, name="virtual")
-app.add_typer(rpc.app, name="rpc")
+_COMMANDS: dict[str, dict[str, Any]] = {
+    "Networks": {
+        "build": build.build,
+        "run": run.run,
+        "demo": demo.demo,
+        "quantize": quantize.quantize,
+        "models": models.app,
+        "image": image.app,
+        "labels": labels.labels,
+    },
+    "Boards": {
+        "push": push.push,
+        "doctor": doctor.doctor,
+        "boards": boards.app,
+        "releases": releases.app,
+        "service": service.app,
+        "virtual": virtual.app,
+        "rpc": rpc.app,
+    },
+    "Speed": {"bench": bench.app, "predict": predict.predict, "tune": tune.app, "records": records.app},
+    "Files": {"library": library.library, "package": package.app, "new": new.app, "toolchains": toolchains.app},
+}
+for _section, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_section)
+        else:
+            app.command(_name, rich_help_panel=_section)(_command)
 
 # The commands that load the compiler or its runtime.
 _LARGE = {"build", "run", "demo", "bench", "predict", "tune", "quantize"}
@@ -130,7 +148,13 @@ def _options(
     log({-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}.get(manners().verbosity, logging.DEBUG))
 
 
-@app.command("help")
+@cache
+def _tree() -> Any:
+    """All commands as typer parses them, which takes long to make."""
+    return typer.main.get_command(app)
+
+
+@app.command("help", rich_help_panel="About")
 def show_help(
     words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="The command's name.")] = None,
 ) -> None:
@@ -138,10 +162,10 @@ def show_help(
 
     Examples: edgedeploy help build; edgedeploy help releases list
     """
-    app([*(words or []), "--help"], prog_name="edgedeploy")
+    _tree()([*(words or []), "--help"], prog_name="edgedeploy")
 
 
-@app.command("version")
+@app.command("version", rich_help_panel="About")
 def show_version(json_output: JsonOption = False) -> None:
     """Print the versions of edgedeploy, Python, and what networks are compiled and checked with.
 
@@ -171,7 +195,7 @@ def _run() -> object:
     if "_EDGEDEPLOY_COMPLETE" in os.environ:
         return app(prog_name="edgedeploy")
     try:
-        chosen, words = taken(sys.argv[1:], typer.main.get_command(app))
+        chosen, words = taken(sys.argv[1:], _tree())
     except WrongColourError as error:
         print(f"Usage: edgedeploy [OPTIONS] COMMAND\n\nError: {error}", file=sys.stderr)
         return 2
@@ -183,9 +207,9 @@ def _run() -> object:
         print(f"error: {printable(what)}: {printable(why)}\n  try: {printable(typed.command)}", file=sys.stderr)
         return 2
     if not chosen.json:
-        return app(words, prog_name="edgedeploy")
+        return _tree()(words or ["--help"], prog_name="edgedeploy")
     try:
-        return app(words, prog_name="edgedeploy", standalone_mode=False)
+        return _tree()(words or ["--help"], prog_name="edgedeploy", standalone_mode=False)
     except Exception as error:
         said = getattr(error, "format_message", None)
         if said is None:
@@ -197,8 +221,7 @@ def _run() -> object:
 
 def _options_of(name: str) -> set[str]:
     """All options of a command."""
-    command: Any = typer.main.get_command(app)
-    command = command.commands.get(name)
+    command: Any = _tree().commands.get(name)
     command = getattr(command, "commands", {}).get(getattr(command, "usual", ""), command)
     return {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
 
@@ -206,7 +229,7 @@ def _options_of(name: str) -> set[str]:
 def _command_of(words: list[str]) -> list[str]:
     """The words of a command line that name the command."""
     named: list[str] = []
-    command: Any = typer.main.get_command(app)
+    command: Any = _tree()
     for word in words:
         command = getattr(command, "commands", {}).get(word)
         if command is None:
@@ -232,22 +255,15 @@ def _code_of(work: Callable[[], object]) -> int | str | None:
 
 def _reported(error: Exception) -> int:
     """Print what happened, and what to do where that is known; the exit code."""
-    known = refusal(error)
+    known = refusal(error) or InternalError(error)
     if isinstance(known, ReaderGoneError):
         return known.exit_code
-    if known:
-        try:
-            from edgedeploy.cli.console import print_error
+    try:
+        from edgedeploy.cli.console import print_error
 
-            if manners().json:
-                print_json_error(known.what, known.why, known.hints, known.exit_code)
-            print_error(known)
-        except Exception:  # rich cannot be imported: there is too little memory
-            print(f"error: {printable(known.cause)}", file=sys.stderr)
-        return known.exit_code
-    message = printable(" ".join(str(error).split()))[:300]
-    if manners().json:
-        print_json_error(f"internal error: {type(error).__name__}", message, ["edgedeploy -vv, and report it"], 70)
-    print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
-    print("  try: the same command with `edgedeploy -vv ...` for a traceback, and report it", file=sys.stderr)
-    return 70
+        if manners().json:
+            print_json_error(known.what, known.why, known.hints, known.exit_code)
+        print_error(known)
+    except Exception:  # rich cannot be imported: there is too little memory
+        print(f"error: {printable(known.cause)}", file=sys.stderr)
+    return known.exit_code

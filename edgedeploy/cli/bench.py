@@ -146,6 +146,8 @@ def bench(
     An inference is timed from the inputs in memory to the outputs in memory. For boards with a device, the time of its
     kernels is shown as well; OpenVINO then uses a GPU too, if there is one.
 
+    A network that fails does not stop the others: the end lists it with the reason (docs/exit-codes.md).
+
     An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
     large; `edgedeploy[bench-gpu]` for NVIDIA's graphics processors) or cannot run a network is named and left out.
     Networks of the zoo that edgedeploy can write itself have random weights where their files are not in reach, and the
@@ -187,7 +189,7 @@ def bench(
     from edgedeploy.api.measuring import bench as measured
     from edgedeploy.benchmarking.columns import columns_called
     from edgedeploy.benchmarking.tables import as_markdown
-    from edgedeploy.cli.console import print_json, print_lines, quiet_if
+    from edgedeploy.cli.console import conclude, print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
 
@@ -220,6 +222,7 @@ def bench(
         print_lines(as_markdown(found, shown).splitlines())
     else:
         _print(found, shown, fitting=columns is None)
+    conclude([*((case, None) for case in found.cases), *found.failed.items()])
 
 
 @app.command()

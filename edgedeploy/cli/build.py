@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,8 +30,10 @@ from edgedeploy.cli.overrides import overridable
 from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimesOption
 
 if TYPE_CHECKING:
+    from edgedeploy.api.packages import Plan
     from edgedeploy.board import Board, Overrides
     from edgedeploy.building import Built
+    from edgedeploy.errors import EdgedeployError
 
 
 @overridable
@@ -39,10 +42,12 @@ def build(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help="Names of the zoo or paths of networks' files; the models of all demos by default.",
+            help="Names of the zoo or paths of networks' files; by default those of the configuration "
+            "(`build.models`), else those of the demos classification, landmark, retinaface and yolo-fastest.",
             autocompletion=complete_model,
         ),
     ] = None,
+    all_demos: Annotated[bool, typer.Option("--all-demos", help="Build the networks of all demos.")] = False,
     board: BoardOption = "local",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The folder for the packages; dist/BOARD by default.")
@@ -110,6 +115,9 @@ def build(
 ) -> None:
     """Build one package per network, compared with another program before it is written.
 
+    A network that fails does not stop the others: the end lists it with the reason. What could not be had, such as a
+    download, does not count as a failure as long as one network was built (docs/exit-codes.md).
+
     Formats are recognised by content. Where weights are in a file of their own, either of the two files names the
     network.
 
@@ -128,6 +136,8 @@ def build(
 
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
 
+    Examples: edgedeploy build --board rpi4; edgedeploy build --all-demos
+
     Examples: edgedeploy build net.onnx --dump passes --print-pass-times; edgedeploy build net.onnx --disable-pass
     pad-channels
 
@@ -143,11 +153,11 @@ def build(
     from edgedeploy.agent.build import agent_for
     from edgedeploy.api.boards import connect
     from edgedeploy.api.packages import Plan, plan
+    from edgedeploy.attempts import attempted
     from edgedeploy.building import DUMPS, package_name
     from edgedeploy.cli import passes
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.demo.spec import DEMOS, all_demos
-    from edgedeploy.errors import InputError
+    from edgedeploy.cli.console import conclude, print_json, print_outcomes, quiet_if
+    from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.files import is_folder
     from edgedeploy.resolved import resolve
 
@@ -160,8 +170,12 @@ def build(
     for kind in kinds:
         if kind not in DUMPS:
             raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
-    every = (stage.model for name in all_demos(weights.value) for stage in DEMOS.load(name).stages)
-    names = models or list(dict.fromkeys(every))
+    if models and all_demos:
+        raise InputError("--all-demos does not go with networks that are named", why=f"{models[0]} is one")
+    # What became of each network: first its plan, then its result.
+    outcomes: dict[str, Plan | dict[str, Any] | EdgedeployError] = {}
+    names = list(dict.fromkeys(models or _networks(all_demos, weights.value, outcomes)))
+    alone = len(names) + len(outcomes) == 1
     check_one_model(names, "built", entries[0], options, batches)
     resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
@@ -169,9 +183,9 @@ def build(
         raise InputError("--demo needs one model", why=f"{len(names)} are to be built")
     if quantize and len(names) > 1:
         raise InputError("--quantize needs one network", why=f"{len(names)} are to be built")
-    # All names are resolved before anything is built.
-    plans: dict[str, Plan] = {}
-    for name in names:
+    taken: dict[str, Path] = {}
+
+    def planned(name: str) -> Plan:
         found = plan(
             name,
             resolved,
@@ -186,20 +200,18 @@ def build(
             progress=progress,
         )
         source = found.source
-        if plans.setdefault(source.name, found).source.file != source.file:
+        if taken.setdefault(source.name, source.file) != source.file:
             raise InputError(
                 f"two models would be written to the same package {package_name(source.name)}",
-                why=f"{plans[source.name].source.file} and {source.file}",
+                why=f"{taken[source.name]} and {source.file}",
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
-    if output and not is_folder(output):
-        progress.note(f"the folder {output} is made")
-    results = []
-    for each in plans.values():
-        source = each.source
-        progress.note(f"{source.name} for {resolved.label}")
+        return found
+
+    def built(each: Plan) -> dict[str, Any]:
+        progress.note(f"{each.source.name} for {resolved.label}")
         package = each.build(
-            output / package_name(source.name) if output else None,
+            output / package_name(each.source.name) if output else None,
             # What is told of a build is not kept.
             force=force or explain or print_pass_times,
             checks="none" if no_check else "all",
@@ -208,62 +220,109 @@ def build(
         )
         built = package.built
         assert built
-        size, record = built.path.stat().st_size, built.manifest.quantisation
         error = built.error
         if virtual:
             with connect(resolved, virtual=True, progress=progress) as there:
                 error = there.test(package)
         explanation = package.explain() if explain else {}
-        results.append(
-            {
-                "model": source.name,
-                "board": resolved.label,
-                "package": str(built.path),
-                "bytes": size,
-                "target": built.manifest.target,
-                "linker": built.manifest.linker,
-                "tuning_records": built.manifest.tuning_records,
-                "quantisation": record.model_dump(mode="json") if record else None,
-                "disabled_passes": built.manifest.disabled_passes,
-                "abi": built.manifest.abi.model_dump(),
-                "memory": built.manifest.memory.model_dump(),
-                "checked": built.manifest.checked.how,
-                "emulator": built.manifest.checked.emulator,
-                "error_of_tolerance": error,
-                "tolerance": [
-                    case.model_dump(include={"name", "usual", "relative", "absolute", "spread"})
-                    for case in built.manifest.selftest.cases
-                ],
-                "spread_to": built.manifest.selftest.spread_to,
-                "dumps": [str(path) for path in built.dumps],
-                **({"pass_times": passes.pass_times(built.pass_times)} if print_pass_times else {}),
-                **explanation,
-            }
-        )
         if not json_output:
-            test = built.manifest.selftest
-            checked = built.manifest.checked
-            ways = [checked.line()] * (checked.how != "no") + ["on the virtual board"] * virtual
-            compared = f"equal to {test.reference} within {test.relative:g}" if ways else "not compared"
-            stdout().print(f"{built.path}  {size:,} bytes, {compared}")
-            stdout().print(f"checked: {', and '.join(ways) or 'no'}")
-            for line in test.raised(built.manifest.outputs, quantised=record is not None):
-                stdout().print(f"tolerance: {line}")
-            stdout().print(f"memory: {built.manifest.memory.line()}")
-            for line in record.lines() if record else []:
-                stdout().print(f"quantised: {line}")
-            for path in built.dumps:
-                stdout().print(str(path))
-            if print_pass_times:
-                passes.print_pass_times(built.pass_times)
+            _print_built(built, virtual=virtual, print_pass_times=print_pass_times)
             if explain:
                 _print_code(built, resolved.profile)
                 _print_explanation(explanation)
+        manifest = built.manifest
+        return {
+            "model": each.source.name,
+            "board": resolved.label,
+            "state": "built",
+            "package": str(built.path),
+            "bytes": built.path.stat().st_size,
+            "target": manifest.target,
+            "linker": manifest.linker,
+            "tuning_records": manifest.tuning_records,
+            "quantisation": manifest.quantisation.model_dump(mode="json") if manifest.quantisation else None,
+            "disabled_passes": manifest.disabled_passes,
+            "abi": manifest.abi.model_dump(),
+            "memory": manifest.memory.model_dump(),
+            "checked": manifest.checked.how,
+            "emulator": manifest.checked.emulator,
+            "error_of_tolerance": error,
+            "tolerance": [
+                case.model_dump(include={"name", "usual", "relative", "absolute", "spread"})
+                for case in manifest.selftest.cases
+            ],
+            "spread_to": manifest.selftest.spread_to,
+            "dumps": [str(path) for path in built.dumps],
+            **({"pass_times": passes.pass_times(built.pass_times)} if print_pass_times else {}),
+            **explanation,
+        }
+
+    # All networks are found before the first is built.
+    for name in names:
+        outcomes[name] = attempted(partial(planned, name), alone=alone)
+    if output and not is_folder(output):
+        progress.note(f"the folder {output} is made")
+    for name, found in outcomes.items():
+        if isinstance(found, Plan):
+            outcomes[name] = attempted(partial(built, found), alone=alone)
+    results = {name: each for name, each in outcomes.items() if isinstance(each, dict)}
     # Last: it takes minutes the first time, and what can be refused was refused by now.
-    if not resolved.profile.runs_here:
-        agent_for(resolved.profile, progress=progress)
+    agent = None
+    if results and not resolved.profile.runs_here:
+        agent = attempted(partial(agent_for, resolved.profile, progress=progress), alone=alone)
     if json_output:
-        print_json(results)
+        failed = {"board": resolved.label}
+        print_json(
+            [
+                {"model": name, **failed, **each.to_dict()} if isinstance(each, EdgedeployError) else each
+                for name, each in outcomes.items()
+            ]
+        )
+    elif not alone:
+        print_outcomes(outcomes, lambda result: f"built: {result['package']}")
+    conclude([*outcomes.items(), *([("the agent", agent)] if agent else [])])
+
+
+def _networks(
+    all_demos: bool, weights: Literal["file", "random"], unreadable: dict[str, Plan | dict[str, Any] | EdgedeployError]
+) -> list[str]:
+    """The networks that are built where none is named; demos that cannot be read are told by their errors."""
+    from edgedeploy.attempts import attempted
+    from edgedeploy.demo import spec
+    from edgedeploy.errors import EdgedeployError
+    from edgedeploy.settings import networks_to_build
+
+    if not all_demos and (stated := networks_to_build()):
+        return stated
+    found = []
+    for name in spec.all_demos(weights) if all_demos else spec.default_demos():
+        demo = attempted(partial(spec.DEMOS.load, name))
+        if isinstance(demo, EdgedeployError):
+            unreadable[name] = demo
+        else:
+            found += [stage.model for stage in demo.stages]
+    return found
+
+
+def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None:
+    """Print what a package is and how it was checked."""
+    from edgedeploy.cli import passes
+    from edgedeploy.cli.console import stdout
+
+    test, checked, record = built.manifest.selftest, built.manifest.checked, built.manifest.quantisation
+    ways = [checked.line()] * (checked.how != "no") + ["on the virtual board"] * virtual
+    compared = f"equal to {test.reference} within {test.relative:g}" if ways else "not compared"
+    stdout().print(f"{built.path}  {built.path.stat().st_size:,} bytes, {compared}")
+    stdout().print(f"checked: {', and '.join(ways) or 'no'}")
+    for line in test.raised(built.manifest.outputs, quantised=record is not None):
+        stdout().print(f"tolerance: {line}")
+    stdout().print(f"memory: {built.manifest.memory.line()}")
+    for line in record.lines() if record else []:
+        stdout().print(f"quantised: {line}")
+    for path in built.dumps:
+        stdout().print(str(path))
+    if print_pass_times:
+        passes.print_pass_times(built.pass_times)
 
 
 def _print_code(built: Built, board: Board) -> None:

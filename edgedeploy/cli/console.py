@@ -7,13 +7,16 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
+import typer
+
 from edgedeploy import interruption
+from edgedeploy.attempts import first_failure
 from edgedeploy.cli.manners import manners
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import SECONDS_PER_LINE, Notes, Progress
@@ -111,16 +114,49 @@ def print_json_error(what: str, why: str | None, hints: Iterable[str], code: int
     print_json_line({"error": {"what": what, "why": why, "try": list(hints), "code": code}})
 
 
-def print_error(error: EdgedeployError) -> None:
-    """Print what happened, why, and what to try.
+def print_error(error: EdgedeployError, heading: str = "error:") -> None:
+    """Print what happened, why, and what to try, after a heading.
 
     Further lines, which compilers, boards and drivers wrote, have a bar before them: no hint looks so.
     """
     console = stderr()
-    console.print("error:", style="bold red", end=" ")
+    console.print(foreign(heading, style="bold red"), end=" ")
     console.print(*_lines(error.cause), sep="\n")
     for hint in error.hints:
         console.print(f"  try: {hint}")
+
+
+def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
+    """Print each failure of several items and what to try; end with their exit code if that is not 0.
+
+    Args:
+        outcomes: each item, and what `attempted` returned.
+
+    Raises:
+        Exit: as docs/exit-codes.md says of several networks.
+    """
+    found = list(outcomes)
+    for name, outcome in found:
+        if isinstance(outcome, EdgedeployError):
+            print_error(outcome, f"{name} {outcome.state}:")
+    if failure := first_failure(outcome for _, outcome in found):
+        raise typer.Exit(failure.exit_code)
+
+
+def print_outcomes(outcomes: Mapping[str, object], done: Callable[[Any], str], *, what: str = "network") -> None:
+    """Print a table of several items and what became of each to standard error.
+
+    Args:
+        outcomes: what `attempted` returned, by item.
+        done: says what became of an item that did not fail.
+        what: what the items are.
+    """
+    rows = (
+        [name, outcome.state if isinstance(outcome, EdgedeployError) else done(outcome)]
+        for name, outcome in outcomes.items()
+    )
+    stderr().print("")
+    print_table([what, "result"], rows, to=stderr())
 
 
 def _lines(text: str) -> list[str]:
@@ -136,6 +172,7 @@ def print_table(
     right: Collection[str] = (),
     whole: Collection[str] = (),
     title: str | None = None,
+    to: Console | None = None,
 ) -> None:
     """Print a table as a result.
 
@@ -145,6 +182,7 @@ def print_table(
         right: columns of numbers, which are aligned at the right.
         whole: columns whose texts are not broken between words.
         title: what stands above it.
+        to: the console; that of results unless given.
     """
     from rich.table import Table
 
@@ -154,7 +192,7 @@ def print_table(
         table.add_column(name, justify=justify, no_wrap=name in whole, overflow="fold" if name in whole else "ellipsis")
     for row in rows:
         table.add_row(*row)
-    stdout().print(table)
+    (to or stdout()).print(table)
 
 
 def foreign(*lines: str, style: str = "") -> Text:

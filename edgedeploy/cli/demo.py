@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -150,7 +151,8 @@ def demo(
     begin|end` for what they detect; with --json one object on each line.
 
     The results go to standard output, progress to standard error. `all` runs the demos on images one after
-    another, goes on when one fails, and ends with the exit code of the first that failed; networks that the zoo has no
+    another. One that fails does not stop the others: the end lists it with the reason. What could not be had, such as a
+    download, does not count as a failure as long as one demo ran (docs/exit-codes.md). Networks that the zoo has no
     weights of are left out. `yolo`, `segmentation` and `depth` are for networks of yours: give one with --model.
 
     Example: edgedeploy demo retinaface --save faces.jpg
@@ -186,7 +188,8 @@ def demo(
     if name is None:
         _list(json_output)
         return
-    from edgedeploy.cli.console import print_error, quiet_if
+    from edgedeploy.attempts import attempted
+    from edgedeploy.cli.console import conclude, print_outcomes, quiet_if
     from edgedeploy.cli.demo_output import Printer
     from edgedeploy.demo.packaged_program import PackagedProgram
     from edgedeploy.demo.program import Program
@@ -278,20 +281,21 @@ def demo(
     names = all_demos(weights.value) if name == ALL else [name]
     if name == ALL and (left := [each for each in all_demos("random") if each not in names]):
         progress.note(f"without weights in the zoo, and shown with --weights random: {', '.join(left)}")
-    code = 0
+    outcomes: dict[str, bool | EdgedeployError] = {}  # whether Ctrl-C ended a film
+    interrupted = False
     for each in names:
-        try:
-            if perform(each):
-                code = INTERRUPTED
-                break
-        except EdgedeployError as error:
-            if name != ALL:
-                raise
-            print_error(error)
-            code = code or error.exit_code
+        outcomes[each] = attempted(partial(perform, each), alone=name != ALL)
+        if isinstance(outcome := outcomes[each], EdgedeployError):
+            printer.failure(each, outcome)
+        elif outcome:
+            interrupted = True
+            break
     printer.finish()
-    if code:
-        raise typer.Exit(code)
+    if name == ALL and not json_output:
+        print_outcomes(outcomes, lambda _: "shown", what="demo")
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    conclude(outcomes.items())
 
 
 def _show_all(

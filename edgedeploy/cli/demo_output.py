@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from edgedeploy.demo.program import DemoSession, Result
     from edgedeploy.demo.summary import Summary
     from edgedeploy.demo.tengine_log import LogStyle
+    from edgedeploy.errors import EdgedeployError
     from edgedeploy.vision.source import Source
 
 
@@ -55,9 +56,18 @@ class Printer:
         else:
             self._block([summary.line()])
 
+    def failure(self, demo: str, error: EdgedeployError) -> None:
+        """One of several demos that failed; logs do not tell it."""
+        self._objects.append({"task": demo, **error.to_dict()})
+
     def finish(self) -> None:
-        """The value of the single images."""
-        if self._as_json and not self._as_lines:
+        """The value of the single images, and of demos that failed."""
+        if not self._as_json:
+            return
+        if self._as_lines:
+            for each in self._objects:
+                print_json_line(each)
+        else:
             print_json(self._objects if self._several else self._objects[0])
 
     def _block(self, lines: list[str]) -> None:

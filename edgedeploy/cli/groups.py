@@ -1,4 +1,4 @@
-"""Groups of commands whose first argument may be a model."""
+"""Groups of commands: with sections in their help, or with models in the place of a command."""
 
 from __future__ import annotations
 
@@ -20,3 +20,18 @@ class ModelsOrCommand(TyperGroup):
         if args and args[0] not in self.commands:
             args = [self.usual, *args]
         return super().parse_args(ctx, args)
+
+
+class InSections(TyperGroup):
+    """A group whose help lists commands by their `rich_help_panel`, without rich."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section for each panel, in the order in which they first come."""
+        sections: dict[str, dict[str, Any]] = {}
+        command: Any
+        for name, command in self.commands.items():
+            sections.setdefault(command.rich_help_panel, {})[name] = command
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for title, commands in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, each.get_short_help_str(width)) for name, each in commands.items()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,7 +69,7 @@ def push(
     Quantised networks that lost more accuracy than the board's profile allows (`max_accuracy_loss`), and all networks
     that do not record what --min-accuracy asks for, are refused before anything is sent (docs/quantisation.md).
 
-    Several boards are served at the same time; one that fails does not stop the others.
+    Several boards are served at the same time. A board or a network that fails does not stop the others.
 
     Examples: edgedeploy push digits --board rpi4; edgedeploy push --board rpi4 --host pi@10.0.0.7 --host pi@10.0.0.8
 
@@ -76,11 +77,13 @@ def push(
 
     Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
-    from edgedeploy.api.boards import releases_of
+    from edgedeploy.api.boards import release_of
     from edgedeploy.api.packages import check_named
-    from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
+    from edgedeploy.attempts import attempted
+    from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.gate import AccuracyRule
+    from edgedeploy.release.layout import Release
     from edgedeploy.release.pushing import push_all
 
     if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
@@ -90,15 +93,26 @@ def push(
     rule = AccuracyRule(min_accuracy, resolved.profile.max_accuracy_loss)
     options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
     names = models or _built_packages(resolved)
-    for name in names:
-        check_named(name)
-    targets, strict = where.addresses(resolved, progress), where.strict_host_key
-    results = push_all(
-        targets, lambda: releases_of(names, resolved, progress), options, strict=strict, progress=progress
-    )
-    failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
-    if failures and len(results) == 1:
-        raise failures[0]
+    alone = len(names) == 1
+    checked = {name: attempted(partial(check_named, name), alone=alone) for name in names}
+    wrong = {name: error for name, error in checked.items() if error}
+
+    def releases() -> dict[str, Release | EdgedeployError]:
+        return {
+            name: wrong[name]
+            if name in wrong
+            else attempted(partial(release_of, name, resolved, progress), alone=alone)
+            for name in names
+        }
+
+    if len(wrong) == len(names):  # before a board is reached or started
+        if json_output:
+            print_json([{"host": None, "model": name, **error.to_dict()} for name, error in wrong.items()])
+        conclude(wrong.items())
+    targets = where.addresses(resolved, progress)
+    results = push_all(targets, releases, options, strict=where.strict_host_key, progress=progress)
+    if len(results) == 1 and isinstance(results[0][2], EdgedeployError):
+        raise results[0][2]
     if json_output:
         print_json([_as_dict(*result) for result in results])
     else:
@@ -117,12 +131,13 @@ def push(
                     "see docs/tails.md",
                 )
             )
-    if failures:
-        from edgedeploy.cli.console import print_error
-
-        for failure in failures:
-            print_error(failure)
-        raise typer.Exit(failures[0].exit_code)
+    # A board that was not reached is one failure, however many models there are.
+    told = {id(outcome): (address, model) for address, model, outcome in reversed(results)}
+    conclude(
+        (f"{model} on {address}" if model else str(address), outcome)
+        for address, model, outcome in results
+        if told[id(outcome)] == (address, model)
+    )
 
 
 def _built_packages(board: ResolvedBoard) -> list[str]:
@@ -142,7 +157,7 @@ def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError)
     from edgedeploy.errors import EdgedeployError
 
     if isinstance(outcome, EdgedeployError):
-        return [str(address), model or "", "", f"failed: {outcome.what}", "", ""]
+        return [str(address), model or "", "", f"{outcome.state}: {outcome.what}", "", ""]
     count = len(outcome.uploaded)
     files = f" ({', '.join(outcome.uploaded) if count <= _MOST_NAMED else f'{count} files'})" if count else ""
     sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
@@ -151,9 +166,4 @@ def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError)
 
 
 def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> dict[str, Any]:
-    from edgedeploy.errors import EdgedeployError
-
-    common = {"host": str(address), "model": model}
-    if isinstance(outcome, EdgedeployError):
-        return {**common, "state": "failed", "error": outcome.cause, "exit_code": outcome.exit_code}
-    return {**common, **outcome.to_dict()}
+    return {"host": str(address), "model": model, **outcome.to_dict()}

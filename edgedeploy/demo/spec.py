@@ -171,12 +171,14 @@ class Demo(Stage):
 
     Attributes:
         description: one line for people.
+        default: whether `edgedeploy build` builds its networks where none are named.
         image: the image that is shown unless another one is given; a bundled one lies beside the demo's
             own file or beside that of its network.
         page: what is done to the whole image before; nothing unless stated.
     """
 
     description: str
+    default: bool = False
     image: ZooFile
     page: Page | None = None
 
@@ -197,6 +199,18 @@ def all_demos(weights: Literal["file", "random"] = "file") -> list[str]:
     What cannot be read is among them, so that whoever shows it is told why.
     """
     return [name for name in DEMOS.names() if _can_be_shown(name, weights)]
+
+
+def default_demos() -> list[str]:
+    """The names of the demos whose networks `edgedeploy build` builds where none are named."""
+    return [name for name in DEMOS.names() if _is_default(name)]
+
+
+def _is_default(name: str) -> bool:
+    try:
+        return DEMOS.load(name).default
+    except EdgedeployError:
+        return False
 
 
 def _can_be_shown(name: str, weights: Literal["file", "random"]) -> bool:

@@ -9,7 +9,7 @@ from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, 
 from edgedeploy.errors import LoginError
 from edgedeploy.progress import Progress
 from edgedeploy.remote.connection import Connection
-from edgedeploy.remote.login import destination
+from edgedeploy.remote.login import destination, hints_for_name
 
 _NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15
 
@@ -36,9 +36,7 @@ def address(case: Case) -> Finding:
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError) as error:
-        hints = [_WHERE, "or use a virtual one: --virtual"]
-        if host.endswith(".local"):
-            hints.insert(0, f"for names in .local: sudo apt install libnss-mdns; then try `getent hosts {host}`")
+        hints = [*hints_for_name(host), _WHERE, "or use a virtual one: --virtual"]
         return failed(f"there is no host {host}: {getattr(error, 'strerror', None) or error}", *hints)
     numbers = ", ".join(sorted(map(str, found)))
     return ok(f"{case.address} is {numbers}" if host not in found else str(case.address))

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.errors import InputError, ModelError, last_line
+from edgedeploy.errors import InputError, ModelError, NotInstalledError, last_line
 from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.tensors import TensorSpec
 
@@ -45,13 +45,13 @@ def require_packages(path: Path, packages: Sequence[str], extra: str) -> None:
         extra: of edgedeploy's, which brings them.
 
     Raises:
-        ModelError: one is missing.
+        NotInstalledError: one is missing.
     """
     for package in packages:
         try:
             metadata.version(package)
         except metadata.PackageNotFoundError as error:
-            raise ModelError(
+            raise NotInstalledError(
                 f"{path} cannot be imported",
                 why=f"the Python package {package} is needed for it, and not installed",
                 hints=[f"pip install 'edgedeploy[{extra}]'"],

@@ -46,7 +46,7 @@ class TfLite(Format):
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network; see `Format.read`. Shapes are those of the file: none can be replaced."""
         path = files[0]
-        require_packages(path, self.packages, "tflite")
+        require_packages(path, self.packages, "build")
         content = read_bytes(path)
         with importing(path, _HINTS):
             content, cut_off = _divided(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgedeploy.errors import InputError
@@ -46,6 +46,7 @@ class Address:
         key: the only private key to offer, or None for the user's own keys and agent.
         known_hosts: the only file of trusted host keys, or None for edgedeploy's and the user's own.
         name: what the address is called in messages, where that is not what it is.
+        said_by: what says that the board is there, where that is not the command line.
     """
 
     host: str
@@ -54,6 +55,7 @@ class Address:
     key: Path | None = None
     known_hosts: Path | None = None
     name: str | None = None
+    said_by: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         user = f"{self.user}@" if self.user else ""
@@ -133,11 +135,13 @@ def addresses(
         progress.note(
             f"{board.label} is {f'at {found.host}' if found.host else 'a virtual board'}, as {found.said_by} says"
         )
-        return [parse_address(found.host) if found.host else address_of(up(board, progress=progress))]
+        if found.host:
+            return [replace(parse_address(found.host), said_by=found.said_by)]
+        return [address_of(up(board, progress=progress))]
     if ssh is None:
         raise InputError(
             f"board {board.label!r} is this machine",
             why="its profile has no `ssh`",
             hints=["name another board with --board", "say where it is with --host USER@HOST", "give --virtual"],
         )
-    return [Address(ssh.host, ssh.user, None if ssh.port == 22 else ssh.port)]
+    return [Address(ssh.host, ssh.user, None if ssh.port == 22 else ssh.port, said_by=f"the profile {board.label}")]

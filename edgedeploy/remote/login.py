@@ -34,7 +34,7 @@ _END_S = 2
 # What paramiko raises where a connection breaks: each of them, depending on the moment.
 BROKEN = (paramiko.SSHException, OSError, EOFError)
 
-_WHERE = "the profile's `ssh`, or --host USER@HOST"
+_WAYS_ON = ("say where the board is: --host USER@ADDRESS", "do without a board: --virtual")
 
 
 class Login(Closing):
@@ -61,6 +61,7 @@ class Login(Closing):
             HostKeyError: its host key, or that of a jump host, is refused.
             LoginError: it, or a jump host, does not let us in.
         """
+        self._source = f"; {address.said_by} names this host" if address.said_by else ""
         hops = route(address, progress)
         record = None if address.known_hosts else known_hosts_file()
         self._opened = contextlib.ExitStack()
@@ -106,17 +107,27 @@ class Login(Closing):
             if not transport.initial_kex_done:  # paramiko goes on when the time is over
                 raise TimeoutError(f"its SSH server said nothing more for {CONNECT_S} s")
         except (socket.gaierror, UnicodeError) as error:  # UnicodeError: no name of a host could be so
-            why = error.strerror if isinstance(error, OSError) else str(error)
+            said_of_it = error.strerror if isinstance(error, OSError) else str(error)
             raise BoardConnectionError(
-                f"there is no host {hop.host}", why=why, hints=[f"correct {_WHERE}", "use --virtual"]
+                f"there is no host {hop.host}",
+                why=f"{said_of_it}{self._source}",
+                hints=[*hints_for_name(hop.host), *_WAYS_ON],
             ) from error
         except BROKEN as error:
             raise BoardConnectionError(
                 f"{who} cannot be reached",
-                why=said() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error),
-                hints=["look whether it is switched on and runs an SSH server", f"correct {_WHERE}", "use --virtual"],
+                why=(said() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error))
+                + self._source,
+                hints=["look whether it is switched on and runs an SSH server", *_WAYS_ON],
             ) from error
         return transport
+
+
+def hints_for_name(host: str) -> list[str]:
+    """What to try where a host's name means no address."""
+    if not host.endswith(".local"):
+        return []
+    return [f"for names in .local: sudo apt install libnss-mdns; then try `getent hosts {host}`"]
 
 
 def destination(address: Address) -> tuple[str, int] | None:

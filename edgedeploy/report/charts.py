@@ -133,9 +133,11 @@ class Chart:
         each.attrib = attributes
 
 
-def alone(svg: str) -> str:
-    """A drawing of a `chart` as a file of its own, which states what it is."""
-    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+def alone(svg: str, background: str | None = None) -> str:
+    """A drawing of a `chart` as a file of its own, which states what it is; on a colour if one is given."""
+    whole = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    ground = f'><rect width="100%" height="100%" fill="{background}"/>' if background else ">"
+    return whole.replace(">", ground, 1)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, MissingWeightsError, ModelError
 from edgedeploy.extras import require_build
 from edgedeploy.files import is_file, is_folder, sha256_of
 from edgedeploy.frontends.converted import ConvertedFormat
@@ -181,8 +181,8 @@ def find_source(
         NotInstalledError: what reads networks is not installed.
         UnknownNameError: there is no such model.
         DownloadError: its files cannot be had.
-        ModelError: there is no such file, it is no network's, another file of the network is missing, or the zoo has no
-            weights of it.
+        MissingWeightsError: the zoo has no weights of it.
+        ModelError: there is no such file, it is no network's, or another file of the network is missing.
     """
     require_build(f"{model} cannot be read, nor built")
     if means_file(model):
@@ -197,7 +197,7 @@ def find_source(
     # The entry's shape fills free dimensions; what is given on the command line goes before it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
     if not entry.has_weights and options.weights != "random":
-        raise ModelError(
+        raise MissingWeightsError(
             f"the zoo has no weights of {name}",
             why="no public file of them is known to it",
             hints=[
@@ -213,9 +213,9 @@ def find_source(
     return Source(name, found, files, shapes, found.honoured(options))
 
 
-def users_own(name: str, entry: ZooModel) -> ModelError:
+def users_own(name: str, entry: ZooModel) -> MissingWeightsError:
     """The error for an entry that has no network, in the place of one."""
-    return ModelError(
+    return MissingWeightsError(
         f"{name} stands for a network of your own",
         why=f"the zoo has none: {entry.licence}",
         hints=["name its file; for a demo: --model FILE", *entry.yours],

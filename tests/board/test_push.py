@@ -14,7 +14,14 @@ from support.detection_networks import detections
 from support.networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import BoardBusyError, InaccurateReleaseError, PackageError, ReleaseError, UnsuitableBoardError
+from edgedeploy.errors import (
+    BoardBusyError,
+    EdgedeployError,
+    InaccurateReleaseError,
+    PackageError,
+    ReleaseError,
+    UnsuitableBoardError,
+)
 from edgedeploy.package.archive import read_manifest, read_package
 from edgedeploy.package.manifest import FORMAT
 from edgedeploy.quantised import Agreement, Quantisation
@@ -204,7 +211,7 @@ def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command
     assert code == 13
     assert "cannot be reached" in out
     assert "pushed" in out
-    assert "error: " in err
+    assert "board@127.0.0.1:1 failed: " in err
     assert bench.current_works()
 
 
@@ -251,9 +258,9 @@ def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, 
 def test_a_connection_that_ended_while_packages_were_built_is_made_anew(bench: Bench, tmp_path: Path) -> None:
     with Cable(bench.virtual, tmp_path) as cable:
 
-        def built() -> list[Release]:
+        def built() -> dict[str, Release | EdgedeployError]:
             cable.cut()
-            return [bench.release(bench.first)]
+            return {"first": bench.release(bench.first)}
 
         [(address, model, outcome)] = push_all([cable.address], built, {})
     assert (address, model) == (cable.address, "digits")

@@ -22,7 +22,7 @@ from edgedeploy.vision.image import resize
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
-    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[tflite]'",
+    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'",
 )
 
 FLOAT = [

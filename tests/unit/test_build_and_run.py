@@ -335,10 +335,10 @@ def test_a_board_may_be_a_file(command: Command, net: Path) -> None:
 def test_two_networks_of_one_name_do_not_replace_each_other(command: Command, net: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = tiny(tmp_path / "other" / "net.onnx")
-    code, _, err = command("build", net, other)
+    code, out, err = command("build", net, other, "--json")
     assert code == 7
-    assert "net.tar.gz" in err
-    assert not Path("dist").exists()
+    assert f"{net} and {other}" in err
+    assert [each["state"] for each in json.loads(out)] == ["built", "failed"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import typer
 from conftest import Command
 from support.patience import generous
 
-from edgedeploy import __version__
+from edgedeploy import __version__, cli
 from edgedeploy.cli import app
 from edgedeploy.cli.console import print_error
 from edgedeploy.errors import KernelBuildError
@@ -41,9 +41,34 @@ def test_version(command: Command) -> None:
     assert command("--version") == (0, f"edgedeploy {__version__}\n", "")
 
 
-def test_no_command_prints_help(command: Command) -> None:
-    _, out, err = command()
-    assert "Usage: edgedeploy" in out + err
+def test_no_command_prints_help_that_begins_with_a_first_session(command: Command) -> None:
+    code, out, err = command()
+    assert (code, err) == (0, "")
+    assert out == command("--help")[1]
+    assert max(map(len, out.splitlines())) <= 80
+    session = out.partition("A first session:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(session) == 4
+    for line in session:
+        program, *words = line.strip().partition("  ")[0].split()
+        assert program == "edgedeploy"
+        code, out, err = command(*words, "--help")
+        assert (code, f"Usage: edgedeploy {words[0]}" in out) == (0, True), err
+
+
+def test_the_help_lists_every_command_in_a_section(command: Command) -> None:
+    out = command("--help")[1].partition("\nNetworks:\n")[2]
+    for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"\n  {name} " in f"\n{out}"
+    assert [line for line in out.splitlines() if line.endswith(":")] == ["Boards:", "Speed:", "Files:", "About:"]
+
+
+def test_the_tree_of_commands_is_made_once(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    make = typer.main.get_command
+    monkeypatch.setattr(typer.main, "get_command", lambda app: made.append(app) or make(app))
+    cli._tree.cache_clear()
+    command("help", "build")
+    assert len(made) == 1
 
 
 def with_host(command: Any, *path: str) -> Iterator[tuple[str, ...]]:

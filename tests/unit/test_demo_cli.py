@@ -134,18 +134,35 @@ class TestAll:
         monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def test_it_goes_on_after_an_error_and_ends_with_its_code(self, run_demo: RunDemo) -> None:
+    def test_what_cannot_be_had_is_listed_at_the_end(self, run_demo: RunDemo) -> None:
         code, out, err = run_demo("demo", "all")
-        assert code == 9
-        assert "there is no file" in err
-        assert "gone.png" in err
+        assert code == 0
+        table, reason = err.partition("demo ")[2].split("gone unavailable: ")
+        assert [line.split() for line in table.splitlines()[1:]] == [
+            ["first", "shown"],
+            ["gone", "unavailable"],
+            ["last", "shown"],
+        ]
+        assert reason.startswith("there is no file")
+        assert "gone.png" in reason
         first, last = out.split("\n\nedgedeploy ")
         assert "edgedeploy " + masked(last) == masked(first) + "\n"
 
-    def test_json_is_a_list_of_those_that_ran(self, run_demo: RunDemo) -> None:
+    def test_json_is_a_list_with_those_that_failed(self, run_demo: RunDemo) -> None:
         code, out, _ = run_demo("demo", "all", "--json")
-        assert code == 9
-        assert [each["task"] for each in json.loads(out)] == ["first", "last"]
+        assert code == 0
+        found = json.loads(out)
+        assert [(each["task"], each.get("state")) for each in found] == [
+            ("first", None),
+            ("gone", "unavailable"),
+            ("last", None),
+        ]
+
+    def test_a_fault_gives_the_exit_code(self, run_demo: RunDemo, tmp_path: Path) -> None:
+        (tmp_path / "data" / "demos" / "gone.yaml").write_text("no: demo\n")
+        code, out, err = run_demo("demo", "all")
+        assert (code, out.count("edgedeploy ")) == (3, 2)
+        assert "gone failed: " in err
 
     def test_each_demo_saves_an_image_of_its_own(self, run_demo: RunDemo, tmp_path: Path) -> None:
         run_demo("demo", "all", "--save", "out.png")

@@ -104,7 +104,7 @@ def test_what_cannot_be_is_refused_before_minutes_of_work(command: Command, monk
     Path("file").touch()
     assert command("library", "--board", "rpi4", "-o", "file/lib")[0] == 10
     assert command("push", "nosuch", "--board", "rpi4", "--virtual")[0] == 4
-    assert command("push", "digits", "nosuch.tar.gz", "--board", "rpi4", "--virtual")[0] == 8
+    assert command("push", "nosuch.tar.gz", "nosuch", "--board", "rpi4", "--virtual")[0] == 8
 
 
 def test_opencv_is_quiet_wherever_it_is_loaded_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -10,12 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import readme_chart
 from conftest import ROOT, Command
 from support.consoles import follow
 
+from edgedeploy.frontends.formats import formats
+from edgedeploy.text import significant
 from edgedeploy.vision.image import read_image
 
 DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 TUTORIAL = (DOCS / "tutorial.md").read_text(encoding="utf-8")
 BOARDS_PART = "\n## On a Raspberry Pi\n"
 
@@ -68,7 +73,7 @@ def test_the_ratios_of_the_page_on_choosing_are_those_that_were_measured() -> No
         measured = {title.split(" ms")[0].strip(): mean.strip() for title, mean in zip(titles, means, strict=True)}
         for name, engine in names.items():
             assert shown[name][column] == measured.get(engine, "not measured"), (name, source)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## How fast\n")[1].split("\n## ")[0]
+    readme = README.split("\n## How fast\n")[1].split("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in readme.splitlines() if line.startswith("|")
     ]
@@ -76,6 +81,78 @@ def test_the_ratios_of_the_page_on_choosing_are_those_that_were_measured() -> No
         for name, ratio in zip(rows[0][1:], row[1:], strict=True):
             wanted = shown["the quickest of them for each network" if name == "the quickest of them" else name][column]
             assert ratio == ("" if wanted == "not measured" else wanted), name
+
+
+def test_the_highlights_of_the_readme_say_what_was_measured_and_predicted() -> None:
+    [fast] = [line for line in README.replace("\n  ", " ").splitlines() if line.startswith("- **Fast**")]
+    means = re.findall(r"^\| geometric mean.*", (DOCS / "performance.md").read_text(encoding="utf-8"), re.MULTILINE)
+    predicted = [
+        next(cell for cell in line.split("|")[::-1] if cell.strip()).strip()
+        for line in (DOCS / "predictions.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| geometric mean of ")
+    ]
+    assert len(predicted) == 4
+    assert re.findall(r"0\.\d\d", fast) == [means[0].split("|")[-2].strip(), *predicted]
+
+
+def test_the_chart_of_the_readme_shows_what_the_pages_say() -> None:
+    drawn = set(re.findall(r"<title>(.+?)</title>", readme_chart.CHART.read_text(encoding="utf-8")))
+    assert drawn == {
+        f"{engine}, {' '.join(machine.split())}: {significant(ratio)}"
+        for machine, bars in readme_chart.groups().items()
+        for engine, ratio in bars.items()
+    }, "run python benchmarks/readme_chart.py"
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    for engine, shown in (("onnxruntime", "onnxruntime"), ("OpenVINO", "openvino"), ("ncnn", "ncnn"), ("MNN", "mnn")):
+        [ratio] = re.findall(rf"^\| {engine} \| ([\d.]+) \|", page, re.MULTILINE)
+        times = next(iter(readme_chart.groups().values()))[shown]
+        assert 1 / times == pytest.approx(float(ratio), abs=0.006), engine
+
+
+def test_the_picture_of_a_terminal_shows_a_run_of_the_commands_of_its_script() -> None:
+    picture = (DOCS / "pictures" / "terminal.svg").read_text(encoding="utf-8")
+    said = html.unescape(re.sub(r"<[^>]*>", "\n", picture)).replace("\xa0", " ")
+    script = (ROOT / "scripts" / "terminal_picture.py").read_text(encoding="utf-8")
+    commands = [line.replace("{BOARD}", "rpi4") for line in re.findall(r'f"(edgedeploy .*)",$', script, re.MULTILINE)]
+    assert len(commands) == 3
+    for command in commands:
+        assert f"$ {command}\n" in said
+    for part in ("dist/rpi4/retinaface.tar.gz", "self-test on the board", "pushed (", "detected face num: 4"):
+        assert part in said
+    assert "@font-face" not in picture  # it loads nothing
+
+
+def test_the_readme_begins_with_what_one_gains_and_how_to_try_it() -> None:
+    assert len(README.splitlines()) <= 120
+    parts = [
+        "**Compile ",
+        "](docs/charts/engines.svg)",
+        "](docs/pictures/terminal.svg)",
+        "- **Fast**",
+        "git clone ",
+        "make demo",
+        "make test",
+        "pip install",
+        "## Formats and boards",
+        "## Pages",
+        "glibc",
+    ]
+    places = [README.index(part) for part in parts]
+    assert places == sorted(places)
+    assert len(re.findall(r"^- \*\*", README.partition("## ")[0], re.MULTILINE)) == 5
+
+
+def test_the_readme_lists_every_format_that_is_read() -> None:
+    table = README.partition("## Formats and boards\n")[2].partition("\n## ")[0]
+    rows = [
+        re.sub(r"[\[\]`]|\(.*?\)", "", line.split("|")[1]).strip()
+        for line in table.splitlines()[3:]
+        if line.startswith("|")
+    ]
+    names = {each.name for each in formats()}
+    assert len(rows) == len(names)
+    for name in names:
+        assert any(name in row for row in rows), name
 
 
 @pytest.mark.slow

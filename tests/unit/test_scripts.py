@@ -6,13 +6,14 @@ import fcntl
 import importlib.util
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 import termios
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -35,14 +36,44 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def played(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *codes: int, names: tuple[str, ...] = ("digits",)) -> int:
+    """The exit code of the whole where the demos end with these, here and on one virtual board after the other."""
+    left = iter(codes)
+    for name in ("require_means", "load_board", "emulation_of", "find"):
+        monkeypatch.setattr(demo, name, lambda *_: None)
+    monkeypatch.setattr(demo, "play", lambda *_: next(left))
+    monkeypatch.setattr(demo, "subprocess", SimpleNamespace(run=lambda *_, **__: None))
+    code = int(demo.main(names))
+    assert not list(left)
+    return code
+
+
+@pytest.fixture
+def there(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script where all files are at hand."""
+    monkeypatch.setattr(demo, "pull_files", lambda name: None)
+    return demo
+
+
 def test_the_first_demo_whose_files_can_be_had_is_shown(
     demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "obstacle", lambda name: DownloadError("no network") if name == "retinaface" else None)
-    assert demo.choose(("retinaface", "of-another-version", "wake-word", "digits")) == "wake-word"
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "retinaface cannot be shown: no network",
-        "This is the demo wake-word: its files are at hand.",
+    def pull_files(name: str) -> None:
+        if name == "retinaface":
+            raise DownloadError("no network")
+
+    monkeypatch.setattr(demo, "pull_files", pull_files)
+    names = ("retinaface", "of-another-version", "wake-word", "digits")
+    assert played(demo, monkeypatch, 0, 0, 0, names=names) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(
+        "retinaface cannot be shown: no network\n\nThis is the demo wake-word: its files are at hand.\n"
+    )
+    assert [line.split() for line in said.err.splitlines() if line][1:] == [
+        ["retinaface", "unavailable"],
+        ["wake-word", "shown"],
+        ["wake-word", "on", "rpi4", "shown"],
+        ["wake-word", "on", "rpi-armhf", "shown"],
     ]
 
 
@@ -53,14 +84,14 @@ def test_without_files_and_package_index_it_is_the_one_that_comes_with_edgedeplo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
-    assert demo.choose(("wake-word", "digits")) == "digits"
+    assert played(demo, monkeypatch, 0, 0, 0, names=("wake-word", "digits")) == 0
     said = capsys.readouterr().out
     assert "wake-word cannot be shown: cannot get melspectrogram.onnx: the wheel openwakeword 0.4.0 cannot be" in said
-    assert "This is the demo digits, whose files come with edgedeploy." in said
+    assert "This is the demo digits" in said
 
 
 def test_the_last_resort_needs_no_file_from_elsewhere(demo: ModuleType) -> None:
-    assert demo.obstacle(demo.PREFERRED[-1]) is None
+    demo.pull_files(demo.PREFERRED[-1])
 
 
 def test_a_network_without_a_download_is_had_as_the_entry_of_the_same_weights(
@@ -69,36 +100,37 @@ def test_a_network_without_a_download_is_had_as_the_entry_of_the_same_weights(
     pulled: list[ZooModel] = []
     monkeypatch.setattr(demo, "pull", lambda model, **_: pulled.append(model))
     monkeypatch.setattr(demo, "fetch", lambda file, **_: None)
-    assert demo.obstacle("retinaface") is None
+    demo.pull_files("retinaface")
     assert pulled == [MODELS.load("retinaface-tengine")]
 
 
-def test_a_network_that_cannot_be_had_is_an_obstacle(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(model: ZooModel, **_: object) -> None:
-        raise DownloadError("there is no network")
+@pytest.mark.parametrize("code", [9, 27])
+def test_after_a_demo_that_lacks_something_the_next_is_shown(
+    there: ModuleType, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    assert played(there, monkeypatch, code, 0, 0, 0, names=("ocr", "digits")) == 0
+    assert played(there, monkeypatch, code, code, names=("ocr", "digits")) == code
 
-    monkeypatch.setattr(demo, "pull", refuse)
-    assert str(demo.obstacle("retinaface")) == "there is no network"
 
-
-def played(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *codes: int) -> int:
-    """The exit code of the whole where the demos end with these, here and on one virtual board after the other."""
-    left = iter(codes)
-    monkeypatch.setattr(demo, "obstacle", lambda name: None)
-    for name in ("require_means", "load_board", "emulation_of", "find"):
-        monkeypatch.setattr(demo, name, lambda *_: None)
-    monkeypatch.setattr(demo, "play", lambda *_: next(left))
-    monkeypatch.setattr(demo.subprocess, "run", lambda *_, **__: None)
-    return int(demo.main())
+def test_a_fault_hides_neither_the_next_demo_nor_the_next_board(
+    there: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played(there, monkeypatch, 6, 0, 0, 0, names=("ocr", "digits")) == 6
+    assert played(there, monkeypatch, 0, 6, 0) == 6
+    assert [line.split() for line in capsys.readouterr().err.splitlines() if line][-3:] == [
+        ["digits", "shown"],
+        ["digits", "on", "rpi4", "failed"],
+        ["digits", "on", "rpi-armhf", "shown"],
+    ]
 
 
 def test_interrupting_the_boards_leaves_them_out(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    there: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert played(demo, monkeypatch, 0, 130) == 0
-    assert played(demo, monkeypatch, 0, 0, 130) == 0
+    assert played(there, monkeypatch, 0, 130) == 0
+    assert played(there, monkeypatch, 0, 0, 130) == 0
     assert "are left out" in capsys.readouterr().out
-    assert played(demo, monkeypatch, 130) == 130
+    assert played(there, monkeypatch, 130) == 130
 
 
 _MAKEFILE = f"""\
@@ -114,7 +146,7 @@ import importlib.util, subprocess, sys, time
 spec = importlib.util.spec_from_file_location("demo_script", {str(SCRIPTS / "demo.py")!r})
 demo = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(demo)
-demo.choose = lambda: "digits"
+demo.pull_files = lambda name: None
 demo.play = lambda name, *options: print("the picture") or 0
 demo.on_boards = lambda name: print("the boards", flush=True) or time.sleep(600)
 with demo.own_interruptions():
@@ -157,17 +189,36 @@ def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_refuses_virtual_boards_has_shown_the_demo(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    there: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert played(demo, monkeypatch, 0, 18) == 0
+    assert played(there, monkeypatch, 0, 18) == 0
     assert "There can be no virtual boards here" in capsys.readouterr().out
-    assert played(demo, monkeypatch, 0, 0, 18) == 0
-    assert played(demo, monkeypatch, 0, 0, 0) == 0
+    assert played(there, monkeypatch, 0, 0, 18) == 0
+    assert played(there, monkeypatch, 0, 0, 0) == 0
 
 
-def test_other_errors_are_those_of_the_demo(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert played(demo, monkeypatch, 9) == 9
-    assert played(demo, monkeypatch, 0, 6) == 6
+def build_script(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """`scripts/build.sh a b c` of a checkout whose edgedeploy is this shell script."""
+    program = folder / ".venv" / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/bash\necho "$@"\n{python}\n')
+    program.chmod(0o755)
+    (folder / "Makefile").write_text("setup:\n")
+    (folder / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "build.sh", folder / "scripts")
+    return subprocess.run([folder / "scripts" / "build.sh", *"abc"], capture_output=True, text=True, check=False)
+
+
+def test_all_demos_are_built_for_each_board_and_those_that_failed_are_listed(tmp_path: Path) -> None:
+    done = build_script(tmp_path, "case $* in *a) exit 9;; *c) exit 6;; esac")
+    assert done.returncode == 9
+    assert done.stdout.splitlines() == [f"-m edgedeploy build --all-demos --board {board}" for board in "abc"]
+    assert done.stderr.splitlines() == ["failed for a (exit code 9)", "failed for c (exit code 6)"]
+
+
+def test_ctrl_c_ends_the_builds_for_all_boards(tmp_path: Path) -> None:
+    done = build_script(tmp_path, "case $* in *b) exit 130;; esac")
+    assert (done.returncode, len(done.stdout.splitlines())) == (130, 2)
 
 
 def called(folder: Path, script: str, *arguments: object, **programs: str) -> subprocess.CompletedProcess[str]:

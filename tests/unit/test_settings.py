@@ -154,7 +154,7 @@ def test_the_page_has_every_field_and_every_variable(users: Path) -> None:
     users.write_text(example)
     assert settings.default_board() == "rpi4"
     assert settings.whereabouts("rpi5") == settings.Whereabouts("pi@pi5.local", str(users))
-    rows = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    rows = set(re.findall(r"^\| `(\w+)(?:\.\w+)?` \|", text, re.MULTILINE))
     assert set(settings._schema(users=True).model_fields) <= rows
     code = [each for part in ("edgedeploy", "agent") for each in (ROOT / part).rglob("*")]
     files = [each for each in code if each.suffix in (".py", ".cc", ".sh")]

@@ -19,7 +19,7 @@ from tvm import relax
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, NotInstalledError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.nchw import in_nchw
 from edgedeploy.frontends.tflite import FORMAT
@@ -27,7 +27,7 @@ from edgedeploy.network import Network
 
 needed = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
-    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[tflite]'",
+    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'",
 )
 
 
@@ -62,9 +62,9 @@ def absent(package: str) -> str:
 
 def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", absent)
-    with pytest.raises(ModelError, match="package tflite is needed") as raised:
+    with pytest.raises(NotInstalledError, match="package tflite is needed") as raised:
         FORMAT.read([written(tmp_path / "net.tflite", b"\x1c\0\0\0TFL3")], {})
-    assert raised.value.hints == ("pip install 'edgedeploy[tflite]'",)
+    assert raised.value.hints == ("pip install 'edgedeploy[build]'",)
 
 
 @needed

@@ -21,7 +21,7 @@ from edgedeploy.network import Network
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
-    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[tflite]'",
+    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'",
 )
 
 RANDOM = np.random.default_rng(19)

@@ -20,7 +20,7 @@ from support.running import outputs_of
 from edgedeploy.board import load_board
 from edgedeploy.compile.expressions import constant_value, is_call, parts_of
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.errors import ModelError
+from edgedeploy.errors import ModelError, NotInstalledError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.torch_export import FORMAT, plain_archive
 
@@ -128,7 +128,7 @@ def absent(package: str) -> str:
 
 def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", absent)
-    with pytest.raises(ModelError, match="torch is needed") as raised:
+    with pytest.raises(NotInstalledError, match="torch is needed") as raised:
         FORMAT.read([archive(tmp_path / "net.pt2")], {})
     assert "edgedeploy[torch]" in raised.value.hints[0]
 

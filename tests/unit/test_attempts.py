@@ -1,0 +1,263 @@
+"""Commands with several networks: one that fails does not stop the others, and the end says what became of each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Command
+from support.networks import tiny
+
+from edgedeploy import interruption, settings
+from edgedeploy.attempts import attempted, first_failure
+from edgedeploy.demo.spec import DEMOS, default_demos
+from edgedeploy.errors import CompileError, DownloadError, EdgedeployError, InternalError, ModelError, ReaderGoneError
+from edgedeploy.extras import INSTALL_BUILD
+from edgedeploy.facts import Facts
+from edgedeploy.frontends.tflite import TfLite
+from edgedeploy.release.push import Pushed
+from edgedeploy.remote.address import Address
+from edgedeploy.remote.login import hints_for_name
+
+DONE = None
+GONE, WRONG = DownloadError("gone"), ModelError("wrong")
+
+# An entry of the zoo whose file is nowhere.
+ENTRY = """\
+task: nothing
+description: a network that cannot be had
+licence: none
+files:
+  - {name: gone.onnx, sha256: "%s", size: 1, note: there is no public file}
+input: {name: data, shape: [1, 1, 16, 16], colour: GRAY, mean: [0.0], scale: [1.0]}
+"""
+
+
+@pytest.fixture
+def gone(command: Command) -> str:
+    """The name of a network that cannot be had."""
+    Path("models").mkdir()
+    Path("models/gone.yaml").write_text(ENTRY % ("0" * 64))
+    return "gone"
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([], 0),
+        ([DONE], 0),
+        ([GONE, DONE], 0),
+        ([DONE, GONE, WRONG], 5),
+        ([GONE, WRONG], 5),
+        ([WRONG, CompileError("also wrong")], 5),
+        ([GONE], 9),
+    ],
+)
+def test_the_exit_code_is_that_of_the_first_fault(outcomes: list[object], code: int) -> None:
+    failure = first_failure(outcomes)
+    assert (failure.exit_code if failure else 0) == code
+
+
+def test_an_error_is_what_becomes_of_the_item() -> None:
+    assert attempted(lambda: 3) == 3
+    assert attempted(lambda: fail(GONE)) is GONE
+    ours = attempted(lambda: fail(ZeroDivisionError("by zero")))
+    assert isinstance(ours, InternalError)
+    assert ours.cause == "internal error: ZeroDivisionError: by zero"
+
+
+def test_the_error_of_the_only_item_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        attempted(lambda: fail(ZeroDivisionError()), alone=True)
+
+
+def test_ctrl_c_and_a_reader_that_went_away_end_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ReaderGoneError):
+        attempted(lambda: fail(ReaderGoneError("gone")))
+    with pytest.raises(KeyboardInterrupt):
+        attempted(lambda: fail(KeyboardInterrupt()))  # type: ignore[arg-type]
+    monkeypatch.setattr(interruption, "_came", True)
+    with pytest.raises(KeyboardInterrupt):
+        attempted(lambda: fail(CompileError("a library made this of Ctrl-C")))
+
+
+def test_the_four_default_demos_say_so_in_their_files() -> None:
+    assert default_demos() == ["classification", "landmark", "retinaface", "yolo-fastest"]
+    assert all(len(DEMOS.load(name).stages) == 1 for name in default_demos())
+
+
+class TestBuild:
+    @pytest.mark.compiles
+    def test_what_can_be_built_is_built_and_the_rest_is_listed(self, command: Command, gone: str) -> None:
+        code, out, err = command("build", gone, "digits")
+        assert code == 0
+        assert "dist/local/digits.tar.gz" in out
+        table, reasons = err.partition("network")[2].split("gone unavailable: ")
+        assert [line.split() for line in table.splitlines()[1:]] == [
+            ["gone", "unavailable"],
+            ["digits", "built:", "dist/local/digits.tar.gz"],
+        ]
+        assert reasons.startswith("cannot get gone.onnx: it has no download")
+        assert "  try: " in reasons
+
+    @pytest.mark.compiles
+    def test_a_fault_gives_the_exit_code_and_stops_nothing(self, command: Command, gone: str) -> None:
+        Path("broken.onnx").write_bytes(b"no network")
+        code, out, _ = command("build", "broken.onnx", gone, "digits", "--json")
+        assert code == 5
+        said = json.loads(out)
+        assert [(each["model"], each["state"]) for each in said] == [
+            ("broken.onnx", "failed"),
+            ("gone", "unavailable"),
+            ("digits", "built"),
+        ]
+        assert [each.get("exit_code") for each in said] == [5, 9, None]
+        assert Path(said[2]["package"]).is_file()
+
+    def test_where_nothing_is_built_each_reason_is_told(self, command: Command, gone: str) -> None:
+        code, out, err = command("build", gone, "no-such-network")
+        assert (code, out) == (4, "")
+        assert "gone unavailable: " in err
+        assert "no-such-network failed: unknown model 'no-such-network'" in err
+
+    def test_one_network_alone_fails_with_its_error(self, command: Command, gone: str) -> None:
+        code, out, err = command("build", gone)
+        assert (code, out) == (9, "")
+        assert err.startswith("error: cannot get gone.onnx")
+        [line] = command("build", gone, "--json")[1].splitlines()
+        assert json.loads(line)["error"]["code"] == 9
+
+    @pytest.mark.compiles
+    def test_without_names_the_networks_of_the_configuration_are_built(self, command: Command, gone: str) -> None:
+        tiny(Path("net.onnx"))
+        Path(settings.HERE).write_text('[build]\nmodels = ["net.onnx", "gone"]\n')
+        assert command("build")[0] == 0
+        assert [path.name for path in Path("dist/local").glob("*.tar.gz")] == ["net.tar.gz"]
+
+    def test_without_configuration_the_networks_of_the_default_demos_are_meant(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("edgedeploy.api.packages.plan", lambda name, *_, **__: fail(DownloadError(f"no {name}")))
+        code, out, _ = command("build", "--json")
+        assert code == 9
+        assert [each["model"] for each in json.loads(out)] == [DEMOS.load(name).model for name in default_demos()]
+
+    def test_all_demos_are_built_on_request_whatever_is_configured(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path(settings.HERE).write_text('[build]\nmodels = ["digits"]\n')
+        Path("demos").mkdir()
+        Path("demos/broken.yaml").write_text("no: demo\n")
+        monkeypatch.setattr("edgedeploy.api.packages.plan", lambda name, *_, **__: fail(DownloadError(f"no {name}")))
+        said = json.loads(command("build", "--all-demos", "--json")[1])
+        named = [each["model"] for each in said]
+        assert {"digits", "retinaface", "ppocr-v4-rec", "hand-landmark"} < set(named)
+        assert len(named) == len(set(named))
+        assert [each["model"] for each in said if each["exit_code"] == 3] == ["broken"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["digits", "--all-demos"], 7, "--all-demos does not go with networks that are named"),
+            (["--all-demos", "--quantize", "."], 7, "--quantize needs one network"),
+            (["--all-demos", "--batch", "2"], 7, "--batch needs one model"),
+        ],
+    )
+    def test_options_that_do_not_go_with_it_are_refused(
+        self, command: Command, arguments: list[str], code: int, message: str
+    ) -> None:
+        got, _, err = command("build", *arguments)
+        assert (got, message in err) == (code, True)
+
+    @pytest.mark.parametrize("stated", ["models = []", 'models = "digits"', "networks = []"])
+    def test_a_list_of_networks_that_cannot_be_is_refused(self, command: Command, stated: str) -> None:
+        Path(settings.HERE).write_text(f"[build]\n{stated}\n")
+        code, _, err = command("build")
+        assert (code, "build." in err) == (3, True)
+
+
+class TestBench:
+    @pytest.mark.compiles
+    def test_networks_that_cannot_be_had_are_named_and_the_others_are_measured(
+        self, command: Command, gone: str
+    ) -> None:
+        options = ["--against", "onnxruntime", "--threads", 1, "--rounds", 1]
+        code, out, err = command("bench", gone, "digits", *options, "--json")
+        assert code == 0, err
+        said = json.loads(out)
+        assert {row["model"] for row in said["rows"]} == {"digits"}
+        assert [(each["model"], each["state"]) for each in said["failed"]] == [("gone", "unavailable")]
+        Path("broken.onnx").write_bytes(b"no network")
+        code, out, err = command("bench", "broken.onnx", "digits", *options)
+        assert code == 5
+        assert "broken.onnx was not measured: " in " ".join(out.split())
+        assert "broken.onnx failed: " in err
+
+    def test_where_nothing_can_be_measured_the_first_error_is_told(self, command: Command, gone: str) -> None:
+        code, _, err = command("bench", gone, "no-such-network")
+        assert (code, "cannot get gone.onnx" in err) == (9, True)
+
+
+class TestPush:
+    NOWHERE = ("--board", "rpi4", "--host", "board@127.0.0.1:1")
+
+    def test_names_that_mean_nothing_are_each_told(self, command: Command) -> None:
+        code, out, err = command("push", "no-such-network", "none.onnx", *self.NOWHERE, "--json")
+        assert code == 4
+        assert [(each["model"], each["exit_code"]) for each in json.loads(out)] == [
+            ("no-such-network", 4),
+            ("none.onnx", 5),
+        ]
+        assert "no-such-network failed: unknown model" in err
+
+    def test_of_two_releases_of_one_model_the_one_that_fails_is_not_hidden(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        where, facts = Address("board"), Facts(machine="aarch64", kernel="6", cores=4)
+        pushed = Pushed("digits", "id", "pushed", {}, 0, 0.0, facts)
+        results = [(where, "digits", CompileError("wrong")), (where, "digits", pushed)]
+        monkeypatch.setattr("edgedeploy.release.pushing.push_all", lambda *_, **__: results)
+        code, out, err = command("push", "digits", "mobilenet_v1", *self.NOWHERE)
+        assert code == 6
+        assert "failed: wrong" in out
+        assert err == "digits on board failed: wrong\n"
+
+    @pytest.mark.parametrize("host", ["pi@no-such-board.invalid", "pi@127.0.0.1:1"])
+    def test_where_no_board_answers_it_says_what_it_looked_for_and_three_ways_on(
+        self, command: Command, host: str
+    ) -> None:
+        Path(settings.HERE).write_text(f'[hosts]\nrpi4 = "{host}"\n')
+        code, _, err = command("push", "digits", "--board", "rpi4")
+        assert code == 13
+        what, *hints = err.partition("error: ")[2].splitlines()
+        assert host.removeprefix("pi@") in what
+        assert what.endswith("; edgedeploy.toml names this host")
+        assert hints[-2:] == [
+            "  try: say where the board is: --host USER@ADDRESS",
+            "  try: do without a board: --virtual",
+        ]
+        assert len(err.splitlines()) <= 5
+
+    def test_a_name_in_local_may_need_a_package(self) -> None:
+        assert "libnss-mdns" in hints_for_name("raspberrypi.local")[0]
+        assert hints_for_name("10.0.0.7") == []
+
+    def test_a_board_that_is_not_reached_is_told_once(self, command: Command) -> None:
+        code, _, err = command("push", "digits", "no-such-network", *self.NOWHERE)
+        assert code == 13
+        assert err.count("cannot be reached") == 1
+
+
+def test_a_network_that_needs_a_package_which_is_not_installed_is_one_that_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TfLite, "packages", ("no-such-package",))
+    with pytest.raises(EdgedeployError) as caught:
+        TfLite().read([tmp_path / "net.tflite"], {})
+    assert caught.value.unavailable
+    assert caught.value.hints == (INSTALL_BUILD,)
