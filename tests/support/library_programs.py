@@ -13,6 +13,7 @@ from conftest import ROOT
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 
+from edgedeploy.agent.build import OLDEST_GLIBC
 from edgedeploy.board import load_board
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.runtime import library
@@ -94,13 +95,16 @@ def compiled(
     how: str = "shared",
 ) -> Path:
     """A program from C or C++ with the library, `shared` or `static`, that was written to `folder`."""
-    target = load_board(board).overridden({"toolchain": toolchain})
+    # As the agent: zig has its C++ library for this glibc, stripped.
+    target = load_board(board).overridden(
+        {"toolchain": toolchain, **({"glibc": OLDEST_GLIBC} if toolchain == "zig" else {})}
+    )
     suffixes = {source.suffix for source in sources}
     driver = cxx_compiler(target) if how == "static" or ".cc" in suffixes else c_compiler(target)
     lib = folder / "lib"
     linked = ["-ledgedeploy"] if how == "shared" else [str(lib / "libedgedeploy.a"), "-ldl", "-lpthread", "-lm"]
     language = ["-x", "c"] if suffixes == {".c"} else ["-x", "c++", "-std=c++14"]
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", f"-L{lib}", f"-Wl,-rpath,{lib}"]
+    flags = ["-O1", "-s", "-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", f"-L{lib}", f"-Wl,-rpath,{lib}"]
     words = [*driver.command, *flags, *language, *map(str, sources), "-x", "none", *linked, "-o", str(program)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

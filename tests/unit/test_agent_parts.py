@@ -63,7 +63,7 @@ class Watched(Notebook):
 
 def test_each_part_of_a_build_that_takes_long_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path))  # nothing is built before
-    product = Product("part.so", [agent_folder() / "sha256.cc"], ["-shared"], units=[])
+    product = Product("part.so", [agent_folder() / "sha256.cc"], ["-shared", "-s"], units=[])
     board, watched = load_board("local"), Watched()
     assert build_product(product, board, progress=watched).path.is_file()
     triple = board.triple
