@@ -44,10 +44,10 @@ test: lint virtual-boards drawing opencl predictions  ## Check style and types, 
 test-fast: $(READY)  ## Run the tests that generate no code.
 	$(RUN) pytest $(PARALLEL) -m "not slow and not compiles" $(TESTS) $(if $(TESTS),|| [ $$? = 5 ])
 
-test-all: lint virtual-boards drawing opencl predictions  ## Run all tests, the slow ones, another Python and, as root, bare Debian machines too; goes on where it stopped.
+test-all: lint virtual-boards drawing opencl predictions  ## Run the slow tests, too, and the newest other Python; goes on where it stopped.
 	scripts/test_all.sh
 
-fresh-machine: virtual-boards  ## Make demo and test on bare Debian 12 and 13, as root and as another user; needs root.
+fresh-machine: virtual-boards  ## Make demo and test on bare Debian 12 and 13, as root and as another user; needs root, takes over an hour.
 	scripts/fresh_machine.sh
 
 # What Debian has for them: root installs what is missing, others are told.

@@ -33,6 +33,5 @@ for folder in unit board models; do
     part "tests-$folder" .venv/bin/python -m pytest -n auto -o "cache_dir=$stamps/$folder" "tests/$folder"
 done
 part newest-python scripts/test_with.sh newest
-if [ "$(id -u)" = 0 ]; then part fresh-machine make fresh-machine; fi
 printf '%s\n' "${summary[@]}"
 exit "$first"

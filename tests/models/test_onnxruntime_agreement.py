@@ -1,4 +1,6 @@
-"""Every ONNX network of the development material gives onnxruntime's outputs; quantised ones give them exactly."""
+"""Every ONNX network of the development material gives onnxruntime's outputs, quantised ones exactly, without falling
+back to serial scalar loops.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ import numpy as np
 import pytest
 from conftest import SHARED
 from support.agreement import random_inputs, results_of
-from support.shared_networks import FILES, SHAPES
+from support.shared_networks import FILES, NETWORKS, SHAPES, serial_functions
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 from edgedeploy.selftest.tolerance import EXACT, TOLERANCE
 
 
@@ -22,10 +25,22 @@ def test_there_are_networks_to_compare() -> None:
     assert len(FILES) >= 18
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_outputs_agree(path: Path) -> None:
-    network = read_onnx(path, SHAPES.get(path.name))
-    compiled, inputs = compile_network(network, load_board("local")), random_inputs(network, 0)
+@pytest.fixture(scope="module", params=NETWORKS)
+def network(request: pytest.FixtureRequest) -> Network:
+    path: Path = request.param
+    return read_onnx(path, SHAPES.get(path.name))
+
+
+@pytest.fixture(scope="module")
+def compiled(network: Network) -> Compiled:
+    return compile_network(network, load_board("local"))
+
+
+def test_outputs_agree(network: Network, compiled: Compiled) -> None:
     relative, absolute = EXACT if network.quantised else TOLERANCE
-    for array, wanted in results_of(compiled, network, inputs):
+    for array, wanted in results_of(compiled, network, random_inputs(network, 0)):
         assert np.abs(array - wanted).max() <= relative * np.abs(wanted).max() + absolute
+
+
+def test_no_function_computes_value_by_value_on_one_thread(compiled: Compiled) -> None:
+    assert serial_functions(compiled) == {}
