@@ -146,10 +146,13 @@ class Use(Protocol):
 
     Attributes:
         usage: what a package says, for its key.
+        asked: whether the user asked for this use, so that a network which is not of it is refused.
     """
 
     @property
     def usage(self) -> Usage: ...  # noqa: D102
+    @property
+    def asked(self) -> bool: ...  # noqa: D102
 
     def of(self, network: Network) -> tuple[Network, Usage | None]:
         """A network as a package for this use holds it, and what that says.
@@ -170,6 +173,11 @@ class _Inputs(NamedTuple):
     disabled_passes: Collection[str]
     use: Use | None
     key: str
+
+    def made(self, manifest: Manifest) -> bool:
+        """Whether a package is the one that they make; one that says no use was made where none was asked for."""
+        asked = self.use is not None and self.use.asked
+        return manifest.build_key == self.key and not (asked and manifest.usage is None)
 
 
 def _inputs(
@@ -250,7 +258,7 @@ def _keep(built: Built, inputs: _Inputs) -> None:
             inputs.key[:16],
             lambda folder: shutil.copyfile(built.path, folder / name),
             f"keeping {name}",
-            sound=lambda folder: _is_of(folder / name, inputs.key),
+            sound=lambda folder: _is_of(folder / name, inputs),
         )
 
 
@@ -406,9 +414,9 @@ def prepare(
     note_weights(source, options, progress)
     name = package_name(source.name)
     inputs = _inputs(source, board, tuning, progress, use=use)
-    key, short = inputs.key, inputs.key[:16]
+    short = inputs.key[:16]
     for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
-        if _is_of(path, key, progress, inputs):
+        if _is_of(path, inputs, progress):
             return Prepared(path, source, _build_time(short))
 
     def make(folder: Path) -> None:
@@ -418,7 +426,7 @@ def prepare(
         (folder / _SECONDS).write_text(f"{perf_counter() - started:.3f}\n", encoding="ascii")
 
     what = f"building {source.name} for {board.label}"
-    folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))
+    folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, inputs))
     return Prepared(folder / name, source, _build_time(short))
 
 
@@ -438,7 +446,7 @@ def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
     from edgedeploy.package.archive import read_package
 
     for path in (output, _PACKAGES.path(inputs.key[:16]) / package_name(inputs.source.name)):
-        if not _is_of(path, inputs.key):
+        if not _is_of(path, inputs):
             continue
         try:
             manifest, _ = read_package(path)
@@ -453,22 +461,25 @@ def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
     return None
 
 
-def _is_of(path: Path, key: str, progress: Progress = SILENT, inputs: _Inputs | None = None) -> bool:
-    """Whether there is a package of a build key; a listener is told why another one than from `inputs` is not used."""
+def _is_of(path: Path, inputs: _Inputs, progress: Progress | None = None) -> bool:
+    """Whether a package is there that was made from the same; a listener is told why another one is not used."""
     from edgedeploy.package.archive import read_manifest
 
+    why = ""
     try:
         if not path.is_file():
             return False
         manifest = read_manifest(path)
-        if manifest.build_key == key:
+        if inputs.made(manifest):
             return True
-        if inputs:
+        if progress:
             usage = inputs.use.usage if inputs.use else None
             found = differences(manifest, inputs.source, inputs.board, inputs.records, inputs.disabled_passes, usage)
-            progress.note(f"{path} is not used: {'; '.join(found)}")
+            why = "; ".join(found)
     except (OSError, PackageError) as error:
-        progress.note(f"{path} is not used: {cause_of(error)}")
+        why = cause_of(error)
+    if progress:
+        progress.note(f"{path} is not used: {why}")
     return False
 
 

@@ -112,15 +112,20 @@ def command(
     monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    return run_command(monkeypatch, capsys)
+    run = run_command(monkeypatch, capsys)
+
+    def run_unless_patched(*arguments: object) -> tuple[int, str, str]:
+        if is_patched(monkeypatch):
+            cool(tmp_path / "user")
+        return run(*arguments)
+
+    return run_unless_patched
 
 
 def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """What the fixture `command` gives, in whatever folders there are."""
+    """The command line in whatever folders there are: its exit code, output and messages."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        if is_patched(monkeypatch):
-            cool(Path(os.environ["XDG_CACHE_HOME"]))
         monkeypatch.setattr(sys, "argv", ["edgedeploy", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:

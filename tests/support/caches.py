@@ -45,7 +45,9 @@ def share_caches(cache_home: Path, *, cold: bool = False) -> None:
 def cool(cache_home: Path) -> None:
     """Take away from a shared cache folder what edgedeploy's own code made."""
     for name in BUILT:
-        (cache_home / "edgedeploy" / name).unlink(missing_ok=True)
+        path = cache_home / "edgedeploy" / name
+        if path.is_symlink():
+            path.unlink()
 
 
 def is_patched(monkeypatch: pytest.MonkeyPatch) -> bool:

@@ -83,6 +83,7 @@ def test_a_package_says_what_it_is_and_is_built_once(here: None, tmp_path: Path)
 
 
 @pytest.mark.compiles
+@pytest.mark.cold_cache
 def test_what_was_built_unchecked_is_built_again_for_a_checked_package(digits: ed.Package) -> None:
     assert digits.manifest.checked.how == "no"
     assert ed.build("digits").manifest.checked.how == "here"

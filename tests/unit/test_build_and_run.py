@@ -50,12 +50,14 @@ def test_building_twice_gives_the_same_bytes(command: Command, net: Path) -> Non
     assert Path("first/net.tar.gz").read_bytes() == Path("second/net.tar.gz").read_bytes()
 
 
+@pytest.mark.cold_cache
 def test_progress_names_the_stages(command: Command, net: Path) -> None:
     _, _, err = command("build", net)
     for stage in ("import", "optimise", "schedule", "generate code", "link", "reference", "check"):
         assert stage in err
 
 
+@pytest.mark.cold_cache
 def test_prints_what_was_built_for_scripts(command: Command, net: Path) -> None:
     code, out, _ = command("build", net, "--json")
     assert code == 0
@@ -201,6 +203,7 @@ def test_run_takes_a_package(command: Command, net: Path) -> None:
     assert out.count("\n  ") >= 4
 
 
+@pytest.mark.cold_cache
 def test_what_was_built_once_is_not_built_again(command: Command, net: Path) -> None:
     assert "building net" in command("run", net)[2]
     assert "building net" not in command("run", net)[2]

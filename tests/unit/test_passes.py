@@ -181,6 +181,7 @@ def test_dumps_the_module_after_each_pass(command: Command, tmp_path: Path) -> N
 
 
 @pytest.mark.compiles
+@pytest.mark.cold_cache
 def test_a_package_without_a_pass_is_never_taken_for_the_usual_one(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
     arguments = ["--disable-pass", "fold-scales", "--disable-pass", "pad-channels", "--print-pass-times", "--json"]

@@ -277,6 +277,7 @@ def test_scalars_stay_scalars(command: Command, tmp_path: Path) -> None:
     assert "a scalar" in err
 
 
+@pytest.mark.cold_cache
 def test_a_build_can_go_unchecked_and_says_so(command: Command, tmp_path: Path) -> None:
     path = tiny(tmp_path / "net.onnx")
     code, out, err = command("build", path, "--no-check")
