@@ -33,7 +33,7 @@ def attempted(work: Callable[[], Value], *, alone: bool = False) -> Value | Edge
         if alone or isinstance(error, ReaderGoneError):
             raise
         logging.getLogger(__name__).debug("one of several failed", exc_info=error)
-        return refusal(error) or InternalError(error)
+        return refusal(error) or InternalError.of(error)
 
 
 def each_attempted(

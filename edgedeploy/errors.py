@@ -325,16 +325,14 @@ class MemoryExhaustedError(EdgedeployError):
 
 
 class InternalError(EdgedeployError):
-    """An error inside edgedeploy.
-
-    Args:
-        error: what was raised.
-    """
+    """An error inside edgedeploy."""
 
     exit_code = 70
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, error: BaseException) -> InternalError:
+        """What is said of an error that nothing in edgedeploy expects."""
+        return cls(
             f"internal error: {type(error).__name__}",
             why=" ".join(str(error).split())[:300] or None,
             hints=["the same command with `edgedeploy -vv ...` for a traceback, and report it"],

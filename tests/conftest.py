@@ -19,6 +19,7 @@ pytest_plugins = [
     "support.agent_servers",
     "support.virtual_boards",
     "support.board_releases",
+    "support.compiled",
     "support.cpus",
     "support.demo_runs",
     "support.fuzzing",

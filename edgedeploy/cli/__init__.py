@@ -255,7 +255,7 @@ def _code_of(work: Callable[[], object]) -> int | str | None:
 
 def _reported(error: Exception) -> int:
     """Print what happened, and what to do where that is known; the exit code."""
-    known = refusal(error) or InternalError(error)
+    known = refusal(error) or InternalError.of(error)
     if isinstance(known, ReaderGoneError):
         return known.exit_code
     try:

@@ -232,7 +232,7 @@ def test_boards_that_cannot_be_reached_are_told_before_anything_is_built(command
 
 def test_a_build_that_only_the_virtual_board_checked_says_so(board_command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
-    out = output_of(board_command, "build", net, "--no-check", "--virtual")
+    out = output_of(board_command, "build", net, "--no-check", "--virtual", "--force")
     assert " within 0.0001\nchecked: on the virtual board\n" in out
     out = board_command("build", net, "--no-check")[1]
     assert "not compared\nchecked: no\n" in out

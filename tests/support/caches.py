@@ -36,7 +36,7 @@ def share_caches(cache_home: Path, *, cold: bool = False) -> None:
     user.mkdir(parents=True)
     folders = {name: KEPT / "edgedeploy" / name for name in COMPILED}
     if not cold:
-        folders |= {name: _of_this_code() / name for name in BUILT}
+        folders |= {name: of_this_code() / name for name in BUILT}
     for name, kept in folders.items():
         kept.mkdir(parents=True, exist_ok=True)
         (user / name).symlink_to(kept)
@@ -58,12 +58,13 @@ def is_patched(monkeypatch: pytest.MonkeyPatch) -> bool:
 
 def remove_stale() -> None:
     """Remove what earlier states of edgedeploy's code made and no tests used for days."""
-    for path in _of_this_code().parent.iterdir():
+    for path in of_this_code().parent.iterdir():
         if time.time() - path.stat().st_mtime > _STALE_S:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _of_this_code() -> Path:
+def of_this_code() -> Path:
+    """The folder of what edgedeploy's code in its present state made for tests."""
     path = KEPT / "edgedeploy-tests" / code_digest(folder())[:16]
     path.mkdir(parents=True, exist_ok=True)
     os.utime(path)

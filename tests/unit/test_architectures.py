@@ -170,6 +170,7 @@ def test_on_an_image_its_activations_neither_vanish_nor_overflow(name: Architect
         assert 1e-3 < values.std() < 1e4, node.name
 
 
+@pytest.mark.cold_cache
 def test_a_build_is_the_same_at_every_time() -> None:
     first, second = (build("nanodet-m").model.SerializeToString(deterministic=True) for _ in range(2))
     assert first == second

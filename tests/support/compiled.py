@@ -1,0 +1,90 @@
+"""Machine code that tests share: object files by what LLVM made them from, for each state of the code that compiles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tvm
+
+from edgedeploy.compile.backends.cpu import codegen
+from edgedeploy.files import replacing
+from edgedeploy.kept import Kept, key_of
+from support.caches import is_patched, of_this_code
+
+_OBJECT = "code.o"
+_write = codegen.write_object
+
+
+class _KeptObjects(Kept):
+    """As what users keep, but in the tests' own folder, whatever cache a test has."""
+
+    @property
+    def folder(self) -> Path:
+        return of_this_code() / self.kind
+
+
+_CODE = _KeptObjects("code")
+
+
+class _Library:
+    """As the LLVM module that an object file was written from. Its texts are made when they are first asked for."""
+
+    def __init__(self, folder: Path, make: Callable[[Path], Any]) -> None:
+        self._folder, self._make = folder, make
+
+    def inspect_source(self, kind: str = "") -> str:
+        path = self._folder / f"code.{kind}"
+        if not path.is_file():
+            with tempfile.TemporaryDirectory() as folder, replacing(path) as temporary:
+                temporary.write_text(self._make(Path(folder) / _OBJECT).inspect_source(kind))
+        return path.read_text()
+
+
+def _write_once(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
+    """`codegen.write_object`, but for code that a test has made before."""
+
+    def make(object_file: Path) -> Any:
+        return _write(functions, target, object_file)
+
+    def fill(folder: Path) -> None:
+        (folder / "code.ll").write_text(make(folder / _OBJECT).inspect_source("ll"))
+
+    made_from = hashlib.sha256(tvm.ir.save_json(functions).encode()).hexdigest()
+    described = json.dumps(target.export(), sort_keys=True, default=str)
+    folder = _CODE.made(key_of([made_from, described, tvm.__version__]), fill, "code")
+    shutil.copyfile(folder / _OBJECT, path)
+    return _Library(folder, make)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_code(pytestconfig: pytest.Config) -> Iterator[set[pytest.MonkeyPatch]]:
+    """Code of networks is generated once; gives what holds the patches of the test that runs."""
+    patches: set[pytest.MonkeyPatch] = set()
+
+    def write(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
+        return (_write if any(map(is_patched, patches)) else _write_once)(functions, target, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "not compiles" not in pytestconfig.getoption("markexpr"):
+            patch.setattr(codegen, "write_object", write)
+        yield patches
+
+
+@pytest.fixture(autouse=True)
+def _own_code(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _shared_code: set[pytest.MonkeyPatch]
+) -> Iterator[None]:
+    """A test that patches what may generate code, or has the marker `cold_cache`, shares none."""
+    _shared_code.add(monkeypatch)
+    with pytest.MonkeyPatch.context() as cold:
+        if request.node.get_closest_marker("cold_cache"):
+            cold.setattr(codegen, "write_object", _write)
+        yield
+    _shared_code.remove(monkeypatch)
