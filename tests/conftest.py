@@ -39,9 +39,9 @@ USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where slow tests are left out, so is half of the examples of properties."""
+    """Where slow tests are left out, so are three of four examples of properties."""
     if "not slow" in config.getoption("markexpr"):
-        properties.share = 2
+        properties.share = 4
     if not hasattr(config, "workerinput"):
         remove_stale()
 

@@ -75,7 +75,7 @@ def test_a_package_alone_detects_what_its_demo_does(name: str, packaged: Callabl
     assert_library_sees(found.package, image, wanted)
 
 
-@pytest.mark.parametrize("model", ["landmark-106", "face-mesh-attention"])
+@pytest.mark.parametrize("model", ["landmark-106", pytest.param("face-mesh-attention", marks=pytest.mark.slow)])
 def test_a_network_that_looks_at_a_crop_gives_its_points(
     model: str, shared: Path, packaged: Callable[..., Packaged]
 ) -> None:

@@ -33,7 +33,7 @@ FLOAT = [
 INTEGER = [
     "mlperf_tiny/resnet8_cifar10_int8.tflite",
     "mobilenet_v1/mobilenet_v1_0.25_224_quant.tflite",
-    "mobilenet_v2/mobilenet_v2_1.0_224_quant.tflite",
+    pytest.param("mobilenet_v2/mobilenet_v2_1.0_224_quant.tflite", marks=pytest.mark.slow),
 ]
 
 

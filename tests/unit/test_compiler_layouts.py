@@ -9,6 +9,7 @@ import pytest
 from conftest import SHARED
 from support.agreement import agreeing
 from support.networks import Graph
+from support.shared_networks import NETWORKS
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import transposes
@@ -25,7 +26,6 @@ LEFT = {
     "yolo-fastest-1.1_320": (2, 0),
     "yolo-lite-voc_224": (1, 0),
 }
-FILES = sorted((SHARED / "models").rglob("*.onnx"))
 
 
 def left_in(graph: Graph, *outputs: str) -> int:
@@ -91,8 +91,8 @@ def test_a_flattened_image_with_another_reader_keeps_its_order_there() -> None:
     assert left_in(graph, graph.node("MatMul", flat, graph.normal(16 * 80, 7)), graph.node("Abs", flat)) == 1
 
 
-@pytest.mark.skipif(not FILES, reason=f"there are no networks in {SHARED / 'models'}")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.skipif(not NETWORKS, reason=f"there are no networks in {SHARED / 'models'}")
+@pytest.mark.parametrize("path", NETWORKS)
 def test_networks_have_no_more_transposes_than_these(path: Path) -> None:
     shapes = {"data": [1, 3, 240, 320]} if path.stem.endswith("_dyn") else None
     left = transposes(lower_network(read_onnx(path, shapes), load_board("local")))

@@ -49,17 +49,26 @@ def detector(folder: Path) -> Path:
     return graph.save(folder / "float.onnx", boxes, classes, graph.node("Softmax", classes))
 
 
-@pytest.mark.parametrize("board", BOARDS)
-@pytest.mark.parametrize(
-    ("form", "options"),
-    [
-        ("pairs-s8s8-channels", {}),
-        ("pairs-u8u8", {}),
-        ("pairs-s8s8-channels", {"op_types_to_quantize": ["Conv", "Gemm"]}),
-    ],
-    ids=["int8", "uint8", "layers-only"],
-)
-def test_a_network_gives_what_onnxruntime_gives(tmp_path: Path, board: str, form: str, options: dict[str, Any]) -> None:
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "int8": ("pairs-s8s8-channels", {}),
+    "uint8": ("pairs-u8u8", {}),
+    "layers-only": ("pairs-s8s8-channels", {"op_types_to_quantize": ["Conv", "Gemm"]}),
+}
+
+# Each board and each network; Cortex-A76, which has dot products, has all.
+QUICK = {("rpi3", "int8"), ("rpi4", "layers-only"), ("rpi-armhf", "uint8")}
+CASES = [
+    pytest.param(
+        board, kind, marks=() if board == "rpi5" or (board, kind) in QUICK else pytest.mark.slow, id=f"{kind}-{board}"
+    )
+    for kind in NETWORKS
+    for board in BOARDS
+]
+
+
+@pytest.mark.parametrize(("board", "kind"), CASES)
+def test_a_network_gives_what_onnxruntime_gives(tmp_path: Path, board: str, kind: str) -> None:
+    form, options = NETWORKS[kind]
     source = detector(tmp_path)
     path = quantise(source, tmp_path / "net.onnx", FORMS[form], random_samples(source), **options)
     [sample, *_] = random_samples(source)
