@@ -244,19 +244,25 @@ def build(
     if reuse and not dumps and (found := _found(inputs, output, checks)):
         progress.note(f"{source.name} is not built again: nothing has changed since it was")
         return found
+    started = perf_counter()
     built = _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
     if reuse and checks != "none":
-        _keep(built, inputs)
+        _keep(built, inputs, perf_counter() - started)
     return built
 
 
-def _keep(built: Built, inputs: _Inputs) -> None:
+def _keep(built: Built, inputs: _Inputs, seconds: float) -> None:
     """Keep a copy of a package for builds in other folders, unless the cache cannot be written."""
     name = package_name(inputs.source.name)
+
+    def copy(folder: Path) -> None:
+        shutil.copyfile(built.path, folder / name)
+        _write_build_time(folder, seconds)
+
     with suppress(OutputError):
         _PACKAGES.made(
             inputs.key[:16],
-            lambda folder: shutil.copyfile(built.path, folder / name),
+            copy,
             f"keeping {name}",
             sound=lambda folder: _is_of(folder / name, inputs),
         )
@@ -423,11 +429,15 @@ def prepare(
         started = perf_counter()
         # What is not for this machine goes to its board next, which tests it before it does anything else with it.
         _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
-        (folder / _SECONDS).write_text(f"{perf_counter() - started:.3f}\n", encoding="ascii")
+        _write_build_time(folder, perf_counter() - started)
 
     what = f"building {source.name} for {board.label}"
     folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, inputs))
     return Prepared(folder / name, source, _build_time(short))
+
+
+def _write_build_time(folder: Path, seconds: float) -> None:
+    (folder / _SECONDS).write_text(f"{seconds:.3f}\n", encoding="ascii")
 
 
 def _build_time(short: str) -> float | None:

@@ -36,6 +36,8 @@ _CODE = _KeptObjects("code")
 class _Library:
     """As the LLVM module that an object file was written from. Its texts are made when they are first asked for."""
 
+    kind = "llvm"
+
     def __init__(self, folder: Path, make: Callable[[Path], Any]) -> None:
         self._folder, self._make = folder, make
 
@@ -64,27 +66,27 @@ def _write_once(functions: tvm.IRModule, target: tvm.target.Target, path: Path) 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_code(pytestconfig: pytest.Config) -> Iterator[set[pytest.MonkeyPatch]]:
-    """Code of networks is generated once; gives what holds the patches of the test that runs."""
-    patches: set[pytest.MonkeyPatch] = set()
+def _shared_code(pytestconfig: pytest.Config) -> Iterator[list[pytest.Function]]:
+    """Code of networks is generated once; gives what holds the test that runs."""
+    running: list[pytest.Function] = []
 
     def write(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
-        return (_write if any(map(is_patched, patches)) else _write_once)(functions, target, path)
+        return (_write if any(map(_has_own_code, running)) else _write_once)(functions, target, path)
 
     with pytest.MonkeyPatch.context() as patch:
         if "not compiles" not in pytestconfig.getoption("markexpr"):
             patch.setattr(codegen, "write_object", write)
-        yield patches
+        yield running
+
+
+def _has_own_code(test: pytest.Function) -> bool:
+    """Whether a test patches what may generate code, or has the marker `cold_cache`."""
+    patch = test.funcargs.get("monkeypatch")
+    return test.get_closest_marker("cold_cache") is not None or (patch is not None and is_patched(patch))
 
 
 @pytest.fixture(autouse=True)
-def _own_code(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _shared_code: set[pytest.MonkeyPatch]
-) -> Iterator[None]:
-    """A test that patches what may generate code, or has the marker `cold_cache`, shares none."""
-    _shared_code.add(monkeypatch)
-    with pytest.MonkeyPatch.context() as cold:
-        if request.node.get_closest_marker("cold_cache"):
-            cold.setattr(codegen, "write_object", _write)
-        yield
-    _shared_code.remove(monkeypatch)
+def _running(request: pytest.FixtureRequest, _shared_code: list[pytest.Function]) -> Iterator[None]:
+    _shared_code.append(request.node)
+    yield
+    _shared_code.clear()
