@@ -263,7 +263,7 @@ def report(
 
 
 def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
-    """Show what there is to tune."""
+    """List the functions that can be tuned."""
     from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.tuning.task import tasks_of
 

@@ -269,6 +269,7 @@ num=2
 
 
 @pytest.mark.compiles
+@pytest.mark.cold_cache
 def test_a_build_quantises_on_the_way_and_keeps_what_it_made(command: Command, digits: Path) -> None:
     code, output, said = command("build", "digits", "--quantize", digits / "seen")
     assert code == 0, said

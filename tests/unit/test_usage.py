@@ -121,6 +121,7 @@ def test_a_networks_own_file_is_used_as_the_named_demo_says(command: Command, tm
 
 
 @pytest.mark.compiles
+@pytest.mark.cold_cache
 def test_classes_are_not_called_by_the_names_of_others(
     command: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
