@@ -34,9 +34,7 @@ _CODE = _KeptObjects("code")
 
 
 class _Library:
-    """As the LLVM module that an object file was written from. Its texts are made when they are first asked for."""
-
-    kind = "llvm"
+    """As the LLVM module that an object file was written from, which is made anew for what is not kept of it."""
 
     def __init__(self, folder: Path, make: Callable[[Path], Any]) -> None:
         self._folder, self._make = folder, make
@@ -44,9 +42,16 @@ class _Library:
     def inspect_source(self, kind: str = "") -> str:
         path = self._folder / f"code.{kind}"
         if not path.is_file():
-            with tempfile.TemporaryDirectory() as folder, replacing(path) as temporary:
-                temporary.write_text(self._make(Path(folder) / _OBJECT).inspect_source(kind))
+            with replacing(path) as temporary:
+                temporary.write_text(self._made().inspect_source(kind))
         return path.read_text()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made(), name)
+
+    def _made(self) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            return self._make(Path(folder) / _OBJECT)
 
 
 def _write_once(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
