@@ -149,6 +149,7 @@ class _ByFileOrFunction(LoadScopeScheduling):  # type: ignore[misc]
         return nodeid.partition("[")[0] if "/unit/" in path else path
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     config.option.loadscopereorder = False
     return _ByFileOrFunction(config, log)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import platformdirs
@@ -27,7 +26,8 @@ OTHERS = {
     "POCL_CACHE_DIR": "pocl",
 }
 
-_STALE_S = 3 * 24 * 3600
+# States of edgedeploy's code of which something is kept: some hundred megabytes each.
+_STATES = 3
 
 
 def share_caches(cache_home: Path, *, cold: bool = False) -> None:
@@ -57,10 +57,10 @@ def is_patched(monkeypatch: pytest.MonkeyPatch) -> bool:
 
 
 def remove_stale() -> None:
-    """Remove what earlier states of edgedeploy's code made and no tests used for days."""
-    for path in of_this_code().parent.iterdir():
-        if time.time() - path.stat().st_mtime > _STALE_S:
-            shutil.rmtree(path, ignore_errors=True)
+    """Remove what all but the last states of edgedeploy's code made."""
+    states = sorted(of_this_code().parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in states[_STATES:]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def of_this_code() -> Path:
