@@ -121,7 +121,7 @@ def test_what_engines_need_is_measured(command: Command, tmp_path: Path) -> None
         assert each["same_top1"] is True
     assert rows["onnxruntime"]["compile_s"] is None
     assert rows["onnxruntime"]["size_bytes"] == net.stat().st_size
-    assert rows["edgedeploy"]["compile_s"] > 0.1
+    assert rows["edgedeploy"]["compile_s"] > 0
     assert rows["edgedeploy"]["size_bytes"] > net.stat().st_size
     if "mnn" in rows:
         assert rows["mnn"]["compile_s"] > 0
