@@ -100,7 +100,10 @@ class Connection(Closing):
             BoardConnectionError: the connection broke, or the time was over.
         """
         mark = _new_mark()
-        with _closing(self._start(f"echo {mark}; echo {mark} >&2\n{script}", arguments)) as channel:
+        # Without input none is ended: paramiko may tell so after the script's end has closed the channel, and OpenSSH
+        # ends the whole connection then.
+        source = "" if content else " </dev/null"
+        with _closing(self._start(f"echo {mark}; echo {mark} >&2\n{script}", arguments, source)) as channel:
             for block in content:
                 view = memoryview(block)
                 for start in range(0, len(view), _BLOCK):
@@ -108,8 +111,9 @@ class Connection(Closing):
                     if not self._send(channel, part):
                         break
                     advance(len(part))
-            with contextlib.suppress(*BROKEN):
-                channel.shutdown_write()
+            if content:
+                with contextlib.suppress(*BROKEN):
+                    channel.shutdown_write()
             return self._completed(channel, mark, timeout_s)
 
     def open(self, script: str, *arguments: str) -> paramiko.Channel:
@@ -130,9 +134,9 @@ class Connection(Closing):
             raise self.lost(error) from error
         return channel
 
-    def _start(self, script: str, arguments: Iterable[str]) -> paramiko.Channel:
+    def _start(self, script: str, arguments: Iterable[str], source: str = "") -> paramiko.Channel:
         """Start a script, before whose output there may be that of `~/.ssh/rc` and of the login shell's own files."""
-        command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments])
+        command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments]) + source
         try:
             channel = self._transport.open_session(timeout=CONNECT_S)
             channel.settimeout(SILENCE_S)
