@@ -1,6 +1,6 @@
 """Draws the chart of the README, docs/charts/engines.svg, from the tables of the pages on performance.
 
-The scripts that write these pages draw it anew; so does `python benchmarks/readme_chart.py`.
+The scripts that write these pages redraw it; so does `python benchmarks/readme_chart.py`.
 """
 
 from __future__ import annotations

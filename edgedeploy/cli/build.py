@@ -115,8 +115,8 @@ def build(
 ) -> None:
     """Build one package per network, compared with another program before it is written.
 
-    A network that fails does not stop the others: the end lists it with the reason. What could not be had, such as a
-    download, does not count as a failure as long as one network was built (docs/exit-codes.md).
+    A network that fails does not stop the others; it is listed at the end with the reason. One that is unavailable,
+    such as one that cannot be downloaded, is no failure if any other was built (docs/exit-codes.md).
 
     Formats are recognised by content. Where weights are in a file of their own, either of the two files names the
     network.

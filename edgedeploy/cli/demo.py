@@ -151,9 +151,10 @@ def demo(
     begin|end` for what they detect; with --json one object on each line.
 
     The results go to standard output, progress to standard error. `all` runs the demos on images one after
-    another. One that fails does not stop the others: the end lists it with the reason. What could not be had, such as a
-    download, does not count as a failure as long as one demo ran (docs/exit-codes.md). Networks that the zoo has no
-    weights of are left out. `yolo`, `segmentation` and `depth` are for networks of yours: give one with --model.
+    another. One that fails does not stop the others; it is listed at the end with the reason. One that is
+    unavailable, such as one that cannot be downloaded, is no failure if any other ran (docs/exit-codes.md). Networks
+    that the zoo has no weights of are left out. `yolo`, `segmentation` and `depth` are for networks of yours: give one
+    with --model.
 
     Example: edgedeploy demo retinaface --save faces.jpg
 

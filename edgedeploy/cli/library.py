@@ -14,7 +14,7 @@ def library(
     board: BoardOption = "local",
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Write to this folder, which is made if need be.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Write to this folder; create it if it is missing.")
     ],
     json_output: JsonOption = False,
 ) -> None:

@@ -324,7 +324,7 @@ VirtualOption = Annotated[
     bool | None,
     typer.Option(
         "--virtual/--no-virtual",
-        help="Use the virtual board of this profile, started if need be, or not; what was set once unless given.",
+        help="Use the profile's virtual board, and start it if it is not running. Default: as configured.",
         show_default=False,
     ),
 ]
