@@ -7,6 +7,8 @@ state=$({ git rev-parse HEAD && git diff HEAD && git ls-files --others --exclude
     sha256sum | cut -c1-16)
 stamps=build/test-all/$state
 mkdir -p "$stamps"
+# pytest ends with a code of its own, after which bash would go on.
+trap 'echo "interrupted; the same command goes on where it stopped" >&2; exit 130' INT
 
 # Runs a part unless it has passed: NAME COMMAND...; pytest's exit code 1 says that all tests ran and some failed.
 part() {
@@ -22,7 +24,6 @@ part() {
     case $code in
     0) touch "$stamps/$name.passed" ;;
     1) [[ $name != tests-* ]] || touch "$stamps/$name.failed" ;;
-    130) echo "interrupted; the same command goes on with $name" >&2; exit 130 ;;
     esac
     summary+=("$name: exit code $code after $((SECONDS - began)) s")
     [ "$code" = 0 ] || [ "$first" != 0 ] || first=$code
