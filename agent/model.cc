@@ -54,6 +54,8 @@ std::string LastLine(const std::string& text) {
 
 // What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).
 constexpr const char* kDeviceErrors = "OpenCL";
+// The kind of what a network's guards say of its inputs (edgedeploy/runtime/native/guards.c).
+constexpr const char* kInputError = "InputError";
 
 // What TVM threw, as a failure: of the device if that is at fault, with its kind and the whole of its compiler's log.
 [[noreturn]] void Rethrow(const std::exception& error, Code code, const std::string& what) {
@@ -61,6 +63,7 @@ constexpr const char* kDeviceErrors = "OpenCL";
   if (known && known->kind().rfind(kDeviceErrors, 0) == 0) {
     throw Failure(Code::kDevice, what, std::string(known->kind()) + ": " + std::string(known->message()));
   }
+  if (known && known->kind() == kInputError) throw Failure(Code::kInput, what, std::string(known->message()));
   throw Failure(code, what, LastLine(error.what()));
 }
 

@@ -10,19 +10,19 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.codegen import Code
-from edgedeploy.runtime.native import THREAD_POOL
+from edgedeploy.runtime.native import GUARDS, THREAD_POOL
 from edgedeploy.toolchain import link_shared
 
 
 def link(code: Code, library: Path, board: Board) -> None:
-    """Link a network's code, its weights and its threads into the shared library that TVM loads.
+    """Link a network's code, its weights, its threads and its guards into the shared library that TVM loads.
 
     Raises:
         ToolchainError: the toolchain is not installed, does not fit the board, or fails.
     """
 
     def compile_with(output: str, objects: list[str], **_: Any) -> None:
-        link_shared([*map(Path, objects), THREAD_POOL], Path(output), board)
+        link_shared([*map(Path, objects), THREAD_POOL, GUARDS], Path(output), board)
 
     def pack_weights(module: Any, in_program: bool, prefix: str, folder: str) -> str:
         """The object that holds the weights. TVM by itself forgets the CPU and the ABI, which linkers compare."""

@@ -20,6 +20,7 @@ from tvm import relax
 from edgedeploy.compile.elementary import POLYNOMIALS
 from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE
+from edgedeploy.tensors import quotient_of_integers
 
 # The attributes of functions that templates write anew.
 _WRITTEN = {PREPARATION_ATTRIBUTE, RECURRENCE_ATTRIBUTE}
@@ -206,7 +207,7 @@ OPERATORS: dict[str, Operator] = {
     **dict.fromkeys(_WELL_DONE.split(), Operator(Kind.OTHER)),
     **{name: _elementwise(getattr(np, name)) for name in _OF_NUMPY.split()},
     **{name: _elementwise(getattr(np, re.sub("^a", "arc", name)), name) for name in _FUNCTIONS.split()},
-    "divide": _elementwise(lambda a, b: a / b if a.dtype.kind == "f" else a // b),
+    "divide": _elementwise(lambda a, b: a / b if a.dtype.kind == "f" else quotient_of_integers(a, b)),
     "erf": _elementwise(_erf, "erf"),
     "floor_mod": _elementwise(np.mod),
     "log_add_exp": _elementwise(np.logaddexp, "exp"),

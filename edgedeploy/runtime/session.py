@@ -25,7 +25,7 @@ from edgedeploy.package.archive import read_manifest, read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, TRANSFORM, Abi, Manifest
 from edgedeploy.package.tails import read_tails
 from edgedeploy.package.weights import weights_of
-from edgedeploy.runtime.native import SET_THREADS
+from edgedeploy.runtime.native import INPUT_ERROR, SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tail.evaluation import Tail
@@ -135,7 +135,8 @@ class Session:
         """One inference: arrays by input name, to arrays by output name.
 
         Raises:
-            InputError: an input is missing, unknown, or has another shape or dtype than the network's.
+            InputError: an input is missing, unknown, or has another shape or dtype than the network's; or the network
+                divides integers by zero, or reads an index beyond its axis.
             PackageError: as `read`.
         """
         fitting = self.fitting(tensors)
@@ -336,8 +337,10 @@ def _runtime_of(manifest: Manifest) -> Any:
 def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Callable[[int], int]]:
     """A library, its virtual machine, and its function that sets the number of threads."""
     import tvm
+    import tvm_ffi
     from tvm import relax
 
+    tvm_ffi.register_error(INPUT_ERROR, InputError)
     try:
         module = tvm.runtime.load_module(str(library))
         return module, relax.VirtualMachine(module, device), module.imports[0][SET_THREADS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ _PASSING = {
 
 _PRODUCTS = ("nn.conv", "nn.attention", "matmul", "einsum")
 _DIVISIONS = {"divide", "floor_divide", "mod", "floor_mod", "trunc_mod", "truncate_mod"}
+_WRITING = {"index_put", "scatter_elements", "scatter_nd"}
 _SHIFTS = {"left_shift", "right_shift"}
 
 # Operators that make no NaN of infinities. onnxruntime's MaxPool is none of them: at edges it gives the least finite
@@ -149,17 +149,11 @@ def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
 
 def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:
     """Which arguments of a call are indices, how long the axes are that they index, and what is to be noted of them."""
-    from edgedeploy.compile.expressions import constant_value, shape_of
+    from edgedeploy.compile.expressions import constant_value
+    from edgedeploy.compile.guards import indexed_axes
 
-    if name in ("take", "gather_elements", "scatter_elements"):
-        shape, axis = shape_of(call.args[0]), call.attrs.axis
-        yield 1, shape[int(axis)] if axis is not None else math.prod(shape), {"written": name.startswith("scatter")}
-    elif name in ("gather_nd", "scatter_nd"):
-        begin = int(call.attrs.batch_dims) if name == "gather_nd" else 0
-        axes = shape_of(call.args[0])[begin : begin + shape_of(call.args[1])[-1]]
-        yield 1, min(axes), {"written": name.startswith("scatter")}
-    elif name in ("index_tensor", "index_put"):
-        yield 1, min(shape_of(call.args[0])), {"written": name == "index_put"}
+    if axes := indexed_axes(call):
+        yield 1, min(axes), {"written": name in _WRITING}
     elif name == "one_hot":
         yield 0, int(call.attrs.depth), {}
     elif name == "equal":

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
-from edgedeploy.compile import extremes, rowwise, sampling
+from edgedeploy.compile import arithmetic, extremes, rowwise, sampling
 from edgedeploy.compile.averages import convolve_averages
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.canonical import canonicalise
@@ -20,6 +20,7 @@ from edgedeploy.compile.dead_channels import remove_channels
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
 from edgedeploy.compile.grouped import lift_groups
+from edgedeploy.compile.guards import guard
 from edgedeploy.compile.integers import compute_in_integers
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.lowering import lower_layers
@@ -44,7 +45,12 @@ SLOW_OPERATORS = "edgedeploy.slow_operators"
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
 
 # What functions operators become where TVM's own are not used, by their names.
-_LEGALISATIONS = {**extremes.LEGALISATIONS, **rowwise.LEGALISATIONS, **sampling.LEGALISATIONS}
+_LEGALISATIONS = {
+    **arithmetic.LEGALISATIONS,
+    **extremes.LEGALISATIONS,
+    **rowwise.LEGALISATIONS,
+    **sampling.LEGALISATIONS,
+}
 
 _NCHW, _NHWC = Form("NCHW"), Form("NHWC")
 _FLOAT = Form("NCHW", ("float32",))
@@ -184,6 +190,13 @@ PASSES = [
         "remove-transposes", "Remove transposes that the layout leaves without need.", _alone(remove_transposes), _NHWC
     ),
     Pass("separate-resizes", "Enlarge outputs by columns, then by rows.", _alone(separate_resizes), _NHWC),
+    Pass(
+        "guard-integers",
+        "Check divisors and indices that are known only at run time.",
+        _alone(guard),
+        _NHWC,
+        required="an integer division by zero ends the process, and an index beyond its axis reads foreign memory",
+    ),
     Pass(
         "lower-anchors",
         "Make functions of convolutions and products, which templates schedule.",

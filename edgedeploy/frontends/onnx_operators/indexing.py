@@ -10,9 +10,11 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, text
 
+_INDEX_TYPE = "int64"
+
 
 def _from_begin(importer: Any, indices: Any, sizes: int | np.ndarray) -> Any:
-    """Indices that count from the begin of axes of these sizes, int64.
+    """Indices on axes of these sizes, int64: constants count from the begin, `compile.guards` sees to others.
 
     Raises:
         ValueError: they are constants, and one lies beyond its axis.
@@ -21,12 +23,8 @@ def _from_begin(importer: Any, indices: Any, sizes: int | np.ndarray) -> Any:
     if values is not None:
         if ((values < -np.asarray(sizes)) | (values >= sizes)).any():
             raise ValueError(f"an index is beyond an axis of {sizes}")
-        return constant(np.where(values < 0, values + sizes, values), "int64")
-    build = Builder(importer)
-    wide = build.cast(indices, "int64")
-    if dtype_of(indices).startswith("uint"):
-        return wide
-    return build.where(build.less(wide, 0), build.add(wide, sizes), wide)
+        return constant(np.where(values < 0, values + sizes, values), _INDEX_TYPE)
+    return Builder(importer).cast(indices, _INDEX_TYPE)
 
 
 def _gather(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -68,6 +66,29 @@ def _scatter_nd(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.scatter_nd(data, _from_begin(importer, indices, _sizes(inputs)), updates, _reduction(attr))
 
 
+def _image(importer: Any, images: int, indices: Any) -> Any:
+    """Indices of images in a batch: those that only run time knows are read from a table, which is guarded as such."""
+    begun = _from_begin(importer, indices, images)
+    if constant_value(begun) is not None:
+        return begun
+    return Builder(importer).take(constant(np.arange(images), _INDEX_TYPE), begun, 0)
+
+
+def _roi_align(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    data, regions, indices = inputs
+    return importer.theirs("RoiAlign", [data, regions, _image(importer, shape_of(data)[0], indices)], attr)
+
+
+def _max_roi_pool(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Each region begins with the index of its image, as a float."""
+    data, regions = inputs
+    build, size = Builder(importer), shape_of(regions)[1]
+    indices = _image(importer, shape_of(data)[0], build.cast(build.take(regions, np.array([0]), 1), _INDEX_TYPE))
+    corners = build.take(regions, np.arange(1, size), 1)
+    whole = importer.bb.normalize(relax.op.concat([build.cast(indices, dtype_of(regions)), corners], 1))
+    return importer.theirs("MaxRoiPool", [data, whole], attr)
+
+
 def _compress(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Compress with a constant condition."""
     condition, build, data = constant_value(inputs[1]), Builder(importer), inputs[0]
@@ -84,6 +105,8 @@ TRANSLATIONS: dict[str, Translation] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
+    "MaxRoiPool": _max_roi_pool,
+    "RoiAlign": _roi_align,
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,

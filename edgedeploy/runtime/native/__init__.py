@@ -5,8 +5,12 @@ They are given to the linker's driver as they are; `tvm.h`, which they share, is
 
 from pathlib import Path
 
+GUARDS = Path(__file__).with_name("guards.c")
 THREAD_POOL = Path(__file__).with_name("thread_pool.c")
 MEASURING = Path(__file__).with_name("measuring.c")
+
+# The kind of the errors that guards raise.
+INPUT_ERROR = "InputError"
 
 # The function of a library that says with how many threads it runs.
 SET_THREADS = "edgedeploy_set_threads"

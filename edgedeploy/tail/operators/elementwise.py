@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers, optional, sized
+from edgedeploy.tensors import quotient_of_integers, refuse_zeros
 
 
 def _unary(function: Callable[[Any], Any]) -> Operator:
@@ -35,14 +36,12 @@ def _of_all(function: Callable[[Any, Any], Any]) -> Operator:
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of integers the quotient without its fraction, as in C."""
-    if a.dtype.kind not in "iu":
-        return np.asarray(a / b)
-    quotient = np.asarray(a // b)
-    return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
+    return quotient_of_integers(a, b) if a.dtype.kind in "iu" else np.asarray(a / b)
 
 
 def _modulo(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    if inputs[1].dtype.kind in "iu":
+        refuse_zeros(inputs[1])
     return np.asarray(_broadcast(np.fmod if attributes.get("fmod") else np.mod)(inputs, attributes))
 
 

@@ -15,6 +15,7 @@ import tvm
 from edgedeploy.compile.backend import Generated
 from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
+from edgedeploy.compile.backends.cpu.not_a_number import keep_nan
 from edgedeploy.compile.backends.cpu.stack import PIPELINE
 from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.triples import architecture_of
@@ -75,7 +76,7 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     features = features_of(target)
     functions = tvm.IRModule(
         {
-            variable: narrow_by_instructions(each, architecture, features)
+            variable: keep_nan(narrow_by_instructions(each, architecture, features), architecture, features)
             for variable, each in functions.functions.items()
         }
     )

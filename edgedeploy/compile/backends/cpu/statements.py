@@ -62,13 +62,13 @@ def with_block(statement: Any, body: Any, init: Any) -> Any:
 
 
 def replaced_within(expression: Any, replacement: Callable[[Any], Any]) -> Any:
-    """An expression with what `replacement` makes of it and of the operands of arithmetic, casts and calls in it.
+    """An expression with what `replacement` makes of it and of the operands of arithmetic, choices, casts and calls.
 
-    As for statements, what it has replaced is left as it is.
+    As for statements, what it has replaced is left as it is; so is an expression of which it makes None.
     """
     found = replacement(expression)
     if found is not expression:
-        return found
+        return expression if found is None else found
 
     def inside(each: Any) -> Any:
         return replaced_within(each, replacement)
@@ -77,6 +77,9 @@ def replaced_within(expression: Any, replacement: Callable[[Any], Any]) -> Any:
         operands = inside(expression.a), inside(expression.b)
         kept = operands[0].same_as(expression.a) and operands[1].same_as(expression.b)
         return expression if kept else type(expression)(*operands)
+    if isinstance(expression, tirx.Select):
+        choices = inside(expression.true_value), inside(expression.false_value)
+        return tirx.Select(expression.condition, *choices)
     if isinstance(expression, tirx.Cast):
         value = inside(expression.value)
         return expression if value.same_as(expression.value) else tirx.Cast(expression.ty.dtype, value)

@@ -1,0 +1,143 @@
+"""Floats and integers at their edges give what onnxruntime gives: NaN, infinities, rounding, divisions, indices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+from support.running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.building import prepare
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import InputError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.resolved import resolve
+from edgedeploy.runtime.session import Session
+
+pytestmark = pytest.mark.compiles
+
+_NAN, _INF = np.nan, np.inf
+_FLOATS = {
+    "x": np.array([_NAN, 1, -2, _INF, -_INF, 0, 1e8, 0.3], np.float32),
+    "y": np.array([1, _NAN, _INF, -_INF, 0, -2, 0.7, 1e8], np.float32),
+}
+_CONSTANTS = "float zero = {0}, float one = {1}, float rounder = {12582912}, float least = {-1}"
+
+_ACTIVATIONS = ("Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Selu", "Sign")
+
+# The type of an output, and nodes that make it, `z`, of x, y and the constants.
+_OF_FLOATS = {
+    # TVM would simplify these as if floats were real numbers.
+    "equal to itself": ("bool", "z = Equal(x, x)"),
+    "not equal to itself": ("bool", "e = Equal(x, x) z = Not(e)"),
+    "chosen where it equals itself": ("float", "e = Equal(x, x) z = Where(e, x, one)"),
+    "at most itself": ("bool", "z = LessOrEqual(x, x)"),
+    "not less": ("bool", "l = Less(x, y) z = Not(l)"),
+    "less or not": ("bool", "l = Less(x, y) m = LessOrEqual(y, x) z = Or(l, m)"),
+    "less itself": ("float", "z = Sub(x, x)"),
+    "times zero": ("float", "z = Mul(x, zero)"),
+    "zero times": ("float", "z = Mul(zero, x)"),
+    "by zero": ("float", "z = Div(x, zero)"),
+    "zero by": ("float", "z = Div(zero, x)"),
+    "rounded by a sum": ("float", "s = Add(x, rounder) z = Sub(s, rounder)"),
+    "a sum less its term": ("float", "s = Add(x, y) z = Sub(s, x)"),
+    # What keeps NaN.
+    **{name: ("float", f"z = {name}(x)") for name in _ACTIVATIONS},
+    "Clip": ("float", "z = Clip(x, least, one)"),
+    "Clip from below": ("float", "z = Clip(x, least)"),
+    "Clip from above": ("float", "z = Clip(x, , one)"),
+    "Max with a constant": ("float", "z = Max(x, one)"),
+    "Max with zero": ("float", "z = Max(zero, x)"),
+    "Min with a constant": ("float", "z = Min(least, x)"),
+    "Min with zero": ("float", "z = Min(x, zero)"),
+}
+
+_VALUES = np.arange(16, dtype=np.float32).reshape(4, 4)
+_IMAGES = np.arange(32, dtype=np.float32).reshape(2, 1, 4, 4)
+_REGIONS = np.array([[0, 0, 2, 2], [1, 1, 3, 3]], np.float32)
+
+# The type of an output, nodes that make it, and inputs: some that every program takes, and some that it refuses.
+_REFUSED = {
+    "division": ("int32", "z = Div(n, d)", {"n": [7, -7, 9]}, {"d": [-2, 2, -1]}, {"d": [1, 0, 2]}),
+    "modulo": ("int32", "z = Mod(n, d)", {"n": [7, -7, 9]}, {"d": [-2, 2, -1]}, {"d": [0, 1, 2]}),
+    "remainder": ("int32", "z = Mod <fmod: int = 1> (n, d)", {"n": [7, -7, 9]}, {"d": [-2, 2, -1]}, {"d": [1, 2, 0]}),
+    "Gather": ("float", "z = Gather <axis: int = 1> (x, i)", {"x": _VALUES}, {"i": [3, -4]}, {"i": [0, 4]}),
+    "GatherElements": (
+        *("float", "z = GatherElements <axis: int = 1> (x, i)", {"x": _VALUES}),
+        *({"i": [[3, -4]]}, {"i": [[-5, 0]]}),
+    ),
+    "GatherND": ("float", "z = GatherND (x, i)", {"x": _VALUES}, {"i": [[3, -4]]}, {"i": [[3, 1 << 40]]}),
+    "ScatterElements": (
+        *("float", "z = ScatterElements <axis: int = 1> (x, i, u)", {"x": _VALUES, "u": _VALUES[:1, :2]}),
+        *({"i": [[3, -4]]}, {"i": [[0, 4]]}),
+    ),
+    "ScatterND": (
+        *("float", 'z = ScatterND <reduction: string = "add"> (x, i, u)', {"x": _VALUES, "u": _VALUES[:1]}),
+        *({"i": [[-1]]}, {"i": [[4]]}),
+    ),
+    "RoiAlign": (
+        *("float", "z = RoiAlign <sampling_ratio: int = 2> (x, r, i)", {"x": _IMAGES, "r": _REGIONS}),
+        *({"i": [1, 0]}, {"i": [0, 2]}),
+    ),
+    "MaxRoiPool": (
+        *("float", "z = MaxRoiPool <pooled_shape: ints = [2, 2]> (x, r)", {"x": _IMAGES}),
+        *({"r": np.float32([[1, 0, 0, 3, 3]])}, {"r": np.float32([[np.nan, 0, 0, 3, 3]])}),
+    ),
+}
+_TYPES = {"float32": "float", "int8": "int8", "int32": "int32", "int64": "int64"}
+
+
+def _saved(nodes: str, outputs: Mapping[str, str], inputs: Mapping[str, np.ndarray], path: Path) -> Path:
+    """A network of some nodes, in ONNX's own text."""
+    given = ", ".join(f"{_TYPES[str(each.dtype)]}{list(each.shape)} {name}" for name, each in inputs.items())
+    made = ", ".join(f"{dtype} {name}" for name, dtype in outputs.items())
+    header = f'<ir_version: 8, opset_import: ["": 17]> g ({given}) => ({made})'
+    onnx.save(onnx.parser.parse_model(f"{header} <{_CONSTANTS}> {{ {nodes} }}"), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def of_floats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By name, what is computed and what onnxruntime computes, all by one network."""
+    nodes = [re.sub(r"\b([elmsz])\b", rf"\g<1>{part}", text) for part, (_, text) in enumerate(_OF_FLOATS.values())]
+    outputs = {f"z{part}": dtype for part, (dtype, _) in enumerate(_OF_FLOATS.values())}
+    path = tmp_path_factory.mktemp("floats") / "net.onnx"
+    network = read_onnx(_saved(" ".join(nodes), outputs, _FLOATS, path))
+    found = outputs_of(compile_network(network, load_board("local")), _FLOATS)
+    return dict(zip(_OF_FLOATS, zip(found, network.reference(_FLOATS).values(), strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", _OF_FLOATS)
+def test_floats_are_no_real_numbers(name: str, of_floats: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    found, wanted = of_floats[name]
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", _REFUSED)
+def test_a_divisor_of_zero_and_an_index_beyond_its_axis_are_refused_at_run_time(name: str, tmp_path: Path) -> None:
+    dtype, nodes, others, taken, refused = _REFUSED[name]
+    given, bad = ({key: np.asarray(each) for key, each in {**others, **some}.items()} for some in (taken, refused))
+    if name in ("division", "modulo", "remainder"):
+        given, bad = ({key: each.astype(np.int32) for key, each in some.items()} for some in (given, bad))
+    path = _saved(nodes, {"z": dtype}, given, tmp_path / "net.onnx")
+    session = Session.open(prepare(str(path), resolve("local")).package_path)
+    found, wanted = session.run(given)["z"], read_onnx(path).reference(given)["z"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    with pytest.raises(InputError, match=r"integer division by zero in (Div|Mod)|index -?\d+ in \w+ is out of bounds"):
+        session.run(bad)
+    np.testing.assert_array_equal(session.run(given)["z"], found)
+
+
+def test_the_least_integer_divided_by_minus_one_wraps(tmp_path: Path) -> None:
+    """onnxruntime ends the process."""
+    given = {"n": np.array([-128, -128, 7], np.int8), "d": np.array([-1, 3, -1], np.int8)}
+    nodes = "z = Div(n, d) e = Mod(n, d) s = Mod <fmod: int = 1> (n, d)"
+    network = read_onnx(_saved(nodes, dict.fromkeys("zes", "int8"), given, tmp_path / "net.onnx"))
+    found = outputs_of(compile_network(network, load_board("local")), given)
+    assert [each.tolist() for each in found] == [[-128, -42, -7], [0, 1, 0], [0, -2, 0]]
