@@ -566,6 +566,12 @@ for _transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmet
             _how = {"nearest_mode": _rounding, **where(_transform)}
             _resize = op.Resize(IMAGE, scales=[1.0, 1.0, 2.0, 1.5], mode="nearest", **_how)
             add(**{f"resize_nearest_{_rounding}_{_transform}": _resize})
+        _how = {"nearest_mode": _rounding, **where(_transform)}
+        _resize = op.Resize(data(1, 1, 20, 28), sizes=[1, 1, 6, 8], mode="nearest", **_how)
+        add(**{f"resize_nearest_{_rounding}_{_transform}_half_way": _resize})
+    for _mode in ("nearest", "linear", "cubic"):
+        _resize = op.Resize(IMAGE, sizes=[1, 3, 1, 7], mode=_mode, **where(_transform))
+        add(**{f"resize_to_one_row_{_mode}_{_transform}": _resize})
 
 # Constants.
 TRIPLE = data(3)

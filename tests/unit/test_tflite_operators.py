@@ -58,13 +58,36 @@ def test_slopes_of_prelu_lie_along_any_axes(tmp_path: Path, slopes: tuple[int, .
 @pytest.mark.parametrize(
     "modes", [{}, {"AlignCorners": True}, {"HalfPixelCenters": True}], ids=lambda modes: "".join(modes) or "plain"
 )
+@pytest.mark.parametrize("size", [(9, 8), (1, 8), (1, 1)], ids=str)
 @pytest.mark.parametrize("operator", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
-def test_images_are_resized(tmp_path: Path, operator: str, modes: dict[str, bool]) -> None:
+def test_images_are_resized(tmp_path: Path, operator: str, size: tuple[int, int], modes: dict[str, bool]) -> None:
     from support.tflite_operators import of_one
 
     kind = "ResizeBilinearOptions" if operator == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
-    size = np.array([9, 8], np.int32)
-    check(tmp_path, of_one(operator, [(1, 5, 4, 3), size], [(1, 9, 8, 3)], modes, kind=kind, version=3))
+    wanted = np.array(size, np.int32)
+    check(tmp_path, of_one(operator, [(1, 5, 4, 3), wanted], [(1, *size, 3)], modes, kind=kind, version=3))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("axis", "batch", "data", "indices", "output"),
+    [
+        (1, 1, (2, 3, 4), (2, 2), (2, 2, 4)),
+        (2, 1, (2, 3, 4), (2, 5), (2, 3, 5)),
+        (2, 2, (2, 3, 4, 2), (2, 3, 1), (2, 3, 1, 2)),
+        (-1, -1, (2, 3, 4), (2, 2), (2, 3, 2)),
+        (1, 0, (2, 3, 4), (2, 2), (2, 2, 2, 4)),
+    ],
+    ids=str,
+)
+def test_values_are_gathered_for_each_part_of_a_batch(
+    tmp_path: Path, axis: int, batch: int, data: tuple[int, ...], indices: tuple[int, ...], output: tuple[int, ...]
+) -> None:
+    from support.tflite_operators import of_one
+
+    places = np.arange(np.prod(indices), dtype=np.int32).reshape(indices) % data[axis]
+    options = {"Axis": axis, "BatchDims": batch}
+    check(tmp_path, of_one("GATHER", [data, places], [output], options, kind="GatherOptions", version=5))
 
 
 @pytest.mark.compiles

@@ -27,6 +27,13 @@ _TRANSFORMS = {
     "nearest": {"half_pixel", "pytorch_half_pixel", "asymmetric"},
 }
 
+# What `resize2d` computes in another way, or divides by zero in, where an axis of the result has one value.
+_NOT_TO_ONE = {("linear", "pytorch_half_pixel"), *((mode, "align_corners") for mode in _TRANSFORMS)}
+
+# onnxruntime computes coordinates in float32, and takes those this near to the middle of two values for the middle: so
+# measured with 1.32 on all sizes up to 32.
+_HALF_WAY = 1e-6
+
 _LARGEST = 2**16  # of an axis, for tables of neighbours
 
 
@@ -100,7 +107,7 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
             "align_corners with scales that give no whole size means one thing to ONNX and another to onnxruntime",
             hints=["export it with sizes in the place of scales"],
         )
-    return _resized(importer, data, axes, rules)
+    return resized(importer, data, axes, rules)
 
 
 def upsample(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
@@ -111,7 +118,7 @@ def upsample(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Ex
         return None
     mode = attr.get("mode", b"nearest").decode()
     axes = _axes(shape, range(len(shape)), scales, None, None, "stretch")
-    return _resized(importer, inputs[0], axes, Rules(mode, "asymmetric", "simple"))
+    return resized(importer, inputs[0], axes, Rules(mode, "asymmetric", "simple"))
 
 
 def _axes(
@@ -148,7 +155,12 @@ def _axes(
     return sorted(changing, key=lambda axis: axis.index)
 
 
-def _resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> relax.Expr:
+def resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> relax.Expr:
+    """A tensor with some axes resized; `importer.bb` builds the network.
+
+    Raises:
+        ModelError: no program knows such rules.
+    """
     shape = shape_of(data)
     if rules.mode not in _TRANSFORMS:
         raise ModelError(f"mode {rules.mode!r} is none of {', '.join(_TRANSFORMS)}")
@@ -189,7 +201,7 @@ def _is_resize2d(shape: Sequence[int], axes: Sequence[Axis], rules: Rules) -> bo
         and (rules.rounding != "simple" or all(axis.scale >= 1 for axis in axes))
         and (rules.mode != "nearest" or all(_is_plain(axis, rules) for axis in axes))
         and not rules.antialias
-        and not (rules.mode == "linear" and rules.transform == "pytorch_half_pixel" and any(a.after == 1 for a in axes))
+        and not (any(axis.after == 1 for axis in axes) and (rules.mode, rules.transform) in _NOT_TO_ONE)
     )
 
 
@@ -208,10 +220,10 @@ def _is_plain(axis: Axis, rules: Rules) -> bool:
     return axis.before % axis.after == 0 or (grows and exact)
 
 
-def _coordinates(axis: Axis, transform: str) -> np.ndarray:
-    """Where each position of the resized axis lies on the original one."""
-    x = np.arange(axis.after, dtype=np.float64)
-    before, after, scale = axis.before, axis.after, float(np.float32(axis.scale))
+def _coordinates(axis: Axis, transform: str, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
+    """Where each position of the resized axis lies on the original one, computed in a type."""
+    x = np.arange(axis.after, dtype=dtype)
+    before, after, scale = axis.before, axis.after, dtype(np.float32(axis.scale))
     if transform == "half_pixel" or (transform == "pytorch_half_pixel" and after > 1):
         return (x + 0.5) / scale - 0.5
     if transform == "pytorch_half_pixel":
@@ -235,12 +247,11 @@ def _coordinates(axis: Axis, transform: str) -> np.ndarray:
 
 def _nearest(axis: Axis, rules: Rules) -> np.ndarray:
     """The neighbour of each position, (after,) int64."""
-    # onnxruntime computes coordinates in float32.
-    x = _coordinates(axis, rules.transform).astype(np.float32)
+    x = _coordinates(axis, rules.transform, np.float32).astype(np.float64)
     if rules.rounding == "round_prefer_floor":
-        rounded = np.ceil(x - np.float32(0.5))
+        rounded = np.ceil(x - 0.5 - _HALF_WAY)
     elif rules.rounding == "round_prefer_ceil":
-        rounded = np.floor(x + np.float32(0.5))
+        rounded = np.floor(x + 0.5 + _HALF_WAY)
     elif rules.rounding == "ceil" or (rules.rounding == "simple" and axis.scale < 1):
         rounded = np.ceil(x)  # as onnxruntime does where it makes images smaller
     elif rules.rounding in ("floor", "simple"):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edgedeploy.frontends.tflite_operators import elementwise, mediapipe, products, weights, windows
+from edgedeploy.frontends.tflite_operators import elementwise, indexing, mediapipe, products, weights, windows
 
 # By the operator's name, what takes TVM's converter and the operator, and returns what it computes.
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
     name: translation
-    for module in (elementwise, mediapipe, products, weights, windows)
+    for module in (elementwise, indexing, mediapipe, products, weights, windows)
     for name, translation in module.TRANSLATIONS.items()
 }

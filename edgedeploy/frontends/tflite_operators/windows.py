@@ -12,6 +12,7 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_operators.resize import Axis, Rules, resized
 from edgedeploy.frontends.onnx_operators.translation import Builder, dtype_of, is_float
 from edgedeploy.frontends.padding import halves, same_padding
 
@@ -64,24 +65,34 @@ def transposed(
     )
 
 
-def _resize_nearest(converter: Any, op: Any) -> Any:
-    """RESIZE_NEAREST_NEIGHBOR; of aligned corners, halves are rounded up."""
-    from tflite import ResizeNearestNeighborOptions
+def _resize(method: str, options: str, theirs: str) -> Callable[[Any, Any], Any]:
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR; of aligned corners, halves are rounded up."""
 
-    if not converter._get_builtin_options(op, ResizeNearestNeighborOptions).AlignCorners():
-        return converter.convert_resize_nearest_neighbor(op)
-    data, size = (converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op))
-    wanted = constant_value(size)
-    if wanted is None:
-        raise ModelError("the size of its output depends on the network's input")
-    return relax.op.image.resize2d(
-        data,
-        [int(each) for each in wanted],
-        layout="NHWC",
-        method="nearest_neighbor",
-        coordinate_transformation_mode="align_corners",
-        rounding_method="round_prefer_ceil",
-    )
+    def convert(converter: Any, op: Any) -> Any:
+        import tflite
+
+        if not converter._get_builtin_options(op, getattr(tflite, options)).AlignCorners():
+            return getattr(converter, theirs)(op)
+        data, size = (converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op))
+        wanted = constant_value(size)
+        if wanted is None:
+            raise ModelError("the size of its output depends on the network's input")
+        axes = [
+            Axis(axis, shape_of(data)[axis], int(after), after / shape_of(data)[axis])
+            for axis, after in zip((1, 2), wanted.ravel(), strict=True)
+        ]
+        if any(axis.after == 1 for axis in axes):
+            return resized(converter, data, axes, Rules(method, "align_corners", "round_prefer_ceil"))
+        return relax.op.image.resize2d(
+            data,
+            [axis.after for axis in axes],
+            layout="NHWC",
+            method={"nearest": "nearest_neighbor"}.get(method, method),
+            coordinate_transformation_mode="align_corners",
+            rounding_method="round_prefer_ceil",
+        )
+
+    return convert
 
 
 # A reduction of windows that is no pooling becomes one operator for each place in a window.
@@ -175,7 +186,8 @@ def _by_places(converter: Any, data: Any, windows: _Windows, operator: str, star
 
 
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
+    "RESIZE_BILINEAR": _resize("linear", "ResizeBilinearOptions", "convert_resize_bilinear"),
+    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest", "ResizeNearestNeighborOptions", "convert_resize_nearest_neighbor"),
     "STABLEHLO_REDUCE_WINDOW": _reduce_window,
     "TRANSPOSE_CONV": _transpose_conv,
 }
