@@ -687,6 +687,13 @@ add(
 # Integer products.
 LEVELS = (0.02, np.uint8(120))
 RESULT = (np.int8(0), 0.3, np.uint8(7))
+add(quantizelinear_of_a_tiny_scale=op.QuantizeLinear(data(2, 3), np.float32(1e-38), np.uint8(3)))
+add(
+    21,
+    quantizelinear_of_float16=op.QuantizeLinear(
+        op.Cast(data(2, 3), to=TensorProto.FLOAT16), np.float16(0.1), np.uint16(300)
+    ),
+)
 MATRIX, PIXELS = op.QuantizeLinear(data(4, 6), *LEVELS), op.QuantizeLinear(data(1, 3, 8, 8), *LEVELS)
 add(
     13,

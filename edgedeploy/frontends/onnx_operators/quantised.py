@@ -17,6 +17,9 @@ from edgedeploy.frontends.padding import halves, same_padding
 # Those of which Relax's quantise and dequantise know how many values they have.
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 
+# Code takes smaller numbers for zero. With them as a scale, all but numbers below 1e-35 saturate, as with this one.
+_LEAST_SCALE = np.finfo(np.float32).tiny
+
 # As of this opset the result of DequantizeLinear has the dtype of the scale.
 _TYPED_BY_SCALE = 19
 
@@ -29,8 +32,11 @@ def _quantise(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     if dtype.startswith("float"):
         return None
     _check(attr, dtype, _INTEGERS[:4])
-    data = build.cast(inputs[0], "float32") if dtype_of(inputs[0]) == "int32" else inputs[0]
-    scale, zero, axis = _parameters(build, inputs, attr, dtype)
+    data, (scale, zero, axis) = inputs[0], _parameters(build, inputs, attr, dtype)
+    if dtype_of(data) == "int32" or dtype == "uint16":  # which has more values than float16
+        data, scale = build.cast(data, "float32"), build.cast(scale, "float32")
+    if (known := constant_value(scale)) is not None and dtype_of(scale) == "float32":
+        scale = constant(np.maximum(known, _LEAST_SCALE))
     return relax.op.quantize(data, scale, zero, axis=axis, out_dtype=dtype)
 
 
