@@ -367,10 +367,10 @@ def _build(
             network, board, manifest, contents, cases, gigaflops(compiled), [entry[:2] for entry in entries[1:]]
         )
         agent = partial(agent_for, board, progress=progress) if make_agent else partial(built_agent, board)
-        checked, error = check(draft, checks, agent, progress)
-        manifest = manifest.model_copy(update={"checked": checked})
+        draft, checked, error = check(draft, checks, agent, progress)
+        manifest = draft.manifest.model_copy(update={"checked": checked})
         with progress.stage("pack"):
-            write_package(temporary, manifest, contents)
+            write_package(temporary, manifest, draft.contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
     return Built(output, manifest, error, written, compiled, log.times)
 

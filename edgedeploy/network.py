@@ -46,6 +46,9 @@ class Network:
         other_kernels: one inference by the same program with other kernels, or in float64. How far it is from
             `reference` is what rounding alone does to the network. None where there are none.
         other_kernels_name: what they are.
+        second_opinion: one inference by a third program, maybe a slow one, for where the code differs from `reference`.
+            None where there is none.
+        second_opinion_name: that program and its version.
         cut_off: what follows `module`, where sizes depend on data; None for most networks.
     """
 
@@ -59,6 +62,8 @@ class Network:
     heads: Sequence[Head] = ()
     other_kernels: Reference | None = None
     other_kernels_name: str = ""
+    second_opinion: Reference | None = None
+    second_opinion_name: str = ""
     cut_off: CutOff | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 

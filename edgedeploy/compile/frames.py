@@ -37,6 +37,7 @@ def taking_frames(network: Network, preparation: Preparation) -> Network:
         inputs=[TensorSpec(name=image.name, shape=list(preparation.camera.shape), dtype="uint8")],
         reference=of_frames(network.reference),
         other_kernels=of_frames(network.other_kernels) if network.other_kernels else None,
+        second_opinion=of_frames(network.second_opinion) if network.second_opinion else None,
         cut_off=CutOff(cut.tail, of_frames(cut.reference)) if cut else None,
     )
 

@@ -69,6 +69,8 @@ def network_of(path: Path, converted: Converted) -> Network:
         converted.heads,
         _reference(others, values, optimised=quantised, floats=quantised),
         _NUDGED if quantised else "onnxruntime without graph optimisation",
+        second_opinion=_by_definition(serialised, values),
+        second_opinion_name=f"the reference evaluator of onnx {version('onnx')}",
         metadata=converted.metadata,
         cut_off=cut_off,
     )
@@ -120,5 +122,19 @@ def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: Any) -
         session = opened()
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, {**tensors, **values}), strict=True))
+
+    return run
+
+
+def _by_definition(model: bytes, values: Mapping[str, np.ndarray]) -> Reference:
+    """As `_reference`, by ONNX's own evaluator, which computes what the operators' definitions say, slowly."""
+
+    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        from onnx.reference import ReferenceEvaluator
+
+        evaluator = ReferenceEvaluator(onnx.load_model_from_string(model))
+        with np.errstate(all="ignore"):
+            computed = evaluator.run(None, {**tensors, **values})
+        return dict(zip(evaluator.output_names, map(np.asarray, computed), strict=True))
 
     return run

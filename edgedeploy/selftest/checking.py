@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from edgedeploy.board import Board, load_board
 from edgedeploy.errors import NumericalError, PackageError, UnsupportedError
+from edgedeploy.package.archive import describe
+from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.package.weights import weights_of
 from edgedeploy.progress import Progress
 from edgedeploy.selftest.comparison import fractions, other_outputs
 from edgedeploy.selftest.emulator import Emulator
 from edgedeploy.selftest.tolerance import Recorded, error_limit
+from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
 
 # What may be done: `here` is nothing but what this machine runs itself.
 Checks = Literal["all", "here", "none"]
+
+# Of networks that a program in Python computes within seconds.
+MOST_GFLOP_OF_SECOND_OPINION = 0.05
 
 # Of arithmetic that is emulated for one check. Two processors do 0.2 to 0.4 thousand millions in a second.
 MOST_EMULATED_GFLOP = 20.0
@@ -58,8 +66,11 @@ class Draft:
 
 def check(
     draft: Draft, checks: Checks, agent: Callable[[], Agent | None], progress: Progress
-) -> tuple[Check, float | None]:
+) -> tuple[Draft, Check, float | None]:
     """Run the self-test of a package: here where this machine can, else under an emulator, else of one made for here.
+
+    Where the code differs from the reference, the network's second opinion is asked. If that differs from the reference
+    too, it takes its place.
 
     Args:
         draft: the package.
@@ -68,11 +79,85 @@ def check(
         progress: is told what is done, and why.
 
     Returns:
-        How it was checked, and the largest difference from the reference as a fraction of the tolerance.
+        The package, with the outputs that it was held against; how it was checked; and the largest difference from
+        these as a fraction of the tolerance.
 
     Raises:
-        NumericalError: the outputs are not those of the reference, or the code crashes.
+        NumericalError: the outputs are those of neither, or the code crashes.
     """
+    try:
+        return draft, *_checked(draft, checks, agent, progress)
+    except NumericalError as refused:
+        other = _by_second_opinion(draft, refused)
+        try:
+            result = _checked(other, checks, agent, progress)
+        except NumericalError as error:
+            raise _extended(refused, f"{draft.network.second_opinion_name} differs from both") from error
+        progress.note(
+            f"{draft.network.reference_name} gives other outputs; "
+            f"the code agrees with {draft.network.second_opinion_name}"
+        )
+        return other, *result
+
+
+def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
+    """A package that is held against what another program makes of the inputs of its self-test.
+
+    Raises:
+        NumericalError: that program agrees with the reference, cannot run the network, or is not there.
+    """
+    network, test, contents = draft.network, draft.manifest.selftest, dict(draft.contents)
+    if network.second_opinion is None or draft.further:
+        raise refused
+    if draft.gflop > MOST_GFLOP_OF_SECOND_OPINION:
+        raise _extended(refused, f"the network is too large to ask {network.second_opinion_name} as well") from refused
+    kept: list[Case] = []
+    cases: dict[str, Recorded] = {}
+    differs = False
+    for case in test.cases:
+        before = draft.cases[case.name]
+        try:
+            made = network.second_opinion(before.inputs)
+            outputs = {spec.name: made[spec.name] for spec in network.outputs}
+        except Exception as error:
+            raise refused from error
+        if any(spec.misfit(outputs[spec.name]) for spec in network.outputs):
+            raise refused
+        other = any(fraction > 1 for fraction in fractions(outputs, before.outputs, case).values())
+        differs |= other
+        if other and kept and _has_nan(outputs) and not _has_nan(before.outputs):
+            continue  # products of infinities and zero, which are no part of what the operator is to compute
+        kept.append(case)
+        cases[case.name] = replace(before, outputs=outputs)
+        contents |= {
+            file: outputs[spec.name].tobytes() for file, spec in zip(case.outputs, network.outputs, strict=True)
+        }
+    if not differs:
+        raise _extended(refused, f"{network.second_opinion_name} agrees with {network.reference_name}") from refused
+    for case in test.cases:
+        if case not in kept:
+            contents = {
+                file: content for file, content in contents.items() if file not in (*case.inputs, *case.outputs)
+            }
+    changed = {
+        "selftest": test.model_copy(update={"reference": network.second_opinion_name, "cases": kept}),
+        "files": describe(contents),
+    }
+    return replace(draft, manifest=draft.manifest.model_copy(update=changed), contents=contents, cases=cases)
+
+
+def _has_nan(outputs: Tensors) -> bool:
+    return any(array.dtype.kind == "f" and bool(np.isnan(array).any()) for array in outputs.values())
+
+
+def _extended(refused: NumericalError, why: str) -> NumericalError:
+    return NumericalError(refused.what, why=f"{refused.why}; {why}", hints=refused.hints)
+
+
+def _checked(
+    draft: Draft, checks: Checks, agent: Callable[[], Agent | None], progress: Progress
+) -> tuple[Check, float | None]:
+    """One run of the self-test, as `check`."""
     if checks == "none":
         return Check(how="no"), None
     if _runs_here(draft):

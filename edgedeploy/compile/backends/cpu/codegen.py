@@ -76,7 +76,7 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     features = features_of(target)
     functions = tvm.IRModule(
         {
-            variable: keep_nan(narrow_by_instructions(each, architecture, features), architecture, features)
+            variable: keep_nan(narrow_by_instructions(each, architecture, features), architecture)
             for variable, each in functions.functions.items()
         }
     )

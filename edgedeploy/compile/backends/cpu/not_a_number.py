@@ -1,12 +1,12 @@
 """Maxima and minima that keep NaN, where a CPU does that with the same instruction.
 
-TVM takes the maximum of NaN and a number for the number, so that a NaN of a sensor would leave a ReLU as 0. ARM's
-instructions keep NaN of either operand; x86's `maxps` gives its second operand, so that NaN is kept beside a constant.
+TVM takes the maximum of NaN and a number for the number, so that a NaN of a sensor would leave a ReLU as 0. 64-bit ARM
+has instructions that keep NaN of either operand. Elsewhere a maximum is a comparison and a choice, and so are x86's
+`maxps` and `minps`: they give their second operand where one is NaN, so that NaN is kept beside a constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Any
 
 from tvm import tirx
@@ -17,23 +17,17 @@ from edgedeploy.triples import Architecture
 _TYPE = "float32"
 
 
-def keep_nan(function: tirx.PrimFunc, architecture: Architecture, features: Set[str] = frozenset()) -> tirx.PrimFunc:
+def keep_nan(function: tirx.PrimFunc, architecture: Architecture) -> tirx.PrimFunc:
     """A function whose maxima and minima of floats keep NaN, as far as that costs nothing on a CPU.
 
     Integers that floats are turned into stay as they are: NaN is no index, and no quantised value.
-
-    Args:
-        function: scheduled.
-        architecture: of the CPU.
-        features: its own, as LLVM names them.
     """
-    of_both = architecture.name == "aarch64" or "neon" in features
-    of_second = architecture.memory_operands
+    of_both = architecture.name == "aarch64"
 
     def kept(expression: Any) -> Any:
         if str(expression.ty.dtype) != _TYPE:
             return None
-        if not isinstance(expression, tirx.Max | tirx.Min) or not (of_both or of_second):
+        if not isinstance(expression, tirx.Max | tirx.Min):
             return expression
         first, second = (replaced_within(each, kept) for each in (expression.a, expression.b))
         if of_both:
