@@ -45,6 +45,8 @@ class _Guard(Rewriter):
             if divisor is not None and divisor.all():
                 return None
             arguments[1] = self._checked(_CHECK_DIVISORS, name, arguments[1], [])
+        elif name == "take" and str(call.attrs.mode) != "fast":
+            return None  # it keeps within its axis by itself
         elif sizes := indexed_axes(call):
             if isinstance(arguments[1], relax.Tuple):
                 given = zip(arguments[1].fields, sizes, strict=False)
@@ -71,13 +73,8 @@ class _Guard(Rewriter):
 
 
 def indexed_axes(call: Any) -> list[int]:
-    """The sizes of the axes that a call's second argument holds indices of: its last axis goes through them.
-
-    Empty for operators that keep within their axes by themselves.
-    """
+    """The sizes of the axes that a call's second argument holds indices of: its last axis goes through them."""
     name = operator_name(call)
-    if name == "take" and str(call.attrs.mode) != "fast":
-        return []
     if name in ("take", "gather_elements", "scatter_elements"):
         shape, axis = shape_of(call.args[0]), call.attrs.axis
         return [math.prod(shape) if axis is None else shape[int(axis)]]

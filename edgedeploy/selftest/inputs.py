@@ -144,6 +144,6 @@ def _with_infinities(spec: TensorSpec, uses: Uses, seed: int) -> np.ndarray:
     if len(slices) > 2:
         slices[-2] = np.inf
     slices[-1] = -np.inf
-    if uses.tells_nan and array.size > 3:
+    if uses.keeps_nan and array.size > 3:
         slices.reshape(-1)[1] = np.nan
     return array

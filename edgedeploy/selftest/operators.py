@@ -39,11 +39,16 @@ _PLAIN = {
     "log1p", "log2", "log_softmax", "mod", "multiply", "nn.log_softmax", "nn.softmax", "power", "prod", "rsqrt",
     "sin", "sinh", "sqrt", "square", "subtract", "sum", "tan",
 }  # fmt: skip
+# Operators that make NaN of NaN, whoever computes them.
+_KEEPING_NAN = _PASSING | {
+    "abs", "add", "clip", "cos", "divide", "erf", "exp", "flip", "isnan", "log", "multiply", "negative", "nn.relu",
+    "repeat", "round", "sigmoid", "sign", "sin", "sqrt", "square", "subtract", "tanh", "tile",
+}  # fmt: skip
 # Operators in whose results a NaN need not show: programs differ in what they make of it.
 _HIDING = {
-    "argmax", "argmin", "argsort", "clip", "equal", "greater", "greater_equal", "less", "less_equal", "max", "maximum",
-    "min", "minimum", "nn.leakyrelu", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.prelu", "nn.relu",
-    "not_equal", "sign", "sort", "topk", "where",
+    "argmax", "argmin", "argsort", "equal", "greater", "greater_equal", "less", "less_equal", "max", "maximum", "min",
+    "minimum", "nn.leakyrelu", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.prelu", "not_equal", "sort",
+    "topk", "where",
 }  # fmt: skip
 
 
@@ -79,7 +84,7 @@ class Uses:
         casts: whether it makes integers of floats, which is open for those that no integer stands for.
         divides: whether it divides integers by such as it computes; a zero would end the process.
         steady: whether infinities stay infinities, or become NaN that show, in every program alike.
-        tells_nan: whether it asks what is NaN.
+        keeps_nan: whether NaN among its inputs shows in every program alike.
     """
 
     inputs: dict[str, Use] = field(default_factory=dict)
@@ -88,7 +93,7 @@ class Uses:
     casts: bool = False
     divides: bool = False
     steady: bool = True
-    tells_nan: bool = False
+    keeps_nan: bool = False
 
 
 def uses_of(network: Network) -> Uses:
@@ -131,7 +136,7 @@ def uses_of(network: Network) -> Uses:
     uses.products = any(name.startswith(_PRODUCTS) for name in operators)
     uses.convolutions = any(name.startswith("nn.conv") for name in operators)
     uses.steady = operators <= _STEADY or (operators <= _STEADY | _PLAIN and not operators & _HIDING)
-    uses.tells_nan = "isnan" in operators
+    uses.keeps_nan = "isnan" in operators or operators <= _KEEPING_NAN
     return uses
 
 

@@ -35,7 +35,7 @@ assert not tvm.opencl(0).exist
 try:
     device_named("")
 except EdgedeployError as error:
-    print(type(error).__name__, error.exit_code, error)
+    print(type(error).__name__, error.exit_code, error.cause)
 """
 
 # Runs kernels until one fails, then asks for more of the lost device.
@@ -51,7 +51,7 @@ for attempt in range(10):
         output.numpy()
         print("ran")
     except OpenCLError as error:
-        print(type(error).__name__, error.exit_code, error)
+        print(type(error).__name__, error.exit_code, error.cause)
         if attempt > 3:
             break
 del output
@@ -71,7 +71,7 @@ def work():
 try:
     kernel_seconds(tvm.opencl(0), work)
 except OpenCLError as error:
-    print(type(error).__name__, error.exit_code, error)
+    print(type(error).__name__, error.exit_code, error.cause)
 """
 
 
@@ -170,7 +170,7 @@ try:
     while True:
         held.append(tvm.runtime.empty((64 << 20,), "int8", device=tvm.opencl(0)))
 except OpenCLError as error:
-    print(type(error).__name__, error.exit_code, error)
+    print(type(error).__name__, error.exit_code, error.cause)
 count = len(held)
 del held
 print(count, tvm.runtime.tensor(np.ones(64 << 20, "int8"), device=tvm.opencl(0)).numpy().all())

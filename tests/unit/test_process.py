@@ -130,7 +130,13 @@ def test_a_full_folder_for_temporary_files_is_said(tmp_path: Path) -> None:
     done = mounted(FULL + 'TMPDIR=$PWD/full "$@" build digits', tmp_path)
     # Python takes another folder for its own files; a compiler may not.
     assert done.returncode in (0, OutputError.exit_code), done.stderr
-    everywhere = "for each in /tmp /var/tmp /usr/tmp; do [ ! -d $each ] || mount --bind full $each; done; cd full; "
+    folders = ["/tmp", "/var/tmp", "/usr/tmp"]
+    if any(Path(EDGEDEPLOY[0]).is_relative_to(each) for each in folders):
+        pytest.skip("Python itself lies in a folder for temporary files")
+    everywhere = (
+        "PATH=/usr/sbin:/usr/bin:/sbin:/bin; "
+        f"for each in {' '.join(folders)}; do [ ! -d $each ] || mount --bind full $each; done; cd full; "
+    )
     (tmp_path / "full").rmdir()
     done = mounted(FULL + everywhere + 'HOME=/ "$@" build digits', tmp_path)
     assert done.returncode == OutputError.exit_code, done.stderr
