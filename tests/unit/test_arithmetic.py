@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx.parser
 import pytest
+from support.emulated import emulated_outputs
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.building import prepare
-from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 
@@ -26,7 +29,9 @@ _FLOATS = {
     "x": np.array([_NAN, 1, -2, _INF, -_INF, 0, 1e8, 0.3], np.float32),
     "y": np.array([1, _NAN, _INF, -_INF, 0, -2, 0.7, 1e8], np.float32),
 }
-_CONSTANTS = "float zero = {0}, float one = {1}, float rounder = {12582912}, float least = {-1}"
+_CONSTANTS = (
+    "float zero = {0}, float one = {1}, float rounder = {12582912}, float least = {-1}, int64[4] image = {1, 1, 1, 8}"
+)
 
 _ACTIVATIONS = ("Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Selu", "Sign")
 
@@ -102,21 +107,58 @@ def _saved(nodes: str, outputs: Mapping[str, str], inputs: Mapping[str, np.ndarr
 
 
 @pytest.fixture(scope="module")
-def of_floats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By name, what is computed and what onnxruntime computes, all by one network."""
+def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    """All of `_OF_FLOATS`, each with an output."""
     nodes = [re.sub(r"\b([elmsz])\b", rf"\g<1>{part}", text) for part, (_, text) in enumerate(_OF_FLOATS.values())]
     outputs = {f"z{part}": dtype for part, (dtype, _) in enumerate(_OF_FLOATS.values())}
     path = tmp_path_factory.mktemp("floats") / "net.onnx"
-    network = read_onnx(_saved(" ".join(nodes), outputs, _FLOATS, path))
-    found = outputs_of(compile_network(network, load_board("local")), _FLOATS)
-    return dict(zip(_OF_FLOATS, zip(found, network.reference(_FLOATS).values(), strict=True), strict=True))
+    return read_onnx(_saved(" ".join(nodes), outputs, _FLOATS, path))
+
+
+@pytest.fixture(scope="module")
+def computed(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[np.ndarray]]:
+    """What a board computes, in the order of `_OF_FLOATS`."""
+
+    @cache
+    def on(board: str) -> list[np.ndarray]:
+        profile = load_board(board)
+        if profile.runs_here:
+            return outputs_of(compile_network(network, profile), _FLOATS)
+        return emulated_outputs(lower_network(network, profile), profile, _FLOATS, tmp_path_factory.mktemp(board))
+
+    return on
 
 
 @pytest.mark.parametrize("name", _OF_FLOATS)
-def test_floats_are_no_real_numbers(name: str, of_floats: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    found, wanted = of_floats[name]
+@pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf"])
+def test_floats_are_no_real_numbers(
+    board: str, name: str, network: Network, computed: Callable[[str], list[np.ndarray]]
+) -> None:
+    place = list(_OF_FLOATS).index(name)
+    found, wanted = computed(board)[place], list(network.reference(_FLOATS).values())[place]
     assert found.dtype == wanted.dtype
     np.testing.assert_allclose(found, wanted, rtol=1e-6, equal_nan=True)
+
+
+_EXTREMES = {
+    "Max": "z = Max(x, y)",
+    "Min": "z = Min(y, x)",
+    "ReduceMax": "z = ReduceMax <axes: ints = [0]> (x)",
+    "ReduceMin": "z = ReduceMin <axes: ints = [0]> (y)",
+    "MaxPool": "s = Reshape(x, image) z = MaxPool <kernel_shape: ints = [1, 2]> (s)",
+}
+
+
+def test_64_bit_arm_keeps_nan_wherever_it_takes_extremes(tmp_path: Path) -> None:
+    nodes = [re.sub(r"\b([sz])\b", rf"\g<1>{part}", text) for part, text in enumerate(_EXTREMES.values())]
+    outputs = {f"z{part}": "float" for part in range(len(_EXTREMES))}
+    network = read_onnx(_saved(" ".join(nodes), outputs, _FLOATS, tmp_path / "net.onnx"))
+    board = load_board("rpi4")
+    found = emulated_outputs(lower_network(network, board), board, _FLOATS, tmp_path)
+    x, y = _FLOATS["x"], _FLOATS["y"]
+    wanted = [np.maximum(x, y), np.minimum(x, y), x.max(keepdims=True), y.min(keepdims=True), np.maximum(x[:-1], x[1:])]
+    for array, expected in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(array.ravel(), expected)
 
 
 @pytest.mark.parametrize("name", _REFUSED)

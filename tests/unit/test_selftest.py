@@ -13,6 +13,7 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from support.networks import Graph, tiny
 from tvm import relax
 
@@ -136,6 +137,47 @@ def test_a_build_finds_a_wrong_operator(tmp_path: Path, mistake: str, monkeypatc
     with pytest.raises(NumericalError, match=f"for {case} inputs"):
         built(path)
     assert not path.with_suffix(".tar.gz").exists()
+
+
+def test_a_third_program_is_named_where_it_agrees_with_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TRANSLATIONS, "Softmax", without_its_maximum)
+    with pytest.raises(NumericalError, match=r"the reference evaluator of onnx \S+ agrees with onnxruntime"):
+        built(softmax(tmp_path / "net.onnx"))
+
+
+def strides_beyond_the_kernel(path: Path) -> Path:
+    graph = Graph()
+    data = graph.input("x", [1, 1, 17, 18])
+    return graph.save(path, graph.conv(data, 1, 1, 3, auto_pad="SAME_UPPER", strides=[10, 10]))
+
+
+def largest_of_all(path: Path) -> Path:
+    graph = Graph()
+    return graph.save(path, graph.node("GlobalMaxPool", graph.input("x", [1, 4, 7, 8])))
+
+
+def as_large_as_before(path: Path) -> Path:
+    graph = Graph()
+    scales = graph.weight(np.array([1, 1, 1.1, 1.1], np.float32))
+    return graph.save(path, graph.node("Resize", graph.input("x", [1, 2, 6, 9]), "", scales, mode="linear"))
+
+
+@pytest.mark.parametrize("write", [strides_beyond_the_kernel, largest_of_all, as_large_as_before])
+def test_a_third_program_decides_where_the_reference_contradicts_the_code(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    """onnxruntime 1.32 is wrong about these; where it is right, it stays the reference."""
+    manifest, contents = read_package(built(write(tmp_path / "net.onnx")).path)
+    assert manifest.checked.how == "here"
+    assert manifest.selftest.reference.startswith(("the reference evaluator of onnx", "onnxruntime"))
+    case = manifest.selftest.cases[0]
+    [taken], [expected] = ([contents[name] for name in names] for names in (case.inputs, case.outputs))
+    evaluator = ReferenceEvaluator(str(tmp_path / "net.onnx"))
+    given = np.frombuffer(taken, np.float32).reshape(manifest.inputs[0].shape)
+    [wanted] = evaluator.run(None, {"x": given})
+    np.testing.assert_allclose(np.frombuffer(expected, np.float32), wanted.ravel(), rtol=1e-5)
 
 
 def test_a_build_finds_an_output_of_another_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
