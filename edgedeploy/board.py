@@ -128,12 +128,19 @@ class Board(Record):
     def _make_absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().resolve() if value else None
 
+    @field_validator("triple")
+    @classmethod
+    def _with_vendor(cls, value: str) -> str:
+        """`aarch64-linux-gnu`, as GCC writes it, with the vendor: without one, LLVM misses the float ABI."""
+        parts = value.split("-")
+        return "-".join([parts[0], "unknown", *parts[1:]]) if len(parts) == 3 and parts[1] == "linux" else value
+
     @model_validator(mode="after")
     def _triple_is_whole(self) -> Board:
         if self.triple.count("-") != 3 or not all(self.triple.split("-")):
             raise ValueError(
-                f"triple {self.triple!r} must have four parts, as aarch64-unknown-linux-gnu has: "
-                "with three, LLVM misses the float ABI"
+                f"triple {self.triple!r} is not of the form ARCHITECTURE-VENDOR-SYSTEM-ABI, such as "
+                "aarch64-unknown-linux-gnu, or ARCHITECTURE-linux-ABI"
             )
         if self.float_abi and self.float_abi != ("hard" if self.triple.endswith("hf") else "soft"):
             raise ValueError(f"triple {self.triple!r} does not have the {self.float_abi}-float ABI")

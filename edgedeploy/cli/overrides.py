@@ -64,7 +64,7 @@ def _overrides(
         typer.Option(
             "--mtriple",
             metavar="TRIPLE",
-            help="Use this triple instead of the board's: of the same architecture, in four parts.",
+            help="Use this triple instead of the board's: of the same architecture.",
             autocompletion=complete_triple,
         ),
     ] = None,

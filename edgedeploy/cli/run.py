@@ -70,7 +70,7 @@ def run(
         Path | None, typer.Option("--inputs", "-i", help="A .npz file with one array for each input, by name.")
     ] = None,
     outputs: Annotated[
-        Path | None, file_option("--outputs", "-o", what="Write the outputs to this .npz file, by name.")
+        Path | None, file_option("--outputs", "--output", "-o", what="Write the outputs to this .npz file, by name.")
     ] = None,
     npz_keys: Annotated[
         NpzKeys,

@@ -80,6 +80,7 @@ _MODEL = {
     "--target": Answer("a board's profile is the target: --board; --mtriple, --mcpu and --mattr override it", _target),
     "--target-host": Answer("a board's profile says what its processor is"),
 }
+_OVERRIDE = re.compile(r"--(mcpu|mattr|mtriple)=(.*)")
 _TARGET_ATTRIBUTE = re.compile(r"--target-\w+-(mcpu|mattr|mtriple)")
 _TRACKER = Answer("boards are reached over SSH: --board NAME --host USER@HOST")
 _HARDWARE = Answer("the board's profile says what its processor is; see docs/adding-a-board.md")
@@ -181,4 +182,28 @@ def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> T
         else:
             reasons.append(f"{name}: {found.says}")
             result += found.words(value)
-    return Translation(f"edgedeploy {shlex.join(result)}", reasons) if reasons else None
+    return Translation(f"edgedeploy {shlex.join(_with_board(result))}", reasons) if reasons else None
+
+
+def _with_board(words: list[str]) -> list[str]:
+    """Options that override a board's profile as the board that they mean, and as what its profile does not say."""
+    found = [_OVERRIDE.fullmatch(word) for word in words]
+    stated = {match[1]: match[2] for match in found if match}
+    if not stated or {"-b", "--board"} & set(words):
+        return words
+    from edgedeploy.board import load_board
+    from edgedeploy.catalog import names_in
+    from edgedeploy.triples import architecture_of
+
+    boards = {name: board for name in names_in("boards") if not (board := load_board(name)).devices}
+    family = architecture_of(stated["mtriple"]).name if "mtriple" in stated else None
+    fitting = {name: board for name, board in boards.items() if family in (None, board.family)}
+    same_cpu = [name for name, board in fitting.items() if board.cpu == stated.get("mcpu")]
+    [name] = (same_cpu or (["local"] if "local" in fitting else [*fitting]) or ["local"])[:1]
+    known = {"mcpu": boards[name].cpu}
+    left = {option: value for option, value in stated.items() if value != known.get(option)}
+    if name in fitting and boards[name].triple.endswith(stated.get("mtriple", "").rsplit("-", 1)[-1]):
+        left.pop("mtriple", None)
+    others = [word for word, match in zip(words, found, strict=True) if not match]
+    board_option = ["--board", name] if name != "local" else []
+    return [*others, *board_option, *(f"--{option}={value}" for option, value in left.items())]

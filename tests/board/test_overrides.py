@@ -48,7 +48,7 @@ def test_another_toolchain_gets_none_of_the_profiles_compiler_options() -> None:
 @pytest.mark.parametrize(
     ("board", "overrides", "message"),
     [
-        ("rpi4", {"triple": "aarch64-linux-gnu"}, "four parts"),
+        ("rpi4", {"triple": "aarch64-gnu"}, "not of the form"),
         ("rpi4", {"triple": "armv7a-unknown-linux-gnueabihf"}, "the board is aarch64"),
         ("rpi-armhf", {"triple": "armv7a-unknown-linux-gnueabi"}, "does not have the hard-float ABI"),
         ("rpi4", {"features": ["dotprod"]}, "features"),
@@ -157,9 +157,9 @@ def test_a_sysroot_is_where_libraries_come_from(net: Path, tmp_path: Path) -> No
         (["--mattr", "+crc +lse"], 7, "write them as +dotprod,-lse"),
         (["--mattr", "+dotprot"], 3, "dotprot' of aarch64"),
         (["--mattr", "-dotprot"], 3, "dotprot' of aarch64"),
-        (["--mtriple", "aarch64-linux-gnu"], 7, "four parts"),
+        (["--mtriple", "aarch64-gnu"], 7, "not of the form"),
         (["--mtriple", "x86_64-unknown-linux-gnu"], 7, "the board is aarch64"),
-        (["--mtriple", ""], 7, "four parts"),
+        (["--mtriple", ""], 7, "not of the form"),
         (["--toolchain", "gnu-aarch"], 4, "near names: gnu-aarch64"),
         (["--toolchain", "gnu-armhf"], 11, "it links for armv7a"),
         (["--toolchain", "zig", "--cross-compiler", "gcc"], 7, "give one of them"),

@@ -109,7 +109,7 @@ def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(
         ("cores: 4", f"cores: 4\nhealth_check: {'x' * 10_001}", 5, "put longer ones into a script"),
         ("cores: 4", "cores: 4\nhealth_check: [a, b]", 5, "health_check"),
         ("cores: 4", "cores: 4\nhealth_check_s: 0", 5, "health_check_s"),
-        ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu", 1, "four parts"),
+        ("aarch64-unknown-linux-gnu", "aarch64-gnu", 1, "not of the form"),
     ],
 )
 def test_a_fault_is_reported_with_file_line_and_field(

@@ -12,6 +12,7 @@ import pytest
 import typer
 from conftest import ROOT, Command
 from support.commands import output_of
+from support.networks import tiny
 
 from edgedeploy.cli import _options_of, app
 from edgedeploy.cli.tvmc import ANSWERS, COMMANDS, answer_of, translated
@@ -64,9 +65,15 @@ def test_every_answer_is_to_an_option_of_tvmc() -> None:
         ("compile net.onnx --target llvm", "build net.onnx"),
         (
             "compile net.onnx --target 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon,+crc -device=a'",
-            "build net.onnx --mtriple=aarch64-linux-gnu --mcpu=cortex-a72 --mattr=+neon,+crc",
+            "build net.onnx --board rpi4 --mattr=+neon,+crc",
         ),
-        ("build net.onnx --target-llvm-mcpu cortex-a72", "build net.onnx --mcpu=cortex-a72"),
+        ("compile net.onnx --target 'llvm -mtriple=aarch64-linux-gnu'", "build net.onnx --board rpi3"),
+        (
+            "compile net.onnx --target 'llvm -mtriple=armv7l-linux-gnueabihf -mcpu=cortex-a53 -mattr=+neon'",
+            "build net.onnx --board rpi-armhf --mcpu=cortex-a53 --mattr=+neon",
+        ),
+        ("build net.onnx --target-llvm-mcpu cortex-a72", "build net.onnx --board rpi4"),
+        ("build net.onnx --target-llvm-mcpu cortex-a55 -b rpi5", "build net.onnx --mcpu=cortex-a55 -b rpi5"),
         (
             "build --input-shapes 'data:[1,3,224,224] mask:[1, 8]' net.onnx",
             "build --input-shape data:1,3,224,224 --input-shape mask:1,8 net.onnx",
@@ -86,6 +93,26 @@ def test_a_command_line_of_tvmc_is_answered_with_ours(command: Command, typed: s
     code, out, err = command(*shlex.split(typed))
     assert (code, out) == (2, "")
     assert err.splitlines()[-1] == f"  try: edgedeploy {wanted}"
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "compile net.onnx --target 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72'",
+        "compile net.onnx --target 'llvm -mtriple=armv7l-linux-gnueabihf -mattr=+neon' --input-shapes data:[1,3,8,8]",
+        "compile net.onnx --target 'llvm -mcpu=cortex-a72' --opt-level 3",
+        "compile net.onnx --target llvm --dump-code tir,asm --output net.tar",
+    ],
+)
+def test_the_answer_is_a_command_that_works(
+    command: Command, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny(tmp_path / "net.onnx")
+    _, _, err = command(*shlex.split(typed))
+    answer = err.splitlines()[-1].removeprefix("  try: edgedeploy ")
+    output_of(command, *shlex.split(answer), "--no-check")
 
 
 @pytest.mark.parametrize(
