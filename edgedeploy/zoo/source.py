@@ -74,9 +74,9 @@ class Source:
         """
         found, description = describing(path)
         options = found.honoured(options)
-        return Source(
-            name or package_model(path.stem), found, tuple(found.files(description, options)), dict(shapes), options
-        )
+        # A file called as an entry of the zoo is another network: both keep a package of their own.
+        called = name or package_model(path.name if path.stem in MODELS.names() else path.stem)
+        return Source(called, found, tuple(found.files(description, options)), dict(shapes), options)
 
     @property
     def file(self) -> Path:

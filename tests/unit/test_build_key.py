@@ -66,6 +66,16 @@ def test_a_package_of_something_else_says_what_differs(network: Source, tmp_path
     assert keys.differences(manifest.model_copy(update={"usage": usage}), network, board) == [
         "it was built for the demo digits"
     ]
+    assert keys.differences(manifest, network, board, usage=usage) == [
+        "it does not say how the network is used, as its entry in the zoo says it now"
+    ]
+
+
+def test_a_file_called_as_an_entry_of_the_zoo_keeps_a_package_of_its_own(tmp_path: Path) -> None:
+    for name in ("digits", "mine"):
+        tiny(tmp_path / f"{name}.onnx")
+    assert find_source(str(tmp_path / "digits.onnx")).name == "digits.onnx"
+    assert find_source(str(tmp_path / "mine.onnx")).name == "mine"
 
 
 @pytest.mark.parametrize(
