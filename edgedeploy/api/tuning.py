@@ -14,7 +14,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.events import Listener, RunEnded
-from edgedeploy.records.header import default_folder, find_folder
+from edgedeploy.records.header import find_folder
 from edgedeploy.runtime.opening import Place
 from edgedeploy.tuning.remote import Evaluation
 from edgedeploy.tuning.run import Options
@@ -116,10 +116,11 @@ def tune(
     check_target(profile.profile)
     place = Place(profile, hosts[0] if hosts else None, virtual, strict_host_key)
     found = found_tasks([fspath(network)], profile.profile, tasks, shapes=shapes, options=importing, progress=progress)
-    folder = Path(records) if records else default_folder(profile.label)
+    boards = Boards(place, hosts)
+    folder = Path(records) if records else boards.records_folder(progress)
     ended = tune_all(
         found,
-        Boards(place, hosts),
+        boards,
         folder,
         options=options or Options(),
         evaluation=evaluation or Evaluation.on(profile.profile),

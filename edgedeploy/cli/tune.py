@@ -195,7 +195,7 @@ def tune_models(
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
-    from edgedeploy.records.header import default_folder, find_folder
+    from edgedeploy.records.header import find_folder
     from edgedeploy.resolved import resolve
     from edgedeploy.tuning.remote import Evaluation
     from edgedeploy.tuning.run import Options
@@ -223,7 +223,7 @@ def tune_models(
             tune_all(
                 found,
                 measuring,
-                output or default_folder(resolved.label),
+                output,
                 options=options,
                 evaluation=evaluation,
                 warm_start=known,

@@ -12,18 +12,20 @@ from secrets import token_hex
 from edgedeploy.board import Board
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.facts import VIRTUAL
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, RunEnded, RunStarted
-from edgedeploy.records.header import Header
+from edgedeploy.records.header import Header, default_folder
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
+from edgedeploy.settings import whereabouts
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.comparison import Comparison
 from edgedeploy.tuning.conditions import governor, require_governor_name
@@ -62,6 +64,27 @@ class Boards:
     def board(self) -> ResolvedBoard:
         """What they are."""
         return self.place.board
+
+    @property
+    def virtual(self) -> bool:
+        """Whether virtual boards measure: this machine's times, under an emulator mostly."""
+        if self.rpc_tracker or self.hosts:
+            return any(str(host).startswith(VIRTUAL) for host in self.hosts)
+        if self.place.virtual or self.board.profile.ssh is None:
+            return bool(self.place.virtual)
+        found = whereabouts(self.board.label, virtual=self.place.virtual)
+        return found is not None and not found.host
+
+    def records_folder(self, progress: Progress = SILENT) -> Path:
+        """Where their records go unless the user says otherwise; builds use none of virtual boards by themselves."""
+        if not self.virtual:
+            return default_folder(self.board.label)
+        name = f"{self.board.label}-virtual"
+        progress.note(
+            f"a virtual board measures: its records go to {name}, which builds for {self.board.label} do not use "
+            f"unless they are told --tuning-records {name}"
+        )
+        return default_folder(name)
 
 
 @dataclass(frozen=True)
@@ -243,7 +266,7 @@ def found_tasks(
 def tune_all(
     networks: Sequence[tuple[Source, Sequence[Task]]],
     boards: Boards,
-    folder: Path,
+    folder: Path | None = None,
     *,
     options: Options,
     evaluation: Evaluation,
@@ -258,13 +281,15 @@ def tune_all(
     Args:
         networks: as `found_tasks` gives them.
         boards: that measure.
-        folder, options, warm_start, compare: as `TuningSession.tune`.
+        folder: of the records; the boards' own unless given.
+        options, warm_start, compare: as `TuningSession.tune`.
         evaluation, listener, progress, stopping: as `tuning_session`.
 
     Raises:
         EdgedeployError: as both.
     """
     ended = []
+    folder = folder or boards.records_folder(progress)
     with tuning_session(boards, evaluation, listener, progress, stopping) as session:
         for source, tasks in networks:
             if stopping():

@@ -12,8 +12,12 @@ import pytest
 from support.notebook import Notebook
 
 from edgedeploy.errors import BoardConnectionError, InputError
+from edgedeploy.records.header import default_folder
 from edgedeploy.records.trial import Conditions
+from edgedeploy.resolved import resolve
+from edgedeploy.runtime.opening import Place
 from edgedeploy.tuning.conditions import Run, Throttling, governor
+from edgedeploy.tuning.tuning import Boards
 
 CPU = "sys/devices/system/cpu"
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
@@ -212,3 +216,19 @@ def test_a_governor_that_comes_out_of_a_file_is_never_run(pi: Path, run: Run, tm
         pass
     assert not (tmp_path / "run").exists()
     assert governors(pi)[1] == "powersave"
+
+
+@pytest.mark.parametrize(
+    ("where", "hosts", "folder"),
+    [
+        ({}, [], "rpi4"),
+        ({"virtual": True}, [], "rpi4-virtual"),
+        ({}, ["pi@10.0.0.1"], "rpi4"),
+        ({}, ["pi@10.0.0.1", "virtual:rpi4"], "rpi4-virtual"),
+    ],
+)
+def test_records_of_virtual_boards_lie_where_no_build_looks_by_itself(
+    where: dict[str, bool], hosts: list[str], folder: str
+) -> None:
+    boards = Boards(Place(resolve("rpi4"), **where), hosts)
+    assert boards.records_folder() == default_folder(folder)
