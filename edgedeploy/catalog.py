@@ -7,6 +7,7 @@ folder, in the user's configuration folder, in edgedeploy itself, and in other p
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,24 +31,33 @@ def builtin_folder() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
-def unknown_name(noun: str, name: str, names: list[str], listing: str | None = None) -> UnknownNameError:
-    """The error for a name that is none of those there are; it lists names that are near.
+def did_you_mean(name: str, names: Sequence[str]) -> str | None:
+    """A question that lists names like the one that was typed; None where there are none."""
+    near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.5)
+    near += [known for known in names if name and name in known and known not in near]
+    if not near or len(near) > MOST_LISTED:
+        return None
+    *others, last = near
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
+
+
+def unknown_name(
+    noun: str, name: str, names: Sequence[str], listing: str | None = None, *, hints: Sequence[str] = ()
+) -> UnknownNameError:
+    """The error for a name that is none of those there are; it asks for names that are like it.
 
     Args:
         noun: what one of them is called.
         name: what was asked for.
         names: those there are.
         listing: the command that lists them, if there is one.
+        hints: what else to try.
     """
-    near = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
-    near += [known for known in names if name and name in known and known not in near]
-    listed = near or names
+    known = f"known {noun}s: {', '.join(names)}" if len(names) <= MOST_LISTED or not listing else None
     return UnknownNameError(
         f"unknown {noun} {name!r}",
-        why=f"{'near names' if near else f'known {noun}s'}: {', '.join(listed)}"
-        if len(listed) <= MOST_LISTED or not listing
-        else None,
-        hints=[f"list them all with `{listing}`"] if listing else [],
+        why=did_you_mean(name, names) or known,
+        hints=[*([f"list them all with `{listing}`"] if listing else []), *hints],
     )
 
 

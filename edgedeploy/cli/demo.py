@@ -23,6 +23,7 @@ from edgedeploy.cli.options import (
     board_or_last,
     complete,
     complete_model,
+    file_option,
     import_options,
 )
 from edgedeploy.cli.overrides import overridable
@@ -101,9 +102,9 @@ def demo(
     threads: ThreadsOption = None,
     save: Annotated[
         Path | None,
-        typer.Option(
+        file_option(
             "--save",
-            help="Save the images with the results drawn in: an image; a folder, for a folder; a .mp4 or .avi, for a "
+            what="Save the images with the results drawn in: an image; a folder, for a folder; a .mp4 or .avi, for a "
             "video or camera. `all` puts each demo's name into the name.",
         ),
     ] = None,

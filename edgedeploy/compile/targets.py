@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import tvm
 from tvm.target import codegen
 
 from edgedeploy.board import Board
+from edgedeploy.catalog import did_you_mean
 from edgedeploy.errors import ConfigurationError
 
 
@@ -35,8 +35,7 @@ def check_target(board: Board) -> None:
 
 
 def _unknown(what: str, name: str, known: list[str]) -> ConfigurationError:
-    near = difflib.get_close_matches(name, known, n=4)
-    return ConfigurationError(f"LLVM knows no {what}", why=f"near names: {', '.join(near)}" if near else None)
+    return ConfigurationError(f"LLVM knows no {what}", why=did_you_mean(name, known))
 
 
 def cpus(triple: str) -> list[str]:

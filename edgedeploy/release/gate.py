@@ -55,7 +55,7 @@ class AccuracyRule:
         """
         known = manifest.quantisation
         value, loss = (known.value, known.loss) if known else (None, 0.0)
-        of = "accuracy" if known and known.accuracy else "agreement with the float network"
+        of = "accuracy" if known is None or known.accuracy else "agreement with the float network"
         if self.minimum is not None and (value is None or value < self.minimum):
             said = f"its package records no {of}" if value is None else f"its {of} is {value:.2%}"
             raise _inaccurate(manifest, f"{said}, and {self.minimum:.2%} is asked for")
@@ -66,6 +66,12 @@ class AccuracyRule:
 
 
 def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:
+    if manifest.quantisation is None:
+        return InaccurateReleaseError(
+            f"the accuracy of {manifest.model} is not known",
+            why=f"it is a float network: {why}; nothing was sent",
+            hints=["push it without --min-accuracy"],
+        )
     return InaccurateReleaseError(
         f"{manifest.model} is not accurate enough to be released",
         why=f"{why}; nothing was sent",

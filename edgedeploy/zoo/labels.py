@@ -5,9 +5,9 @@ They are found as the zoo's entries are: a path, `./models/labels`, the user's c
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
+from edgedeploy.catalog import unknown_name
 from edgedeploy.errors import ConfigurationError, UnknownNameError
 from edgedeploy.files import is_file
 from edgedeploy.zoo.entry import MODELS
@@ -60,10 +60,5 @@ def _find(name: str) -> Path:
             path = folder / f"{name}.txt"
             if is_file(path):
                 return path
-    known = label_sets()
-    near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
-    raise UnknownNameError(
-        f"unknown label set {name!r}",
-        why=f"{'near names' if near else 'known label sets'}: {', '.join(near or known)}",
-        hints=["give a path that ends in .txt, or put one class name per line into ./models/labels/NAME.txt"],
-    )
+    hint = "give a path that ends in .txt, or put one class name per line into ./models/labels/NAME.txt"
+    raise unknown_name("label set", name, label_sets(), hints=[hint])

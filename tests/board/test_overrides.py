@@ -149,7 +149,7 @@ def test_a_sysroot_is_where_libraries_come_from(net: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--mcpu", "cortex-a7x6"], 3, "near names: cortex-a76"),
+        (["--mcpu", "cortex-a7x6"], 3, "did you mean cortex-a76"),
         (["--mcpu", ""], 3, "knows no CPU ''"),
         (["--mattr", "dotprod"], 7, "write +dotprod or -dotprod"),
         (["--mattr", "+"], 7, "write them as +dotprod,-lse"),
@@ -160,7 +160,7 @@ def test_a_sysroot_is_where_libraries_come_from(net: Path, tmp_path: Path) -> No
         (["--mtriple", "aarch64-gnu"], 7, "not of the form"),
         (["--mtriple", "x86_64-unknown-linux-gnu"], 7, "the board is aarch64"),
         (["--mtriple", ""], 7, "not of the form"),
-        (["--toolchain", "gnu-aarch"], 4, "near names: gnu-aarch64"),
+        (["--toolchain", "gnu-aarch"], 4, "did you mean gnu-aarch64"),
         (["--toolchain", "gnu-armhf"], 11, "it links for armv7a"),
         (["--toolchain", "zig", "--cross-compiler", "gcc"], 7, "give one of them"),
         (["--cross-compiler", "/no/such/gcc"], 11, "there is no program /no/such/gcc"),

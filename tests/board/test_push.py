@@ -243,7 +243,7 @@ def test_an_address_alone_says_whose_releases_are_meant(bench: Bench, board_comm
     output_of(board_command, "releases", what, "--host", bench.host)
     code, _, err = board_command("releases", what, "--host", bench.host, "--board", "lokal")
     assert code == 4
-    assert "near names: local" in err
+    assert "did you mean local" in err
 
 
 def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, board_command: Command) -> None:

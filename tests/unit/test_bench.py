@@ -437,7 +437,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["digits", "--against", "onxruntime"], 4, "near names: onnxruntime"),
+        (["digits", "--against", "onxruntime"], 4, "did you mean onnxruntime"),
         (["digits", "--against", "onnxruntime,tensorrt9"], 4, "unknown engine 'tensorrt9'"),
         (["digits", "--against", ","], 7, "no engine"),
         (["digit"], 4, "digits"),

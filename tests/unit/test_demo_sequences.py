@@ -135,7 +135,7 @@ class TestFolder:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("retinafase", 4, "near names: retinaface"),
+        ("retinafase", 4, "did you mean retinaface"),
         ("digits --model digitz", 4, "unknown model 'digitz'"),
         ("digits --image none.png", 7, "there is no image none.png"),
         ("digits --image letter.png", 7, "it is text"),

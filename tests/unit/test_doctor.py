@@ -70,7 +70,7 @@ def test_what_is_not_in_order_stands_in_lines_with_what_to_do_and_in_the_exit_co
     board = write_profile(tmp_path, "rpi4", cpu="cortex-a7777", ssh=None)
     code, out, err = command("doctor", "--board", board)
     assert code == 22
-    assert "host: TVM: failed: LLVM knows no CPU 'cortex-a7777' of aarch64: near names: cortex-a77" in out
+    assert "host: TVM: failed: LLVM knows no CPU 'cortex-a7777' of aarch64: did you mean cortex-a77" in out
     assert "host: system: ok: Linux" in out
     assert "is not ready: not in order: TVM" in err
 

@@ -202,7 +202,7 @@ def test_a_package_without_a_pass_is_never_taken_for_the_usual_one(command: Comm
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
-        ("fold-scale", 4, "near names: fold-scales"),
+        ("fold-scale", 4, "did you mean fold-scales"),
         ("zzz", 4, "edgedeploy build --list-passes"),
         ("convert-layout", 7, "cannot be disabled: templates work on NHWC"),
     ],
@@ -375,7 +375,7 @@ def test_a_module_that_is_not_well_formed_is_refused(network: Network) -> None:
         ("mine", one("module", "../mine"), "'../mine' is no name of a pass"),
         ("mine", one("module", where='before="fold-scales", after="fold-scales"'), "not both"),
         ("mine", one("module", where=""), "it does not say before or after which pass it runs"),
-        ("mine", one("module", where='after="fold-scale"'), "near names: fold-scales"),
+        ("mine", one("module", where='after="fold-scale"'), "did you mean fold-scales"),
         ("mine", one("module", where='after="mine"'), "it runs beside mine, which is disabled or has no place itself"),
         ("mine", one("module", where='after="convert-layout"'), "mine works on NCHW, and convert-layout leaves NHWC"),
         ("mine", one("module", where='leaves=Form("NHWC"), before="fold-scales"'), "fold-scales works on NCHW"),

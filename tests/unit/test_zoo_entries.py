@@ -164,7 +164,7 @@ def test_a_label_file_can_be_given_by_its_path(tmp_path: Path) -> None:
 
 def test_an_unknown_label_set_is_answered_with_near_names() -> None:
     assert "coco" in label_sets()
-    with pytest.raises(UnknownNameError, match=r"near names: .*coco"):
+    with pytest.raises(UnknownNameError, match=r"did you mean .*coco"):
         load_labels("cocco")
 
 

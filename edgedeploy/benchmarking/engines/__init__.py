@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from edgedeploy.benchmarking.engines import (
@@ -17,7 +16,8 @@ from edgedeploy.benchmarking.engines import (
     torch,
 )
 from edgedeploy.benchmarking.engines.engine import Engine
-from edgedeploy.errors import InputError, UnknownNameError
+from edgedeploy.catalog import unknown_name
+from edgedeploy.errors import InputError
 from edgedeploy.plugins import Group
 
 OURS, UNTUNED = ours.ENGINE, ours.UNTUNED
@@ -47,7 +47,7 @@ def find_peers(names: str | None) -> list[Engine]:
     no list.
 
     Raises:
-        UnknownNameError: there is no such engine; near names are listed.
+        UnknownNameError: there is no such engine; similar names are suggested.
         InputError: the list is empty.
     """
     return peers_called(None if names is None else [name.strip() for name in names.split(",") if name.strip()])
@@ -63,12 +63,10 @@ def peers_called(names: Sequence[str] | None) -> list[Engine]:
     if names is None:
         return [engine for engine in PEERS if engine.by_default]
     known = [engine.name for engine in PEERS]
-    wanted = dict.fromkeys(names)
+    wanted = dict.fromkeys(name.lower() for name in names)
     for name in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.4)
-            listing = "near names" if near else "known engines"
-            raise UnknownNameError(f"unknown engine {name!r}", why=f"{listing}: {', '.join(near or known)}")
+            raise unknown_name("engine", name, known)
     if not wanted:
         raise InputError("no engine to measure against was named", why=f"known engines: {', '.join(known)}")
     return [find_engine(name) for name in wanted]
