@@ -17,6 +17,8 @@ Run = Callable[..., Completed]
 
 # How long a service may take to begin or to end, in seconds.
 _START_S = 180
+# How long one that did not begin is given to say why, in seconds.
+_FOREGROUND_S = 20
 
 # $1: `user` or `system`. A session without PAM lacks the folder by which the user's systemd is found. Who is not root
 # becomes it by sudo without a password, or not at all.
@@ -45,15 +47,34 @@ cd "$HOME/$2/releases/$3/current/" 2>/dev/null && [ -x agent ] || exit {_NO_RELE
 printf '%s\\n' "$HOME" "$(id -un)" && systemctl --version | head -n 1
 """
 
-# Standard input is the unit. A user's services run without a session of theirs only where they linger.
+# Standard input is the unit. A user's services run without a session of theirs only where they linger. One that does not
+# start is run once more in the foreground, for its reason, and the board is left as it was.
 _INSTALL = f"""{_SYSTEMCTL}
 umask 022
 mkdir -p "$HOME/$2/logs" && chmod 700 "$HOME/$2/logs" && as_root mkdir -p "$units" || exit
+[ ! -e "$units/$3.service" ] || as_root cp -p "$units/$3.service" "$units/.$3.old" || exit
 as_root tee "$units/.$3.new" >/dev/null && as_root mv -f "$units/.$3.new" "$units/$3.service" || exit
 control daemon-reload && control --quiet enable "$3.service" || exit
 lingers() {{ [ "$(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null)" = yes ]; }}
 if [ "$1" = user ] && ! lingers && ! loginctl enable-linger >/dev/null 2>&1; then echo no-linger; fi
-control restart "$3.service"
+control restart "$3.service" 2>/dev/null
+code=$?
+if [ $code != 0 ]; then
+    control stop "$3.service"
+    folder=$(mktemp -d)
+    agent=$HOME/$2/releases/$4/current/agent
+    timeout {_FOREGROUND_S} "$agent" service "$4" --socket "$folder/socket" ${{5:+"--camera=$5"}} 2>&1 >/dev/null |
+        tail -n 3 >&2
+    rm -rf "$folder"
+    if [ -e "$units/.$3.old" ]; then
+        as_root mv -f "$units/.$3.old" "$units/$3.service" && control daemon-reload && control restart "$3.service"
+    else
+        control --quiet disable "$3.service"
+        as_root rm -f "$units/$3.service" && control daemon-reload && control reset-failed "$3.service"
+    fi
+    exit $code
+fi
+as_root rm -f "$units/.$3.old"
 """
 
 _CONTROL = f"""{_SYSTEMCTL}
@@ -128,15 +149,14 @@ def install(
     place = Place(home, user if as_system else None, int(found[1]) if found else 0, has_device)
     name = unit_name(model)
     content = [unit_text(model, choices, place).encode()]
-    done = run(_INSTALL, kind, BASE, name, content=content, timeout_s=_START_S)
+    arguments = kind, BASE, name, model, choices.camera or ""
+    done = run(_INSTALL, *arguments, content=content, timeout_s=_START_S)
     if done.code != 0:
+        said = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
         raise ServiceError(
             f"the service {name} does not start on {where}",
-            why=done.messages or f"its shell ended with code {done.code}",
-            hints=[
-                f"edgedeploy service logs {model}",
-                f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}",
-            ],
+            why=f"{said}; the board is as it was before",
+            hints=[f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}"],
         )
     lingers = "no-linger" not in done.text.split()
     return Installed(f"{name}.service", socket_path(model, place), lingers, place.backs_off)

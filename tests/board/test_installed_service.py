@@ -103,16 +103,19 @@ class TestWithSystemd:
                 home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
             assert status(next_time.run, "digits", where="here")["enabled"]
 
-    def test_one_that_does_not_start_says_so_and_is_tried_again(self, home: Home, systemd: UserSystemd) -> None:
-        library = home.releases / FIRST / "model.so"
-        content = library.read_bytes()
-        library.write_bytes(b"nonsense")
-        with pytest.raises(ServiceError, match="edgedeploy-digits does not start on here") as raised:
-            install(systemd.run, "digits", Choices(), where="here")
-        assert raised.value.hints[0] == "edgedeploy service logs digits"
-        library.write_bytes(content)
-        until(lambda: (home.folder / BASE / "logs" / "digits.jsonl").read_text(), 60)
-        assert count(home, "ready") == 1
+    def test_one_that_does_not_start_says_why_and_leaves_the_board_as_it_was(
+        self, home: Home, systemd: UserSystemd
+    ) -> None:
+        units = home.folder / ".config" / "systemd" / "user"
+        with pytest.raises(ServiceError, match="edgedeploy-digits does not start on here: .*no-such-camera"):
+            install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
+        assert not list(units.glob("*.service"))
+        install(systemd.run, "digits", Choices(), where="here")
+        with pytest.raises(ServiceError, match=r"no-such-camera.*; the board is as it was before"):
+            install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
+        assert [unit.name for unit in units.iterdir() if unit.is_file()] == ["edgedeploy-digits.service"]
+        with client(systemd) as one:
+            home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
 
     def test_without_a_release_or_with_an_old_agent_nothing_is_written(self, home: Home, systemd: UserSystemd) -> None:
         with pytest.raises(ServiceError, match="no release of it is in use there") as raised:
