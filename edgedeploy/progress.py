@@ -29,9 +29,8 @@ class Progress:
         yield lambda count: None
 
     @contextmanager
-    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
-        """Work in `total` equal steps; call the result after each, from any thread. `doing` says which are under way,
-        where a step takes long."""
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Work in `total` equal steps; call the result after each, from any thread."""
         yield lambda: None
 
     def note(self, text: str) -> None:

@@ -211,15 +211,11 @@ def _make(
     """Compile and link; `jobs` is given the folder of TVM's sources."""
     compiler.check(progress)
     with _runtime_tree() as tree:
-        wanted, under_way = list(jobs(tree)), list[str]()
-        with progress.steps(
-            f"compile {target.name} for {board.triple}", len(wanted), lambda: ", ".join(under_way)
-        ) as advance:
+        wanted = list(jobs(tree))
+        with progress.steps(f"compile {target.name} for {board.triple}", len(wanted)) as advance:
 
             def compiled(job: _Job) -> Path:
-                under_way.append(job.name)
                 path = _compile(job, compiler, tree, progress, headers if job.own else None)
-                under_way.remove(job.name)
                 advance()
                 return path
 

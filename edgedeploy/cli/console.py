@@ -20,7 +20,7 @@ from edgedeploy.attempts import first_failure
 from edgedeploy.cli.manners import manners
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import SECONDS_PER_LINE, Notes, Progress
-from edgedeploy.text import printable
+from edgedeploy.text import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -252,14 +252,10 @@ class ConsoleProgress(Progress):
             yield lambda count: bars.advance(task, count)
 
     @contextmanager
-    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
-        """Show a bar with the remaining time, or a line now and then; and one line with the whole time after it."""
-        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Show the remaining time on a bar, or in a line now and then; and one line with the whole time after it."""
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
-
-        class UnderWay(ProgressColumn):
-            def render(self, task: Task) -> Text:
-                return foreign(doing() if doing else "")
 
         started = perf_counter()
         if self._console.is_terminal:
@@ -268,7 +264,6 @@ class ConsoleProgress(Progress):
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
-                *([UnderWay()] if doing else []),
             )
             # By default rich would take over results on their way into a file, too.
             redirect = sys.stdout.isatty()
@@ -284,8 +279,8 @@ class ConsoleProgress(Progress):
                 finished += 1
 
             def state() -> str:
-                names = doing() if doing else ""
-                return f"{finished} of {total}{f' ({names})' if names else ''}"
+                left = (perf_counter() - started) / finished * (total - finished) if finished else None
+                return f"{finished} of {total}" + (f", about {duration(left)} left" if left is not None else "")
 
             with self._waiting(title, state):
                 yield count

@@ -106,10 +106,10 @@ class JsonDisplay(Display):
             yield advance
 
     @contextmanager
-    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Print an event now and then; else leave it to the display beside this one."""
         counted = paced(lambda done: self(Progressed(title=title, done=done, total=total)), self._clock)
-        with self._beside.steps(title, total, doing) as advance:
+        with self._beside.steps(title, total) as advance:
 
             def step() -> None:
                 counted()
@@ -181,7 +181,7 @@ class LineDisplay(_TextDisplay):
                         self._tell(task)
 
     @contextmanager
-    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Print a line now and then, and none where it is done before."""
         yield paced(lambda done: self._console.print(f"  {title}: {done} of {total}"), self._clock)
 
@@ -233,9 +233,9 @@ class LiveDisplay(_TextDisplay):
             yield advance
 
     @contextmanager
-    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Name it in the last line while it runs."""
-        with self._activity(title, total) if self._live else super().steps(title, total, doing) as advance:
+        with self._activity(title, total) if self._live else super().steps(title, total) as advance:
             yield advance
 
     @contextmanager

@@ -47,7 +47,7 @@ cd "$HOME/$2/releases/$3/current/" 2>/dev/null && [ -x agent ] || exit {_NO_RELE
 printf '%s\\n' "$HOME" "$(id -un)" && systemctl --version | head -n 1
 """
 
-# Standard input is the unit. A user's services run without a session of theirs only where they linger. One that does not
+# Standard input is the unit. A user's services run without a session of theirs only where they linger. What does not
 # start is run once more in the foreground, for its reason, and the board is left as it was.
 _INSTALL = f"""{_SYSTEMCTL}
 umask 022

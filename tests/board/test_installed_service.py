@@ -107,7 +107,7 @@ class TestWithSystemd:
         self, home: Home, systemd: UserSystemd
     ) -> None:
         units = home.folder / ".config" / "systemd" / "user"
-        with pytest.raises(ServiceError, match="edgedeploy-digits does not start on here: .*no-such-camera"):
+        with pytest.raises(ServiceError, match=r"edgedeploy-digits does not start on here: .*no-such-camera"):
             install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
         assert not list(units.glob("*.service"))
         install(systemd.run, "digits", Choices(), where="here")
