@@ -14,6 +14,10 @@ _GREEN, _YELLOW, _BLACK, _WHITE = (0, 200, 0), (0, 220, 255), (0, 0, 0), (255, 2
 # Images whose longer side has fewer pixels are enlarged: letters would hide them.
 _SMALL = 320
 _LOWEST_SCORE = 0.25  # of a point that is drawn, as Ultralytics does it
+_MANY_POINTS = 30  # which larger dots would hide what lies below
+
+# Left, top, right, bottom.
+_Area = tuple[int, int, int, int]
 
 
 def draw_enlarged(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
@@ -41,7 +45,7 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
             _blend(canvas, detection.mask.pixels(), colour)
     unit = max(1, round(max(image.shape[:2]) / 640))
     limit = max(image.shape[:2])
-    line = 0
+    boxes: list[_Area] = []
     for detection in detections:
         colour = class_colour(detection.class_id)
         if detection.box:
@@ -51,12 +55,42 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
                 cv2.polylines(canvas, [np.array(turned)], True, colour, 2 * unit)
             else:
                 cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, 2 * unit)
-            _write(canvas, caption(detection), (x1, y1), unit, colour)
-        elif not detection.points:
-            _write(canvas, caption(detection), (0, (line + 1) * 18 * unit), unit, colour)
-            line += 1
+            boxes.append((x1, y1, x2, y2))
         _draw_points(canvas, detection, unit, limit)
+    line, labels = 0, list[_Area]()
+    for detection in detections:
+        text, colour = caption(detection), class_colour(detection.class_id)
+        if detection.box:
+            number = len(labels)
+            others = boxes[:number] + boxes[number + 1 :]
+            labels.append(_label_area(canvas, text, boxes[number], labels, others, unit))
+            _write(canvas, text, labels[-1], unit, colour)
+        elif not detection.points:
+            line += 1
+            _write(canvas, text, _area_of(canvas, text, (0, line * 18 * unit), unit), unit, colour)
     return canvas
+
+
+def _label_area(
+    canvas: np.ndarray, text: str, box: _Area, labels: Sequence[_Area], others: Sequence[_Area], unit: int
+) -> _Area:
+    """Where a label hides the least: on its box, below it, or beside it; first of other labels, then of other boxes."""
+    left, top, right, bottom = box
+    x1, y1, x2, y2 = _area_of(canvas, text, (0, 0), unit)
+    width, height = x2 - x1, y2 - y1
+    corners = [(left, top), (left, bottom + height), (right, top + height), (left - width, top + height)]
+    areas = [_area_of(canvas, text, corner, unit) for corner in corners]
+    return min(areas, key=lambda area: (sum(_shared(area, each) for each in labels), _hidden(area, others)))
+
+
+def _hidden(area: _Area, boxes: Sequence[_Area]) -> int:
+    return sum(_shared(area, each) for each in boxes)
+
+
+def _shared(first: _Area, second: _Area) -> int:
+    """How many pixels two areas share."""
+    (left, top, right, bottom), (x1, y1, x2, y2) = first, second
+    return max(0, min(right, x2) - max(left, x1)) * max(0, min(bottom, y2) - max(top, y1))
 
 
 def _draw_points(canvas: np.ndarray, detection: Detection, unit: int, limit: int) -> None:
@@ -70,8 +104,11 @@ def _draw_points(canvas: np.ndarray, detection: Detection, unit: int, limit: int
     for first, second in detection.edges:
         if first in places and second in places:
             cv2.line(canvas, places[first], places[second], _GREEN, unit)
+    radius = unit if len(places) > _MANY_POINTS else 2 * unit
     for place in places.values():
-        cv2.circle(canvas, place, unit, _YELLOW, cv2.FILLED)
+        cv2.circle(canvas, place, radius + unit, _BLACK, cv2.FILLED)
+    for place in places.values():
+        cv2.circle(canvas, place, radius, _YELLOW, cv2.FILLED)
 
 
 def class_colour(class_id: int) -> tuple[int, int, int]:
@@ -137,14 +174,20 @@ def caption(detection: Detection) -> str:
     return detection.label if detection.score is None else f"{detection.label} {detection.score:.2f}"
 
 
-def _write(canvas: np.ndarray, text: str, corner: tuple[int, int], unit: int, ground: tuple[int, int, int]) -> None:
-    """Write `text` on a coloured ground whose bottom left is `corner`, moved so far that it can be read."""
-    scale = 0.45 * unit
+def _area_of(canvas: np.ndarray, text: str, corner: tuple[int, int], unit: int) -> _Area:
+    """What a text covers whose bottom left is `corner`, moved so far that it lies within the image."""
+    (width, height), below = cv2.getTextSize(text, _FONT, 0.45 * unit, unit)
+    x = max(0, min(corner[0], canvas.shape[1] - width))
+    y = min(max(corner[1], height + below), max(canvas.shape[0], height + below))
+    return x, y - height - below, x + width, y
+
+
+def _write(canvas: np.ndarray, text: str, area: _Area, unit: int, ground: tuple[int, int, int]) -> None:
+    """Write `text` on a coloured ground."""
     blue, green, red = ground
     # The luma of Rec. ITU-R BT.601.
     ink = _BLACK if 0.114 * blue + 0.587 * green + 0.299 * red > 90 else _WHITE
-    (width, height), below = cv2.getTextSize(text, _FONT, scale, unit)
-    x = max(0, min(corner[0], canvas.shape[1] - width))
-    y = max(corner[1], height + below)
-    cv2.rectangle(canvas, (x, y - height - below), (x + width, y), ground, cv2.FILLED)
-    cv2.putText(canvas, text, (x, y - below), _FONT, scale, ink, unit, cv2.LINE_AA)
+    x, _, _, y = area
+    _, below = cv2.getTextSize(text, _FONT, 0.45 * unit, unit)
+    cv2.rectangle(canvas, area[:2], area[2:], ground, cv2.FILLED)
+    cv2.putText(canvas, text, (x, y - below), _FONT, 0.45 * unit, ink, unit, cv2.LINE_AA)

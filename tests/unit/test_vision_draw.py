@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from itertools import combinations
+from typing import Any
+
 import numpy as np
 
-from edgedeploy.vision.draw import class_colour, draw, draw_enlarged
+from edgedeploy.vision.draw import _label_area, _shared, class_colour, draw, draw_enlarged
 from edgedeploy.vision.results import Detection, Mask, Surface
 
 GREY = np.full((200, 300, 3), 128, np.uint8)
@@ -30,7 +33,18 @@ def test_points_are_marked() -> None:
     pixels = changed(Detection(label="face", class_id=0, points=((20, 30), (250, 190))))
     assert pixels[30, 20]
     assert pixels[190, 250]
-    assert pixels.sum() < 20
+    assert pixels.sum() < 80
+
+
+def test_labels_of_boxes_side_by_side_do_not_cover_each_other() -> None:
+    areas: list[Any] = []
+    canvas = np.zeros((200, 300, 3), np.uint8)
+    boxes = [(40, 60, 90, 120), (60, 60, 110, 120), (80, 62, 130, 120), (42, 150, 92, 195)]
+    for number, box in enumerate(boxes):
+        others = boxes[:number] + boxes[number + 1 :]
+        areas.append(_label_area(canvas, "face 0.99", box, areas, others, 1))
+    assert not any(_shared(first, second) for first, second in combinations(areas, 2))
+    assert all(left >= 0 and right <= 300 and top >= 0 and bottom <= 200 for left, top, right, bottom in areas)
 
 
 def test_classes_are_listed_below_each_other() -> None:
