@@ -5,6 +5,7 @@ The text is that of `--help`; the layout is our own, because that of help pages 
 
 from __future__ import annotations
 
+import html
 import inspect
 from collections.abc import Iterator
 from enum import Enum
@@ -53,8 +54,8 @@ def _section(name: str, command: Any) -> str:
     rows = [(_argument(each), each.help or "") for each in arguments]
     rows += [(_option(each), f"{each.help}{_default(each)}") for each in options]
     if rows:
-        lines += ["", "| | |", "|---|---|"]
-        lines += ["| `{}` | {} |".format(*(cell.replace("|", r"\|") for cell in row)) for row in rows]
+        lines += ["", f"| {'Argument or option' if arguments else 'Option'} | Meaning |", "|---|---|"]
+        lines += [f"| {_code(name)} | {_escaped(meaning)} |" for name, meaning in rows]
     return "\n".join([*lines, ""])
 
 
@@ -77,6 +78,15 @@ def _text(text: str) -> str:
         else:
             paragraphs.append(paragraph)
     return "\n\n".join(paragraphs).replace("```\n\n```\n", "")
+
+
+def _code(text: str) -> str:
+    """Code in a table: a bar between backticks ends the cell for some readers, and for others keeps its backslash."""
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", r"\|")
 
 
 def _argument(argument: Any) -> str:

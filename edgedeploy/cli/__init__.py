@@ -109,7 +109,7 @@ _WITHOUT_SETTINGS = {"help", "version"}
 # Said of every command in the help of `edgedeploy` itself; `manners.taken` takes them, wherever they stand.
 _VERBOSE = typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")
 _QUIET = typer.Option("-q", "--quiet", help="Say nothing but results and errors.")
-_NO_PROGRESS = typer.Option("--no-progress", help="Show no steps and bars; what is decided is said.")
+_NO_PROGRESS = typer.Option("--no-progress", help="Hide progress output; notes about decisions stay.")
 _JSON = typer.Option("--json", help="Print JSON, errors too: the commands that can do so.")
 _COLOUR = typer.Option("--color", metavar="auto|always|never", help="When to print in colours.")
 
