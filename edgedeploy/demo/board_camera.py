@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import cv2
 import numpy as np
-import paramiko
 from pydantic import ValidationError
 
 from edgedeploy.building import prepare
@@ -28,7 +27,7 @@ from edgedeploy.release.push import bring, release_for
 from edgedeploy.remote.address import addresses
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.facts import BASE
-from edgedeploy.remote.failures import failure
+from edgedeploy.remote.failures import agent_ended
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
@@ -167,14 +166,7 @@ class AgentDemo(Closing):
         return ReleaseError(f"the agent on {self._connection.address} does not answer as it should", why=why)
 
     def _ended(self) -> EdgedeployError:
-        with contextlib.suppress(OSError, TimeoutError, paramiko.SSHException):
-            self._channel.settimeout(10)
-            messages = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
-            code = self._channel.recv_exit_status() if self._connection.alive else -1
-            if self._connection.alive:
-                why = messages or f"it ended with code {code}"
-                return failure(code, f"the demo on {self._connection.address} ended", why)
-        return self._connection.lost()
+        return agent_ended(self._connection, self._channel, f"the demo on {self._connection.address} ended")
 
 
 @dataclass(frozen=True)

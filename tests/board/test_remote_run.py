@@ -106,11 +106,25 @@ def test_a_package_that_is_damaged_on_the_board_does_not_run(bench: Bench, folde
         RemoteSession(connection, folder)
 
 
-def test_an_agent_that_is_killed_is_told_from_a_broken_connection(bench: Bench, folder: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        # Its own words, and those of the SSH server.
+        *((name, f"it was ended by SIG{name}") for name in ("FPE", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TERM")),
+        ("KILL", "it was ended by SIGKILL, as happens when memory runs out"),
+    ],
+)
+def test_an_agent_that_a_signal_ends_is_reported_by_the_signals_name(
+    bench: Bench, folder: str, name: str, why: str
+) -> None:
     with bench.connected() as connection, RemoteSession(connection, folder) as session:
-        bench.say("pkill -9 -f 'agent serve'")
-        with pytest.raises(ReleaseError, match="ended"):
+        bench.say(f"pkill -{name} -f 'agent serve'")
+        with pytest.raises(ReleaseError, match="ended") as raised:
             session.run({spec.name: fill(spec, "ones") for spec in session.inputs})
+        assert raised.value.why == why
+
+
+def test_an_agent_that_ended_is_told_from_a_broken_connection(bench: Bench, folder: str, tmp_path: Path) -> None:
     with Cable(bench.virtual, tmp_path) as cable:
         connection = Connection(cable.address)
         session = RemoteSession(connection, folder)
