@@ -44,7 +44,8 @@ constexpr Command kCommands[] = {
      "                 [--size WIDTHxHEIGHT] [--json | --stream]"},
     {"serve", ServeCommand, "PACKAGE [--threads N]"},
     {"service", ServiceCommand,
-     "MODEL --socket PATH [--camera [DEVICE]] [--threads N] [--log FILE] [--log-bytes N]"},
+     "MODEL --socket PATH [--camera [DEVICE]] [--threads N] [--log FILE] [--log-bytes N]\n"
+     "                 [--request-bytes N]"},
     {"rpc", RpcCommand,
      "[--host ADDRESS] [--port N] [--port-end N] [--tracker HOST:PORT] [--key KEY]\n"
      "                 [--custom-address ADDRESS] [--announce-port N] [--work-dir DIR] [--threads N] [--heartbeat S]"},
