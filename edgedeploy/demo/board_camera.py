@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import cv2
-import numpy as np
 from pydantic import ValidationError
 
 from edgedeploy.building import prepare
@@ -31,6 +30,7 @@ from edgedeploy.remote.failures import agent_ended
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.vision.image import decoded
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot, Source
@@ -131,7 +131,7 @@ class AgentDemo(Closing):
 
     def _shot(self, said: dict[str, Any], content: bytes) -> SeenShot:
         try:
-            image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+            image = decoded(content)
             if image is None or image.shape[:2] != (said["height"], said["width"]):
                 raise self._strange("it sends no image of the size that it says")
             detections = [Detection.model_validate(each) for each in said["results"]]
