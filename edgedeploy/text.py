@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import suppress
+
+# Of an address, or of what is left of one in a line of a log.
+_USER, _QUERY = re.compile(r"(?<=://)[^\s/'\"]*@"), re.compile(r"(/[^\s?'\"<>]*)\?[^\s'\"<>)\]]*")
 
 
 def significant(value: float) -> str:
@@ -35,6 +39,11 @@ def duration(seconds: float) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun in singular or plural."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def without_secrets(text: str) -> str:
+    """Text in which addresses have neither user nor password nor query: these hold tokens."""
+    return _QUERY.sub(r"\1", _USER.sub("", text))
 
 
 def printable(text: str) -> str:

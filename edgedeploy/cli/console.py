@@ -20,7 +20,7 @@ from edgedeploy.attempts import first_failure
 from edgedeploy.cli.manners import manners
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import SECONDS_PER_LINE, Notes, Progress
-from edgedeploy.text import printable
+from edgedeploy.text import printable, without_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ class _AsText(logging.Formatter):
     """Messages of libraries, which may hold what others wrote."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(map(printable, super().format(record).splitlines()))
+        return "\n".join(map(printable, without_secrets(super().format(record)).splitlines()))
 
 
 def log(level: int) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from edgedeploy.errors import DownloadError
 from edgedeploy.files import cannot_write, folder_lock, sha256_of
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.text import without_secrets
 from edgedeploy.zoo.download import Patience, part_of
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _refused(what: str, said: str) -> DownloadError:
         return DownloadError(f"{what} cannot be downloaded", why="pip reaches no package index")
     faults = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
     why = faults[0] if faults else (said.strip().splitlines() or ["pip failed"])[-1]
-    return DownloadError(f"{what} cannot be downloaded", why=why)
+    return DownloadError(f"{what} cannot be downloaded", why=without_secrets(why))
 
 
 def _member(wheel: Path, member: str, size: int) -> Iterator[bytes]:
