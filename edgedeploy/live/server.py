@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import re
 import secrets
@@ -20,6 +19,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.live.showing import Showing
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.report.page import render
+from edgedeploy.text import json_text
 
 # Hosts by which this machine's own browsers call it; another name would be that of somebody's page (DNS rebinding). The
 # port may be another one: that of a tunnel.
@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8", {"Content-Security-Policy": policy})
 
     def _state(self) -> None:
-        self._answer(HTTPStatus.OK, json.dumps(self.server.showing.as_dict()).encode(), "application/json")
+        self._answer(HTTPStatus.OK, json_text(self.server.showing.as_dict()).encode(), "application/json")
 
     def _frame(self) -> None:
         """The picture that is shown, to keep."""

@@ -204,6 +204,16 @@ def test_run_takes_a_package(command: Command, net: Path) -> None:
     assert out.count("\n  ") >= 4
 
 
+def test_outputs_that_are_no_numbers_are_null_in_json(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.node("Sqrt", graph.input("x", [2])))
+    np.savez("in.npz", x=np.array([-1, 4], np.float32))
+    code, out, _ = command("run", path, "--inputs", "in.npz", "--print-top", "2", "--json")
+    assert code == 0
+    [top] = json.loads(out, parse_constant=pytest.fail)["top"].values()
+    assert [each["value"] for each in top] == [2, None]
+
+
 @pytest.mark.cold_cache
 def test_what_was_built_once_is_not_built_again(command: Command, net: Path) -> None:
     assert "building net" in command("run", net)[2]
