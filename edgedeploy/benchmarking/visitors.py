@@ -54,7 +54,7 @@ _BLOCK = 1 << 18
 _LONGEST_REASON = 300
 
 # By the machine that a kernel says it is, and the size of a pointer: what wheels call it.
-_ARCHITECTURES = {
+ARCHITECTURES = {
     ("aarch64", 8): "aarch64",
     ("aarch64", 4): "armv7l",
     ("armv8l", 4): "armv7l",
@@ -144,7 +144,7 @@ class Visitors(Closing):
             return "the board has no Python: apt-get install python3"
         try:
             (major, minor), machine, size, libc = json.loads(said.text)
-            return _Python(f"{int(major)}.{int(minor)}", _ARCHITECTURES[machine, size], int(libc.split(".")[1]))
+            return _Python(f"{int(major)}.{int(minor)}", ARCHITECTURES[machine, size], int(libc.split(".")[1]))
         except KeyError:
             return f"there are no wheels for {machine} with pointers of {size} bytes"
         except (ValueError, TypeError, AttributeError, IndexError):
