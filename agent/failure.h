@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace agent {
 
@@ -18,9 +19,13 @@ enum class Code {
   kInternal = 70,
 };
 
+// Text that moves no cursor, rings no bell and turns no direction of writing: what packages and files call things goes
+// to terminals. Control characters and what is no UTF-8 are written as escapes; lines stay lines, if they may.
+std::string Printable(std::string_view text, bool lines = false);
+
 class Failure : public std::runtime_error {
  public:
-  Failure(Code code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  Failure(Code code, const std::string& what) : std::runtime_error(Printable(what, true)), code_(code) {}
   Failure(Code code, const std::string& what, const std::string& why) : Failure(code, what + ": " + why) {}
   Code code() const { return code_; }
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -49,6 +51,35 @@ Descriptor OpenChecked(int root, const std::string& name, struct stat* state) {
 }
 
 }  // namespace
+
+std::string Printable(std::string_view text, bool lines) {
+  // Those of ISO 6429, and Unicode's marks of the direction of writing and of lines.
+  const auto is_control = [](uint32_t c) {
+    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x61C || c == 0x200E || c == 0x200F ||
+           (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+  };
+  std::string printable;
+  for (size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at]);
+    const size_t size = first < 0x80 ? 1 : first < 0xC0 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF8 ? 4 : 0;
+    uint32_t character = size > 1 ? first & (0x7F >> size) : first;
+    bool is_whole = size > 0 && at + size <= text.size();
+    for (size_t i = 1; is_whole && i < size; ++i) {
+      is_whole = (text[at + i] & 0xC0) == 0x80;
+      character = character << 6 | (text[at + i] & 0x3F);
+    }
+    if (is_whole && (!is_control(character) || (lines && character == '\n'))) {
+      printable += text.substr(at, size);
+    } else {
+      char escape[8];
+      if (!is_whole) character = first;
+      std::snprintf(escape, sizeof escape, character < 0x100 ? "\\x%02x" : "\\u%04x", character);
+      printable += escape;
+    }
+    at += is_whole ? size : 1;
+  }
+  return printable;
+}
 
 std::string SystemError() { return std::strerror(errno); }
 

@@ -21,6 +21,8 @@ class Descriptor {
   }
   ~Descriptor();
   int get() const { return number_; }
+  // From now on somebody else closes it.
+  void Release() { number_ = -1; }
   explicit operator bool() const { return number_ >= 0; }
 
  private:

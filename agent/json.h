@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -9,11 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "failure.h"
+
 namespace agent {
 
 class JsonError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit JsonError(const std::string& what) : std::runtime_error(Printable(what)) {}
 };
 
 // One value. Numbers without fraction and exponent that fit are int64, all others double.
@@ -51,6 +54,8 @@ class Json {
   const Json& at(std::string_view name) const;
   // Null if there is no such member.
   const Json* find(std::string_view name) const;
+  // JsonError if an object has another member than these.
+  const Json& Of(std::initializer_list<std::string_view> names) const;
 
   // Adds a member to an object, or an element to an array.
   Json& Set(std::string name, Json value);

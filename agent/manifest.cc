@@ -36,7 +36,7 @@ Steps ReadSteps(const Json& json, const ElementType& type) {
   if (type.kind == 'f' || type.kind == 'b' || type.bytes > 2 || (type.kind == 'u' && type.bytes > 1)) {
     throw JsonError(std::string("a quantised tensor is of int8, uint8 or int16, not of ") + type.name);
   }
-  const float scale = static_cast<float>(json.at("scale").number());
+  const float scale = static_cast<float>(json.Of({"scale", "zero_point"}).at("scale").number());
   if (!(scale > 0) || !std::isfinite(scale)) throw JsonError("a scale is above zero");
   const int64_t zero_point = json.at("zero_point").integer();
   const int64_t values = int64_t{1} << (8 * type.bytes);
@@ -47,7 +47,7 @@ Steps ReadSteps(const Json& json, const ElementType& type) {
 }
 
 TensorSpec Tensor(const Json& json) {
-  TensorSpec spec{json.at("name").text(), {}, {}, 0, {}};
+  TensorSpec spec{json.Of({"name", "shape", "dtype", "below", "steps"}).at("name").text(), {}, {}, 0, {}};
   const std::string& dtype = json.at("dtype").text();
   const auto* type = std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
                                   [&](const ElementType& each) { return each.name == dtype; });
@@ -79,7 +79,7 @@ std::vector<std::string> Names(const Json& json) {
 
 Member File(const Json::Member& member) {
   if (!IsMemberName(member.name)) throw JsonError("'" + member.name + "' is no name of a file in a package");
-  Member file{member.name, 0, member.value.at("sha256").text()};
+  Member file{member.name, 0, member.value.Of({"size", "sha256"}).at("sha256").text()};
   const int64_t size = member.value.at("size").integer();
   if (size < 0) throw JsonError("a file of negative size");
   file.size = static_cast<uint64_t>(size);
@@ -93,6 +93,7 @@ double Tolerance(const Json& json) {
 }
 
 Case TestCase(const Json& json) {
+  json.Of({"name", "inputs", "outputs", "usual", "relative", "absolute", "spread"});
   return {json.at("name").text(), Names(json.at("inputs")), Names(json.at("outputs")),
           Each(json.at("relative"), Tolerance), Tolerance(json.at("absolute"))};
 }
@@ -112,12 +113,14 @@ void CheckNames(const Manifest& manifest) {
 }
 
 Entry EntryPoint(const Json& json, const std::string& function) {
-  const Json& selftest = json.at("selftest");
+  const Json& selftest = json.at("selftest").Of({"cases", "reference", "spread_to"});
+  const Json* tail = json.find("tail");
+  if (tail && !tail->is_null()) tail->Of({"file", "outputs"});
   Entry entry{function,
               Each(json.at("inputs"), Tensor),
               Each(json.at("outputs"), Tensor),
               {Each(selftest.at("cases"), TestCase), selftest.at("reference").text()},
-              json.find("tail") && !json.find("tail")->is_null()};
+              tail && !tail->is_null()};
   if (entry.selftest.cases.empty()) throw JsonError("the self-test has no case");
   return entry;
 }
@@ -138,6 +141,9 @@ Manifest Read(const Json& json) {
                     std::to_string(kOldestManifestFormat) + " to " + std::to_string(kManifestFormat) + ", not " +
                     std::to_string(format));
   }
+  json.Of({"format", "model", "model_sha256", "weights", "board", "build_key", "target", "opencl_device", "threads",
+           "versions", "linker", "tuning_records", "disabled_passes", "set_inputs", "inputs", "outputs", "tail", "further",
+           "heads", "metadata", "quantisation", "usage", "abi", "memory", "selftest", "checked", "transformed", "files"});
   Manifest manifest;
   manifest.model = json.at("model").text();
   if (!IsModelName(manifest.model)) throw JsonError("'" + manifest.model + "' is no name of a model");
@@ -147,7 +153,10 @@ Manifest Read(const Json& json) {
   manifest.threads = static_cast<int>(threads);
   const Json* weights = json.find("weights");
   manifest.weights = weights ? weights->text() : "file";
-  const Json& abi = json.at("abi");
+  if (manifest.weights != "file" && manifest.weights != "random") {
+    throw JsonError("weights are from a file or random, not '" + manifest.weights + "'");
+  }
+  const Json& abi = json.at("abi").Of({"elf_class", "machine", "float_abi", "glibc", "libraries", "cpu", "features"});
   manifest.machine = abi.at("machine").text();
   if (!abi.at("glibc").is_null()) manifest.glibc = abi.at("glibc").text();
   const Json* device = json.find("opencl_device");
@@ -155,6 +164,7 @@ Manifest Read(const Json& json) {
   manifest.entries.push_back(EntryPoint(json, "main"));
   if (const Json* further = json.find("further")) {
     for (const Json& each : further->array()) {
+      each.Of({"function", "inputs", "outputs", "tail", "selftest"});
       manifest.entries.push_back(EntryPoint(each, each.at("function").text()));
     }
   }

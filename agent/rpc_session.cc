@@ -60,7 +60,7 @@ int ServeSession(int connection, const std::string& folder, int threads) {
     ffi::Function::GetGlobalRequired("rpc.ServerLoop")(connection);
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "agent: the session failed: %s\n", error.what());
+    std::fprintf(stderr, "agent: the session failed: %s\n", Printable(error.what(), true).c_str());
     return 1;
   }
 }

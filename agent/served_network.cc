@@ -74,26 +74,19 @@ void ServedNetwork::RequireDetector() {
 int64_t ServedNetwork::InputBytes(int64_t entry) { return SizesOf(entry).inputs; }
 int64_t ServedNetwork::OutputBytes(int64_t entry) { return SizesOf(entry).outputs; }
 
-void ServedNetwork::Run(int64_t entry, const void* values, int64_t bytes, std::vector<char>* outputs, Json* reply) {
-  Infer(entry, values, bytes, reply, [&] {
-    for (size_t i = 0; i < network_.model().outputs().size(); ++i) {
-      const auto* begin = static_cast<const char*>(network_.Output(i));
-      outputs->insert(outputs->end(), begin, begin + network_.model().outputs()[i].bytes);
-    }
-    reply->Set("bytes", Json::Size(outputs->size()));
-  });
-}
-
-void ServedNetwork::Run(int64_t entry, const void* values, int64_t bytes, void* memory, int64_t room, Json* reply) {
+int64_t ServedNetwork::Run(int64_t entry, const void* values, int64_t bytes, void* memory, int64_t room, Json* reply) {
+  int64_t written = 0;
   Infer(entry, values, bytes, reply, [&] {
     const std::vector<TensorSpec>& outputs = network_.model().outputs();
-    if (BytesOf(outputs) > room) throw Failure(Code::kInput, "the release in use has larger outputs");
+    written = BytesOf(outputs);
+    if (written > room) throw Failure(Code::kInput, "the release in use has larger outputs");
     auto* target = static_cast<char*>(memory);
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i].bytes > 0) std::memcpy(target, network_.Output(i), outputs[i].bytes);
       target += outputs[i].bytes;
     }
   });
+  return written;
 }
 
 template <typename Take>

@@ -39,10 +39,10 @@ class ServedNetwork {
 
   // Each is one inference, of the release that is in use when it begins, and adds its `ms` and `release` to a reply.
 
-  // On the values of all inputs, one after another, of `bytes` bytes in all; those of the outputs are appended to
-  // `outputs`, or written to `memory` if `room` bytes there are enough. Failure(kInput) for another number of bytes.
-  void Run(int64_t entry, const void* values, int64_t bytes, std::vector<char>* outputs, Json* reply);
-  void Run(int64_t entry, const void* values, int64_t bytes, void* memory, int64_t room, Json* reply);
+  // On the values of all inputs, one after another, of `bytes` bytes in all; those of the outputs are written to
+  // `memory`, and how many bytes they have is returned. Failure(kInput) for another number of bytes, and if `room`
+  // bytes are too few for the outputs.
+  int64_t Run(int64_t entry, const void* values, int64_t bytes, void* memory, int64_t room, Json* reply);
   // On an image, with `results`.
   void Detect(const CameraFrame& frame, Json* reply);
   // On an image of the camera's: what a message says of it.

@@ -7,13 +7,16 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <condition_variable>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -46,7 +49,18 @@ constexpr milliseconds kFarewell{10'000};
 // A client that takes nothing of a reply for so long is let go.
 constexpr time_t kReplySeconds = 60;
 
+// Of a client that is not welcomed nobody waits for anything: what does not fit into its socket is left.
+constexpr int kMessageFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+// While the system gives no further descriptor, those who knock wait so long.
+constexpr milliseconds kBreath{100};
+
 constexpr int kDefaultLogBytes = 1 << 20;
+// What all clients' requests and replies may take together: a part of the machine's memory, within bounds.
+constexpr int64_t kMemoryPart = 4;
+// How much of a request there is room for before any of it has come.
+constexpr size_t kFirstBytes = 1 << 16;
+constexpr int64_t kLeastRequestBytes = int64_t{1} << 26;
+constexpr int64_t kMostRequestBytes = int64_t{1} << 30;
 
 constexpr char kKnown[] = "a service has run, detect, share, status, watch and quit";
 
@@ -57,10 +71,65 @@ struct Client {
   std::optional<SharedMemory> memory;
 };
 
+// Memory that clients take together.
+class Budget {
+ public:
+  explicit Budget(int64_t bytes) : left_(bytes) {}
+  // Failure(kOther) if others hold too much.
+  void Take(int64_t bytes) {
+    if (left_.fetch_sub(bytes) >= bytes) return;
+    Return(bytes);
+    throw Failure(Code::kOther, "the requests of all clients together take too much memory", "ask again later");
+  }
+  void Return(int64_t bytes) { left_ += bytes; }
+
+ private:
+  std::atomic<int64_t> left_;
+};
+
+// Bytes that are sent or received, in memory that grows as they come.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(Budget* budget) : budget_(budget) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(budget_, other.budget_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Buffer() {
+    std::free(data_);
+    if (budget_) budget_->Return(static_cast<int64_t>(size_));
+  }
+
+  char* data() const { return data_; }
+  size_t size() const { return size_; }
+  // Room for further bytes, which is returned. Failure(kOther) if the budget has not so much.
+  char* Grow(size_t bytes) {
+    budget_->Take(static_cast<int64_t>(bytes));
+    auto* grown = static_cast<char*>(std::realloc(data_, size_ + bytes));
+    if (!grown && bytes > 0) {
+      budget_->Return(static_cast<int64_t>(bytes));
+      throw std::bad_alloc();
+    }
+    data_ = grown;
+    size_ += bytes;
+    return data_ + size_ - bytes;
+  }
+
+ private:
+  Budget* budget_ = nullptr;
+  char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
 // A reply, and the bytes that follow it.
 struct Answer {
   Json reply;
-  std::vector<char> content;
+  Buffer content;
+  size_t bytes = 0;  // of the content, those that are sent
   bool goes_on = true;
   std::optional<bool> watches;  // with images or without
 };
@@ -87,7 +156,8 @@ CameraFrame FrameOf(const Json& request) {
 
 class Service {
  public:
-  Service(const std::string& model, int threads, EventLog* log) : log_(log), network_(model, threads, log) {}
+  Service(const std::string& model, int threads, int64_t request_bytes, EventLog* log)
+      : log_(log), network_(model, threads, log), budget_(request_bytes) {}
 
   // What the log says when the service is ready.
   Json Describing() {
@@ -112,16 +182,26 @@ class Service {
     sightings_.End();
   }
 
-  // A thread for a client, unless there are too many.
+  // A thread for a client, unless there are too many clients, or the system gives no further thread.
   void Welcome(Descriptor client) {
     const std::lock_guard<std::mutex> lock(clients_mutex_);
-    if (clients_.size() >= kMostClients) {
-      Send(client.get(), Refusal(nullptr, Code::kOther, "there are " + std::to_string(kMostClients) + " clients"));
-      return;
+    const int64_t number = welcomed_ + 1;
+    const int socket = client.get();
+    try {
+      if (clients_.size() >= kMostClients) {
+        throw Failure(Code::kOther, "there are " + std::to_string(kMostClients) + " clients");
+      }
+      clients_[number] = socket;
+      std::thread([this, number, socket] {
+        const Descriptor owned(socket);
+        Serve(number, socket);
+      }).detach();
+      client.Release();
+      welcomed_ = number;
+    } catch (const std::exception& error) {
+      clients_.erase(number);
+      TurnAway(client.get(), error.what());
     }
-    const int64_t number = ++welcomed_;
-    clients_[number] = client.get();
-    std::thread([this, number, socket = std::move(client)] { Serve(number, socket.get()); }).detach();
   }
 
   // Takes no further request; those that were sent are answered. Returns whether that is done by the deadline.
@@ -134,7 +214,25 @@ class Service {
   int64_t requests() const { return requests_.load(); }
 
  private:
+  // Tells a client that it is not welcome, without waiting for it, whoever it is and whether it is still there.
+  void TurnAway(int socket, const char* error) {
+    log_->Write("turned_away", About("error", error));
+    const std::string line = Refusal(nullptr, Code::kOther, error).Dump() + "\n";
+    send(socket, line.data(), line.size(), kMessageFlags);
+  }
+
   void Serve(int64_t number, int socket) {
+    try {
+      Converse(number, socket);
+    } catch (const std::exception&) {
+      // There is no memory for a line in the log either.
+    }
+    const std::lock_guard<std::mutex> lock(clients_mutex_);
+    clients_.erase(number);
+    gone_.notify_all();
+  }
+
+  void Converse(int64_t number, int socket) {
     int64_t answered = 0;
     try {
       const timeval limit{kReplySeconds, 0};
@@ -160,9 +258,6 @@ class Service {
       log_->Write("lost", About("client", number).Set("error", error.what()));
     }
     log_->Write("disconnected", About("client", number).Set("requests", answered));
-    const std::lock_guard<std::mutex> lock(clients_mutex_);
-    clients_.erase(number);
-    gone_.notify_all();
   }
 
   void Greet(int socket) {
@@ -202,22 +297,26 @@ class Service {
     int64_t unread = request.bytes;
     // What follows the request, of a size that is known to be right by now.
     const auto content = [&] {
-      std::vector<char> read(static_cast<size_t>(request.bytes));
-      unread = 0;
-      client->reader.Bytes(read.data(), read.size());
+      Buffer read(&budget_);
+      while (unread > 0) {
+        const size_t next = std::min(static_cast<size_t>(unread), std::max(read.size(), kFirstBytes));
+        char* const room = read.Grow(next);
+        unread -= static_cast<int64_t>(next);
+        client->reader.Bytes(room, next);
+      }
       return read;
     };
     try {
       Do(request.body.at("command").text(), client, request, content, &answer);
     } catch (const JsonError& error) {
-      answer = {Refusal(request.id, Code::kInput, error.what()), {}, true, {}};
+      answer = {Refusal(request.id, Code::kInput, error.what()), {}, 0, true, {}};
     } catch (const Failure& failure) {
-      answer = {Refusal(request.id, failure.code(), failure.what()), {}, true, {}};
+      answer = {Refusal(request.id, failure.code(), failure.what()), {}, 0, true, {}};
       if (failure.code() != Code::kInput) log_->Write("failed", About("error", failure.what()));
     }
     client->reader.Bytes(nullptr, static_cast<size_t>(unread));
     Send(client->socket, answer.reply);
-    WriteAll(client->socket, answer.content.data(), answer.content.size(), "a reply");
+    WriteAll(client->socket, answer.content.data(), answer.bytes, "a reply");
     if (answer.watches) Show(client->socket, *answer.watches);
     return answer.goes_on && !answer.watches;
   }
@@ -230,7 +329,7 @@ class Service {
     } else if (command == "detect") {
       CameraFrame frame = FrameOf(request.body);
       const size_t bytes = FrameBytes(frame.height, frame.width, frame.stride, frame.format);
-      const std::vector<char> sent = Inputs(client, request, static_cast<int64_t>(bytes), content, &frame.pixels);
+      const Buffer sent = Inputs(client, request, static_cast<int64_t>(bytes), content, &frame.pixels);
       network_.Detect(frame, &answer->reply);
     } else if (command == "share") {
       client->memory.emplace(client->reader.TakeDescriptor(), request.body.at("size").integer());
@@ -253,25 +352,29 @@ class Service {
     const int64_t entry = NumberOf(request.body, "entry", 0);
     const int64_t bytes = network_.InputBytes(entry);
     const uint8_t* values;
-    const std::vector<char> sent = Inputs(client, request, bytes, content, &values);
+    const Buffer sent = Inputs(client, request, bytes, content, &values);
+    const int64_t room = network_.OutputBytes(entry);
     if (const Json* place = request.body.find("outputs_at")) {
-      const int64_t room = network_.OutputBytes(entry);
       network_.Run(entry, values, bytes, MemoryOf(*client).At(place->integer(), room), room, &answer->reply);
-    } else {
-      network_.Run(entry, values, bytes, &answer->content, &answer->reply);
+      return;
     }
+    answer->content = Buffer(&budget_);
+    char* const outputs = answer->content.Grow(static_cast<size_t>(room));
+    const int64_t written = network_.Run(entry, values, bytes, outputs, room, &answer->reply);
+    answer->reply.Set("bytes", written);
+    answer->bytes = static_cast<size_t>(written);
   }
 
   // Where `bytes` bytes of inputs lie: in shared memory, if the request says so, or in what is returned.
   template <typename Content>
-  static std::vector<char> Inputs(Client* client, const Request& request, int64_t bytes, const Content& content,
-                                  const uint8_t** begin) {
+  static Buffer Inputs(Client* client, const Request& request, int64_t bytes, const Content& content,
+                        const uint8_t** begin) {
     if (const Json* place = request.body.find("at")) {
       *begin = MemoryOf(*client).At(place->integer(), bytes);
       return {};
     }
     RequireInputBytes(bytes, request.bytes);
-    std::vector<char> sent = content();
+    Buffer sent = content();
     *begin = reinterpret_cast<const uint8_t*>(sent.data());
     return sent;
   }
@@ -283,6 +386,7 @@ class Service {
 
   EventLog* log_;
   ServedNetwork network_;
+  Budget budget_;
 
   std::string camera_;  // empty if there is none
   std::thread watcher_;
@@ -295,6 +399,11 @@ class Service {
   int64_t welcomed_ = 0;
   std::atomic<int64_t> requests_{0};
 };
+
+int64_t DefaultRequestBytes() {
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return std::clamp(machine / kMemoryPart, kLeastRequestBytes, kMostRequestBytes);
+}
 
 // SIGTERM and SIGINT, from now on for all threads, as a descriptor that can be waited for.
 Descriptor TakeSignals() {
@@ -317,7 +426,12 @@ void Loop(Service* service, const UnixListener& listener, int signals, const Not
     poll(ready, 2, static_cast<int>(look.count()));
     if (ready[1].revents || service->IsBlind()) return;
     if (ready[0].revents) {
-      if (Descriptor client = listener.Accept()) service->Welcome(std::move(client));
+      Descriptor client = listener.Accept();
+      if (client) {
+        service->Welcome(std::move(client));
+      } else {
+        poll(&ready[1], 1, static_cast<int>(kBreath.count()));
+      }
     }
     service->network().LookForRelease();
     // A network that hangs is to be ended by systemd, which then hears nothing.
@@ -328,9 +442,11 @@ void Loop(Service* service, const UnixListener& listener, int signals, const Not
 }  // namespace
 
 Code ServiceCommand(const Words& words) {
-  const Arguments arguments(words, {"socket", "threads", "log", "log-bytes"}, {}, {"camera"});
+  const Arguments arguments(words, {"socket", "threads", "log", "log-bytes", "request-bytes"}, {}, {"camera"});
   const std::string& model = arguments.Only("model");
   const int threads = arguments.Integer("threads", 0, 1, 1 << 20);
+  const int request_bytes =
+      arguments.Integer("request-bytes", static_cast<int>(DefaultRequestBytes()), 1, static_cast<int>(kMostRequestBytes));
   const int log_bytes = arguments.Integer("log-bytes", kDefaultLogBytes, 1 << 12, 1 << 30);
   if (!arguments.Has("socket")) throw Failure(Code::kUsage, "--socket PATH is missing");
 
@@ -344,7 +460,7 @@ Code ServiceCommand(const Words& words) {
                                       : EventLog(std::move(output));
   const Notifier notifier;
   // Clients' threads may outlive a farewell that takes too long: the process ends without taking it apart.
-  auto* service = new Service(model, threads, &log);
+  auto* service = new Service(model, threads, request_bytes, &log);
   if (arguments.Has("camera")) {
     CameraWish wish;
     wish.jpeg = true;

@@ -28,6 +28,7 @@ std::string TextOr(const Json& json, const char* name, const char* otherwise) {
 }
 
 ImageInput ReadInput(const Json& json) {
+  json.Of({"name", "shape", "kind", "layout", "colour", "mean", "scale"});
   ImageInput input{{}, TextOr(json, "layout", "NCHW"), TextOr(json, "colour", "RGB"), {}, {}};
   const size_t channels = input.colour == "GRAY" ? 1 : 3;
   input.mean = Numbers(json.find("mean"), channels, 0);
@@ -43,7 +44,7 @@ int64_t Count(const Json& json) {
 }
 
 CameraFormat ReadCamera(const Json& json) {
-  const CameraFormat camera{Count(json.at("width")), Count(json.at("height")), json.at("pixels").text()};
+  const CameraFormat camera{Count(json.Of({"width", "height", "pixels"}).at("width")), Count(json.at("height")), json.at("pixels").text()};
   if (std::max(camera.width, camera.height) > kLongestSide) throw JsonError("an impossible side of a frame");
   return camera;
 }
@@ -62,6 +63,7 @@ std::pair<double, double> Sides(const Json& json) {
 }  // namespace
 
 Usage ReadUsage(const Json& json) {
+  json.Of({"demo", "stage", "input", "fit", "decoder", "log", "outputs", "labels", "camera"});
   Usage usage;
   usage.demo = json.at("demo").text();
   const Json* stage = json.find("stage");
@@ -82,6 +84,7 @@ Usage ReadUsage(const Json& json) {
 }
 
 Head ReadHead(const Json& json) {
+  json.Of({"output", "kind", "anchors", "classes", "scale_x_y"});
   const std::string kind = TextOr(json, "kind", "yolo");
   if (kind != "yolo" && kind != "region") throw JsonError("'" + kind + "' is no kind of a head");
   Head head{json.at("output").text(), kind == "region", {}, {}, 1.0};

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "failure.h"
+
 namespace agent {
 namespace {
 
@@ -87,7 +89,7 @@ void Watch::ReadSigns() {
 }
 
 void Log(const std::string& text) {
-  const std::string line = "agent: " + text + "\n";
+  const std::string line = "agent: " + Printable(text) + "\n";
   pollfd output{STDERR_FILENO, POLLOUT, 0};
   // A pipe that can be written takes a page at once.
   const bool taken = poll(&output, 1, 0) > 0 && write(STDERR_FILENO, line.data(), line.size()) >= 0;

@@ -347,7 +347,7 @@ def _build(
             tuning_records=records.sha256 if records else None,
             disabled_passes=sorted(set(disabled_passes)),
             target=board.target(),
-            device=board.accelerator.name if board.accelerator else None,
+            opencl_device=board.accelerator.name if board.accelerator else None,
             threads=board.cores,
             versions=versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",

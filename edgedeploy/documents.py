@@ -1,14 +1,14 @@
-"""YAML documents checked by pydantic models, with errors that name file, line and field."""
+"""YAML and JSON documents checked by pydantic models, with errors that name the field, and in YAML file and line."""
 
 from __future__ import annotations
 
-import logging
-from functools import cache
+import json
+import math
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from edgedeploy.errors import ConfigurationError
 
@@ -20,28 +20,9 @@ Listed = Annotated[list[Item], Field(fail_fast=True)]
 
 
 class Record(BaseModel):
-    """Base of everything that is read from YAML or JSON: unknown fields are errors, values never change.
-
-    Attributes:
-        earlier_names: of fields that were renamed: from the old name, which is still read, to the new one.
-    """
+    """Base of everything that is read from YAML or JSON: unknown fields are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    earlier_names: ClassVar[dict[str, str]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_present_names(cls, content: Any) -> Any:
-        if not cls.earlier_names or not isinstance(content, dict):
-            return content
-        for old in cls.earlier_names.keys() & content.keys():
-            _note_renamed(old, cls.earlier_names[old])
-        return {cls.earlier_names.get(name, name): value for name, value in content.items()}
-
-
-@cache
-def _note_renamed(old: str, new: str) -> None:
-    logging.getLogger(__name__).warning("the field `%s` is called `%s` now; the old name will go", old, new)
 
 
 def read_document(path: Path, model: type[Document]) -> Document:
@@ -75,6 +56,55 @@ def read_document(path: Path, model: type[Document]) -> Document:
             faults.append(f"{path}:{_line_of(root, keys)}: {field}: {fault['msg']}")
         hints = ["the fields are described in docs/data-files.md"]
         raise ConfigurationError("\n".join(faults), hints=hints) from error
+
+
+def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
+    """What untrusted JSON holds that every reader understands in the same way.
+
+    Nothing is converted: no text is a number, and neither 1.0 nor true is an integer. No field is given twice, and no
+    number is beyond those of doubles.
+
+    Raises:
+        ValueError: it is not sound: the field and its fault.
+    """
+    try:
+        # pydantic would take the last of two fields of one name, and numbers that JSON does not have.
+        json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
+        return kind.validate_json(text, strict=True)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except ValidationError as error:
+        raise ValueError(first_fault(error)) from error
+
+
+def whole(value: Any) -> Any:
+    """A validator before those of `Literal`, to which 4.0 is 4, strict or not."""
+    if type(value) is not int:
+        raise ValueError("Input should be a valid integer")
+    return value
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first of a document's faults, as `field: fault`."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(map(str, first["loc"])) or "(document)"
+    return f"{field}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a field is given twice")
+    return content
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:20]} is no number")
+    return value
 
 
 def _is_union_tag(key: Any) -> bool:

@@ -6,6 +6,7 @@ Every class owns one exit code. The codes are part of the command line's interfa
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -342,6 +343,24 @@ class InternalError(EdgedeployError):
 def cause_of(error: BaseException) -> str:
     """What an error says, without hints."""
     return error.cause if isinstance(error, EdgedeployError) else str(error)
+
+
+def signal_of(code: int) -> str | None:
+    """The signal that ended a process, such as SIGSEGV; None if none did.
+
+    Args:
+        code: what `subprocess` says of its end, or a shell: 128 plus the number of the signal.
+    """
+    number = -code if code < 0 else code - 128
+    return signal.Signals(number).name if number in set(signal.Signals) else None
+
+
+def ending(code: int) -> str:
+    """How a process ended that said nothing of it. Argument is `signal_of`'s."""
+    name = signal_of(code)
+    if name is None:
+        return f"it ended with code {code}"
+    return f"it was ended by {name}" + (", as happens when memory runs out" if name == "SIGKILL" else "")
 
 
 def last_line(error: BaseException) -> str:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from contextlib import suppress
+from typing import Any
+
+# Of an address, or of what is left of one in a line of a log.
+_USER, _QUERY = re.compile(r"(?<=://)[^\s/'\"]*@"), re.compile(r"(/[^\s?'\"<>]*)\?[^\s'\"<>)\]]*")
 
 
 def significant(value: float) -> str:
@@ -35,6 +41,27 @@ def duration(seconds: float) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun in singular or plural."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def without_secrets(text: str) -> str:
+    """Text in which addresses have neither user nor password nor query: these hold tokens."""
+    return _QUERY.sub(r"\1", _USER.sub("", text))
+
+
+def json_text(content: Any, *, indent: int | None = None, ascii_only: bool = True) -> str:
+    """JSON as RFC 8259 has it: NaN and infinities, which that has not, are null."""
+    try:
+        return json.dumps(content, indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+    except ValueError:
+        return json.dumps(_with_null(content), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+
+
+def _with_null(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _with_null(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_with_null(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def printable(text: str) -> str:

@@ -101,6 +101,7 @@ class Architecture(Record):
         python: what Python's wheels call it, in tags such as `manylinux_2_28_armv7l`.
         tvm_wheels: whether Apache TVM has wheels for it, so that edgedeploy itself runs there.
         flush_subnormals: the mode of arithmetic without subnormal numbers.
+        instruction_pointer: where glibc's `ucontext_t` holds it, as an index of words of the size of a pointer.
         cpuinfo: lines of /proc/cpuinfo about one processor; `{features}`, `{part}` and `{name}` stand for the core's.
         generic: LLVM's name of a CPU that is not in `cpus`.
         features: those of such a CPU.
@@ -126,6 +127,7 @@ class Architecture(Record):
     python: str | None = None
     tvm_wheels: bool = False
     flush_subnormals: ControlBits | None = None
+    instruction_pointer: int | None = None
     cpuinfo: dict[str, str] = {}
     generic: str = "generic"
     features: list[str] = []

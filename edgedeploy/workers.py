@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import EdgedeployError, last_line
+from edgedeploy.errors import EdgedeployError, last_line, signal_of
 
 # How long a process may take to start and to import what it needs: seconds, but other programs may be busy.
 START_S = 900.0
@@ -167,7 +167,7 @@ class Worker(Closing):
             process.join(_END_S)  # its pipe ends before it does
         self._end()
         code = (process.exitcode if process is not None else None) or 0
-        how = f"it crashed ({signal.Signals(-code).name})" if code < 0 else f"its process ended with exit code {code}"
+        how = f"it crashed ({name})" if (name := signal_of(code)) else f"its process ended with exit code {code}"
         said = self._log.read_text(errors="replace").strip() if self._log.is_file() else ""
         return WorkerCrashError(f"{how}: {said.splitlines()[-1][:_MESSAGE_LENGTH]}" if said else how)
 

@@ -25,12 +25,6 @@ const Box& BoxOf(const Detection& detection) {
   throw Failure(Code::kInput, detection.label + ": a log of boxes needs a decoder that gives boxes");
 }
 
-// A label or a name as one line of text: packages and files may come from anywhere.
-std::string Plain(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; }, '?');
-  return text;
-}
-
 // Each number as `format` has it, with commas between.
 std::string Joined(const char* format, const std::vector<double>& values, const char* between = ", ") {
   std::string text;
@@ -79,7 +73,7 @@ std::string Landmark(const Detections& detections) {
 std::string ScoredPoints(const Detections& detections) {
   std::string text;
   for (const Detection& each : detections) {
-    text += Plain(each.label) + Text(" %.0f%%, ", Percent(each)) + PointsOf(each) + "\n";
+    text += Printable(each.label) + Text(" %.0f%%, ", Percent(each)) + PointsOf(each) + "\n";
   }
   return text;
 }
@@ -87,7 +81,7 @@ std::string ScoredPoints(const Detections& detections) {
 // A line of an object: class, percents, box and label.
 std::string Object(const Detection& detection, int64_t number, const char* percents, const std::string& box) {
   return Text("%2" PRId64 ": ", number) + Joined(percents, {Percent(detection)}) + "%, [" + box + "], " +
-         Plain(detection.label) + "\n";
+         Printable(detection.label) + "\n";
 }
 
 std::string Yolo(const Detections& detections) {
@@ -135,7 +129,7 @@ std::string TextLines(const Detections& detections) {
     }
     std::string places;
     for (const Point& corner : outline) places += Text("%s%.0f,%.0f", places.empty() ? "" : " ", corner.x, corner.y);
-    text += Text("%.3f, [%s], ", each.score.value_or(0), places.c_str()) + Plain(each.label) + "\n";
+    text += Text("%.3f, [%s], ", each.score.value_or(0), places.c_str()) + Printable(each.label) + "\n";
   }
   return text;
 }
@@ -161,7 +155,7 @@ std::string Objects(const Detections& detections) {
     if (each.surface) {
       text += Text(" %g to %g, median %g,", each.surface->minimum, each.surface->maximum, each.surface->median);
     }
-    text += " " + Plain(each.label) + "\n";
+    text += " " + Printable(each.label) + "\n";
     if (!each.points.empty()) text += PointsOf(each) + "\n";
   }
   return text;
@@ -202,7 +196,7 @@ const std::string& LogOf(const Manifest& manifest) {
 }  // namespace
 
 TengineLog::TengineLog(const Manifest& manifest, std::string file, int threads)
-    : manifest_(manifest), log_(LogOf(manifest)), file_(Plain(std::move(file))), threads_(threads) {
+    : manifest_(manifest), log_(LogOf(manifest)), file_(Printable(file)), threads_(threads) {
   LinesOf(log_);
 }
 
@@ -211,7 +205,7 @@ std::string TengineLog::OfImage(const Outcome& outcome) const {
   std::string text = VersionLine();
   if (log_ == "classification" || log_ == "efficientdet") {
     const ImageInput& input = manifest_.usage->input;
-    text += "\nmodel file : " + file_ + "\nimage file : " + Plain(outcome.file) + "\n";
+    text += "\nmodel file : " + file_ + "\nimage file : " + Printable(outcome.file) + "\n";
     text += Text("img_h, img_w, scale[%zu], mean[%zu] : %d %d , ", input.scale.size(), input.mean.size(),
                  outcome.frame.network.height, outcome.frame.network.width);
     text += Joined("%.3f", input.scale, " ") + ", " + Joined("%.1f", input.mean, " ") + "\n";
@@ -227,7 +221,7 @@ std::string TengineLog::OfImage(const Outcome& outcome) const {
 }
 
 std::string TengineLog::Head(const std::string& source) const {
-  return VersionLine() + "model file : " + file_ + "\nimage file : " + Plain(source) + "\n";
+  return VersionLine() + "model file : " + file_ + "\nimage file : " + Printable(source) + "\n";
 }
 
 std::string TengineLog::OfFrame(const Outcome& outcome) const {

@@ -124,11 +124,36 @@ bool Write(const Api& api, const Image& image, int quality, Errors* errors, Comp
   return true;
 }
 
+// Whether a progressive image has more scans than any program writes. Each is a pass over all of the image, however
+// short it is in the file.
+bool HasTooManyScans(std::string_view content) {
+  constexpr int kMostScans = 100;
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(content[at]); };
+  int scans = 0;
+  for (size_t at = 2; (at = content.find('\xFF', at)) != std::string_view::npos && at + 3 < content.size();) {
+    const unsigned char marker = byte(at + 1);
+    if (marker == 0xFF) {
+      ++at;  // one that fills up
+    } else if (marker <= 0x01 || (marker >= 0xD0 && marker <= 0xD8)) {
+      at += 2;  // a byte of a scan, or a marker without a segment
+    } else if (marker == 0xD9) {
+      return false;
+    } else {
+      if (marker == 0xDA && ++scans > kMostScans) return true;
+      at += 2 + (byte(at + 2) << 8 | byte(at + 3));
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 bool IsJpeg(std::string_view content) { return content.substr(0, 3) == "\xFF\xD8\xFF"; }
 
 Image DecodeJpeg(std::string_view content, const std::string& name) {
+  if (HasTooManyScans(content)) {
+    throw Failure(Code::kInput, "cannot decode the image " + name, "it has too many scans");
+  }
   const Api& api = Library();
   const auto errors = std::make_unique<Errors>();
   const auto release = [&api](Decompression* state) {

@@ -298,6 +298,7 @@ def _definitions(board: Board) -> list[str]:
         "FLOAT_HARD": f"{floats.hard}u",
         "FLUSH_WORD": f"{control.word}",
         "FLUSH_BITS": f"{control.bits}u",
+        "INSTRUCTION_POINTER": f"{-1 if row.instruction_pointer is None else row.instruction_pointer}",
     }
     return [f"-DAGENT_{name}={value}" for name, value in values.items()]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from edgedeploy.benchmarking.charts import compile_and_run, medians, spreads
@@ -11,7 +10,7 @@ from edgedeploy.benchmarking.report import Report, notes
 from edgedeploy.benchmarking.tables import profile_tables, tables
 from edgedeploy.files import replacing
 from edgedeploy.report.page import html, render
-from edgedeploy.text import count, significant
+from edgedeploy.text import count, json_text, significant
 
 _HOW = (
     "Every engine runs in a process of its own, is given the same file and the same inputs, and uses the same number "
@@ -67,7 +66,7 @@ def page(report: Report) -> str:
         tables=[(f"{title[0].upper()}{title[1:]}", cells[0], cells[1:]) for title, cells in _tables(report)],
         notes=notes(report),
         # Nothing in it can end the element that it stands in.
-        json=html(json.dumps(report.to_dict(), ensure_ascii=True).replace("<", r"\u003c")),
+        json=html(json_text(report.to_dict()).replace("<", r"\u003c")),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import signal
 import struct
 import tarfile
 import tempfile
@@ -26,7 +25,7 @@ from edgedeploy.benchmarking.report import Costs
 from edgedeploy.benchmarking.wheels import Site, site
 from edgedeploy.benchmarking.worker import Turn
 from edgedeploy.closing import Closing
-from edgedeploy.errors import BoardConnectionError, DownloadError, last_line
+from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.connection import Connection, close_channel
 
@@ -55,7 +54,7 @@ _BLOCK = 1 << 18
 _LONGEST_REASON = 300
 
 # By the machine that a kernel says it is, and the size of a pointer: what wheels call it.
-_ARCHITECTURES = {
+ARCHITECTURES = {
     ("aarch64", 8): "aarch64",
     ("aarch64", 4): "armv7l",
     ("armv8l", 4): "armv7l",
@@ -145,7 +144,7 @@ class Visitors(Closing):
             return "the board has no Python: apt-get install python3"
         try:
             (major, minor), machine, size, libc = json.loads(said.text)
-            return _Python(f"{int(major)}.{int(minor)}", _ARCHITECTURES[machine, size], int(libc.split(".")[1]))
+            return _Python(f"{int(major)}.{int(minor)}", ARCHITECTURES[machine, size], int(libc.split(".")[1]))
         except KeyError:
             return f"there are no wheels for {machine} with pointers of {size} bytes"
         except (ValueError, TypeError, AttributeError, IndexError):
@@ -316,8 +315,9 @@ def _positive(value: object) -> float:
 def _reason(code: str, said: str) -> str:
     """Why a process ended, by the code that the shell gives and the last line that it wrote."""
     number = int(code) if code.isdecimal() else 1
-    if number == 128 + signal.SIGILL:
+    name = signal_of(number)
+    if name == "SIGILL":
         return "the board's CPU lacks an instruction that its wheel is compiled for (SIGILL)"
-    if number > 128 and number - 128 in set(signal.Signals):
-        return f"it crashed on the board ({signal.Signals(number - 128).name})"
+    if name:
+        return f"it crashed on the board ({name})"
     return f"on the board: {said[:_LONGEST_REASON]}" if said else f"it ended on the board with code {number}"

@@ -1,21 +1,29 @@
-"""Python packages of other engines for a board's architecture: pip brings their wheels, which are never run here."""
+"""Python packages of other engines for a board's architecture: pip brings their wheels, which are never run here.
+
+They are known by their SHA-256, as files of the zoo are.
+"""
 
 from __future__ import annotations
 
-import zipfile
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from edgedeploy.documents import Record, read_document
 from edgedeploy.errors import DownloadError
-from edgedeploy.files import sha256_of
-from edgedeploy.kept import Kept, key_of
+from edgedeploy.kept import Kept
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.zoo.wheel import brought_by_pip
+from edgedeploy.zoo.entry import WheelFile
+from edgedeploy.zoo.wheel import download_wheel, unpack
+
+# Which wheels there are; scripts/pin_wheels.py writes it.
+PINS = Path(__file__).with_name("wheels.yaml")
 
 _SITES = Kept("wheels-of-boards")
 # The newest glibc 2.x that wheels may be for unless that is said: Debian 12's. The oldest are those of manylinux2014.
 _GLIBC, _OLDEST = 36, 17
-_MARK, _VERSION = ".sha256", ".version"
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,57 @@ class Site:
     sha256: str
 
 
+@dataclass(frozen=True)
+class Target:
+    """What wheels are for.
+
+    Attributes:
+        architecture: as wheels have it: `aarch64`, `armv7l`, `x86_64`.
+        python: the version of Python, such as `3.11`.
+        glibc: the glibc 2.x of the system, at most.
+    """
+
+    architecture: str
+    python: str
+    glibc: int = _GLIBC
+
+    @property
+    def platforms(self) -> list[str]:
+        """As wheels name systems, the newest first."""
+        minors = range(self.glibc, _OLDEST - 1, -1)
+        return [*(f"manylinux_2_{minor}_{self.architecture}" for minor in minors), f"manylinux2014_{self.architecture}"]
+
+    @property
+    def pip_options(self) -> list[str]:
+        """What has pip take wheels for it."""
+        return [f"--python-version={self.python}", *(f"--platform={platform}" for platform in self.platforms)]
+
+    def best(self, wheels: Iterator[WheelFile]) -> WheelFile | None:
+        """The wheel that pip would take."""
+        from packaging.tags import compatible_tags, cpython_tags
+        from packaging.utils import parse_wheel_filename
+
+        version = [int(part) for part in self.python.split(".")]
+        platforms = self.platforms
+        order = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, platforms=platforms)]
+        ranks = {tag: rank for rank, tag in enumerate(order)}
+        fitting = [
+            (min(ranks[tag] for tag in tags), wheel)
+            for wheel in wheels
+            if (tags := parse_wheel_filename(wheel.filename or "")[3] & ranks.keys())
+        ]
+        return min(fitting, key=lambda each: each[0])[1] if fitting else None
+
+
+class _Pins(Record):
+    wheels: list[WheelFile]
+
+
+@cache
+def _pins() -> list[WheelFile]:
+    return read_document(PINS, _Pins).wheels
+
+
 def site(
     name: str, version: str | None, architecture: str, python: str, progress: Progress = SILENT, *, glibc: int = _GLIBC
 ) -> Site:
@@ -41,33 +100,33 @@ def site(
 
     Args:
         name: of the distribution.
-        version: its version; the newest that there is for this Python unless given.
-        architecture: as wheels have it: `aarch64`, `armv7l`, `x86_64`.
-        python: the version of Python, such as `3.11`.
+        version: its version; that which is known for this Python unless given.
+        architecture, python, glibc: as of `Target`.
         progress: is told about the download.
-        glibc: the glibc 2.x of the system that it runs on, at most.
 
     Raises:
-        DownloadError: pip does not bring it, or it is damaged.
+        DownloadError: no such wheel is known, pip does not bring it, or it is damaged.
         OutputError: the user's cache folder cannot be written.
     """
-    minors = range(glibc, _OLDEST - 1, -1)
-    platforms = [*(f"manylinux_2_{minor}_{architecture}" for minor in minors), f"manylinux2014_{architecture}"]
-    options = [f"--python-version={python}", *(f"--platform={platform}" for platform in platforms)]
+    known = [each for each in _pins() if each.name.lower() == name.lower()]
+    wheel = Target(architecture, python, glibc).best(each for each in known if version in (None, each.version))
+    if wheel is None or wheel.sha256 is None:
+        versions = sorted({each.version for each in known})
+        raise DownloadError(
+            f"no wheel of {name} {version or ''}".rstrip() + f" for {architecture} and Python {python} is known",
+            why=f"those of {' and '.join(versions) or 'no version'} are known by their SHA-256",
+        )
+    found = wheel
 
     def make(folder: Path) -> None:
-        [wheel] = brought_by_pip(what, f"{name}=={version}" if version else name, options, folder, progress)
+        arriving = folder / ".arriving"
+        arriving.mkdir()
+        path = download_wheel(found, arriving, progress)
         try:
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder)
-        except (zipfile.BadZipFile, NotImplementedError) as error:
-            raise DownloadError(f"{wheel.name} is no sound wheel", why=str(error)) from error
-        (folder / _VERSION).write_text(wheel.name.split("-")[1], encoding="ascii")
-        (folder / _MARK).write_text(sha256_of(wheel), encoding="ascii")
-        wheel.unlink()
+            unpack(path, folder)
+        except DownloadError as error:
+            raise DownloadError(f"{path.name}: {error.cause}") from error
+        shutil.rmtree(arriving)
 
-    what = f"{name} {version or 'of any version'} for {architecture} and Python {python}"
-    key = key_of([name, version, options, _VERSION])[:12]
-    path = _SITES.made(f"{name}-{version or 'any'}-{architecture}-{key}", make, f"unpacking {what}", progress)
-    found, sha256 = ((path / mark).read_text(encoding="ascii") for mark in (_VERSION, _MARK))
-    return Site(path, name, found, sha256)
+    path = _SITES.made(f"{found.filename}-{wheel.sha256[:12]}", make, f"unpacking {wheel} for {architecture}", progress)
+    return Site(path, wheel.name, wheel.version, wheel.sha256)

@@ -247,8 +247,7 @@ def _code_of(work: Callable[[], object]) -> int | str | None:
     except Exception as error:
         if interruption.came():
             return interruption.INTERRUPTED
-        if manners().verbosity >= 2:
-            raise
+        logging.getLogger(__name__).debug("the command failed", exc_info=error)
         return _reported(error)
     return ended_with if isinstance(ended_with, int) else 0
 

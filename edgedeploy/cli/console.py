@@ -20,7 +20,7 @@ from edgedeploy.attempts import first_failure
 from edgedeploy.cli.manners import manners
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import SECONDS_PER_LINE, Notes, Progress
-from edgedeploy.text import duration, printable
+from edgedeploy.text import duration, json_text, printable, without_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ class _AsText(logging.Formatter):
     """Messages of libraries, which may hold what others wrote."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(map(printable, super().format(record).splitlines()))
+        return "\n".join(map(printable, without_secrets(super().format(record)).splitlines()))
 
 
 def log(level: int) -> None:
@@ -77,7 +77,7 @@ def print_json_line(content: Any) -> None:
 
 def _json(content: Any, indent: int | None = None) -> str:
     """JSON whose strings are exact, with what cannot be printed as its escape."""
-    text = json.dumps(content, indent=indent, ensure_ascii=False)
+    text = json_text(content, indent=indent, ascii_only=False)
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import cv2
-import numpy as np
-import paramiko
 from pydantic import ValidationError
 
 from edgedeploy.building import prepare
@@ -28,10 +26,11 @@ from edgedeploy.release.push import bring, release_for
 from edgedeploy.remote.address import addresses
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.facts import BASE
-from edgedeploy.remote.failures import failure
+from edgedeploy.remote.failures import agent_ended
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.vision.image import decoded
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot, Source
@@ -132,7 +131,7 @@ class AgentDemo(Closing):
 
     def _shot(self, said: dict[str, Any], content: bytes) -> SeenShot:
         try:
-            image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+            image = decoded(content)
             if image is None or image.shape[:2] != (said["height"], said["width"]):
                 raise self._strange("it sends no image of the size that it says")
             detections = [Detection.model_validate(each) for each in said["results"]]
@@ -167,14 +166,7 @@ class AgentDemo(Closing):
         return ReleaseError(f"the agent on {self._connection.address} does not answer as it should", why=why)
 
     def _ended(self) -> EdgedeployError:
-        with contextlib.suppress(OSError, TimeoutError, paramiko.SSHException):
-            self._channel.settimeout(10)
-            messages = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
-            code = self._channel.recv_exit_status() if self._connection.alive else -1
-            if self._connection.alive:
-                why = messages or f"it ended with code {code}"
-                return failure(code, f"the demo on {self._connection.address} ended", why)
-        return self._connection.lost()
+        return agent_ended(self._connection, self._channel, f"the demo on {self._connection.address} ended")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
+from edgedeploy.errors import ending, signal_of
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.place import Place
@@ -32,8 +32,8 @@ kill $watchdog 2>/dev/null
 exit $code
 """
 
-# Exit codes of shells: 128 and a signal's number; the file cannot be run.
-_SIGNALLED, CANNOT_RUN = 128, 126
+# The exit code of shells for a file that cannot be run.
+CANNOT_RUN = 126
 
 
 def run_program(place: Place, program: Path, *arguments: str, limit_s: float) -> Completed:
@@ -48,9 +48,6 @@ def run_program(place: Place, program: Path, *arguments: str, limit_s: float) ->
 
 def end_of(done: Completed) -> str:
     """How a program ended that did not end well, in words."""
-    number = done.code - _SIGNALLED
-    if number in set(signal.Signals):
-        how = f"it was ended by {signal.Signals(number).name}"
-    else:
-        how = f"it ended with code {done.code}"
+    name = signal_of(done.code)  # SIGKILL ends programs that hang
+    how = f"it was ended by {name}" if name else ending(done.code)
     return f"{how}: {done.messages.splitlines()[-1]}" if done.messages else how

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import json
+import io
 import logging
 import re
 import secrets
@@ -14,19 +14,21 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic, sleep
+from typing import Any
 from urllib.parse import urlsplit
 
 from edgedeploy.errors import InputError
 from edgedeploy.live.showing import Showing
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.report.page import render
+from edgedeploy.text import json_text
 
 # Hosts by which this machine's own browsers call it; another name would be that of somebody's page (DNS rebinding). The
 # port may be another one: that of a tunnel.
 _HOSTS = (LOOPBACK, "localhost")
 
-# A browser that takes or says nothing for that long is let go, in seconds.
-_SILENCE_S = 15
+# A browser that takes nothing for that long, or takes longer for a request, is let go, in seconds.
+_PATIENCE_S = 15
 # A picture that stays is sent again that often: so it is noticed when nobody takes it any more.
 _REPEAT_S = 5.0
 # No browser needs more pictures a second.
@@ -101,15 +103,40 @@ class _Server(ThreadingHTTPServer):
         _log.debug("a browser's request ended early", exc_info=True)
 
 
+class _Requests(io.RawIOBase):
+    """What a browser sends, until a deadline, however little it sends at a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.deadline = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(self.deadline - monotonic(), 0.001))
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(_PATIENCE_S)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edgedeploy", ""
-    timeout = _SILENCE_S
+    timeout = _PATIENCE_S
 
     def setup(self) -> None:
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         super().setup()
+        self._requests = _Requests(self.connection)
+        self.rfile.close()
+        self.rfile = io.BufferedReader(self._requests)
+
+    def handle_one_request(self) -> None:
+        self._requests.deadline = monotonic() + _PATIENCE_S
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         pages = {"/": self._page, "/video": self._video, "/state": self._state, "/frame.jpg": self._frame}
@@ -142,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8", {"Content-Security-Policy": policy})
 
     def _state(self) -> None:
-        self._answer(HTTPStatus.OK, json.dumps(self.server.showing.as_dict()).encode(), "application/json")
+        self._answer(HTTPStatus.OK, json_text(self.server.showing.as_dict()).encode(), "application/json")
 
     def _frame(self) -> None:
         """The picture that is shown, to keep."""

@@ -6,15 +6,13 @@ All that makes a manifest sound is said here, once, for what is built, verified,
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from edgedeploy.documents import Listed, Record
+from edgedeploy.documents import Listed, Record, first_fault, parse_json, whole
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.heads import Head
 from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, bytes_of, checked_tensors
@@ -76,7 +74,7 @@ class Abi(Record):
         features: LLVM feature flags beyond that CPU's own.
     """
 
-    elf_class: Literal[32, 64]
+    elf_class: Annotated[Literal[32, 64], BeforeValidator(whole)]
     machine: str
     float_abi: Literal["hard", "soft"] | None
     glibc: Annotated[str, Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){0,3}$")] | None
@@ -158,18 +156,14 @@ class Manifest(Record):
         files: the members beside this manifest, by name.
     """
 
-    format: Literal[2, 3, 4] = PLAIN_FORMAT
+    format: Annotated[Literal[2, 3, 4], BeforeValidator(whole)] = PLAIN_FORMAT
     model: Annotated[str, Field(pattern=MODEL_NAME)]
     model_sha256: Sha256
     weights: Literal["file", "random"] = "file"
     board: str
     build_key: Sha256
     target: dict[str, object]
-    device: Annotated[
-        str | None,
-        # As the agent reads it.
-        Field(validation_alias=AliasChoices("opencl_device", "device"), serialization_alias="opencl_device"),
-    ] = None
+    device: str | None = Field(None, alias="opencl_device")  # as the agent reads it
     threads: Annotated[int, Field(gt=0, le=MAXIMUM_THREADS)]
     versions: dict[str, str]
     linker: str
@@ -285,6 +279,9 @@ class Manifest(Record):
                 raise ValueError(f"{name} is not of the size of {spec.name!r}")
 
 
+_MANIFEST = TypeAdapter(Manifest)
+
+
 def format_of(**fields: object) -> Literal[2, 3, 4]:
     """The oldest format that has the fields of a manifest that are given and not empty."""
     return next(version for version in (2, 3, FORMAT) if not any(map(fields.get, _fields_after(version))))
@@ -312,15 +309,7 @@ def parse_manifest(text: bytes) -> Manifest:
         ValueError: it is not sound.
     """
     check_size(len(text))
-    try:
-        # pydantic would take the last of two fields of one name, and numbers that JSON does not have.
-        json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    try:
-        return Manifest.model_validate_json(text)
-    except ValidationError as error:
-        raise ValueError(_first_fault(error)) from error
+    return parse_json(text, _MANIFEST)
 
 
 @contextmanager
@@ -337,24 +326,4 @@ def packageable(model: str) -> Iterator[None]:
             part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember, Entry)
         }:
             raise
-        raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
-
-
-def _first_fault(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(map(str, first["loc"])) or "(document)"
-    return f"{field}: {first['msg'].removeprefix('Value error, ')}"
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a field is given twice")
-    return content
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number[:20]} is no number")
-    return value
+        raise UnsupportedError(f"no package can hold {model}", why=first_fault(error)) from error

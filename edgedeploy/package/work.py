@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Record, parse_json
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import read_manifest, read_package
 
@@ -55,8 +55,8 @@ def read_work(package: Path) -> list[FunctionWork]:
         return []
     content = read_package(package, keep=[WORK_NAME])[1][WORK_NAME]
     try:
-        return _LIST.validate_json(content)
-    except ValidationError as error:
-        why = f"{WORK_NAME}: {error.errors(include_url=False, include_input=False)[0]['msg']}"
+        return parse_json(content, _LIST)
+    except ValueError as error:
+        why = f"{WORK_NAME}: {error}"
         hints = ["build it again with `edgedeploy build`"]
         raise PackageError(f"{package} is not a sound package", why=why, hints=hints) from error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgedeploy.errors import ReleaseError
+from edgedeploy.errors import ReleaseError, ending
 from edgedeploy.release.layout import CURRENT, RELEASES, STAGING, TRIALS, Release, is_id, is_model
 from edgedeploy.release.record import MOST_ENTRIES, Entry, Record
 from edgedeploy.remote.connection import Completed, Connection
@@ -221,7 +221,7 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
         raise failure(done.code, what, why)
     raise ReleaseError(
         what,
-        why=why or f"it ended with code {done.code}, as it does for want of memory",
+        why=why or ending(done.code),
         hints=["`edgedeploy boards probe` says what the board is", "the release in use was left as it is"],
     )
 

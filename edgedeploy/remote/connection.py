@@ -28,8 +28,9 @@ COMMAND_S = 120
 
 _BLOCK = 1 << 15
 
-# RFC 4254, section 5.1
-_PROHIBITED = 1
+# RFC 4254, section 5.1. OpenSSH gives the second one for more sessions than its MaxSessions.
+_PROHIBITED, _FAILED = 1, 2
+_FORWARDING = ("forwards no ports", "AllowTcpForwarding, DisableForwarding, PermitOpen and PermitListen")
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,16 @@ class Connection(Closing):
         """
         self.address = address
         self.sent = 0
-        self._login = Login(address, strict=strict, progress=progress)
-        self.known_from = self._login.known_from
-        self._transport = self._login.transport
+        self._strict = strict
+        self._logins = [Login(address, strict=strict, progress=progress)]
+        self.known_from = self._logins[0].known_from
+        self._transport = self._logins[0].transport
 
     def close(self) -> None:
         """Log out; whatever still runs in channels of this connection loses its input."""
-        with contextlib.suppress(Exception):
-            self._login.close()
+        for login in self._logins:
+            with contextlib.suppress(Exception):
+                login.close()
 
     def run(
         self,
@@ -138,12 +141,35 @@ class Connection(Closing):
         """Start a script, before whose output there may be that of `~/.ssh/rc` and of the login shell's own files."""
         command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments]) + source
         try:
-            channel = self._transport.open_session(timeout=CONNECT_S)
+            channel = self._session()
             channel.settimeout(SILENCE_S)
             channel.exec_command(command)
         except BROKEN as error:
             raise self.lost(error) from error
         self.sent += len(command)
+        return channel
+
+    def _session(self) -> paramiko.Channel:
+        """A new session; of a further connection where the SSH server allows no more sessions of those there are.
+
+        Raises:
+            BoardConnectionError: it allows none at all.
+            SSHException, OSError, EOFError: the connection broke.
+        """
+        # OpenSSH counts a session that was closed until it has looked for another message.
+        for known in reversed(self._logins):
+            for _ in range(2):
+                with contextlib.suppress(_SessionsError):
+                    return _session_of(known)
+        login = Login(self.address, strict=self._strict, progress=SILENT)
+        try:
+            channel = _session_of(login)
+        except BaseException as error:
+            login.close()
+            if isinstance(error, _SessionsError):
+                raise self._forbidden("allows no session", "MaxSessions") from error
+            raise
+        self._logins.append(login)
         return channel
 
     def reach(self, port: int) -> paramiko.Channel:
@@ -157,7 +183,7 @@ class Connection(Closing):
             return self._transport.open_channel("direct-tcpip", (LOOPBACK, port), (LOOPBACK, 0), timeout=CONNECT_S)
         except paramiko.ChannelException as error:
             if error.code == _PROHIBITED:
-                raise self._forbidden() from error
+                raise self._forbidden(*_FORWARDING) from error
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens on port {port} there") from error
         except BROKEN as error:
             raise self.lost(error) from error
@@ -174,17 +200,16 @@ class Connection(Closing):
         try:
             return int(self._transport.request_port_forward(LOOPBACK, 0, lambda channel, *ends: handler(channel)))
         except BROKEN as error:
-            raise (self._forbidden() if self.alive else self.lost(error)) from error
+            raise (self._forbidden(*_FORWARDING) if self.alive else self.lost(error)) from error
 
     def listen_no_more(self, port: int) -> None:
         """End what `listen` began; the answer is not waited for."""
         with contextlib.suppress(*BROKEN):
             self._transport.global_request("cancel-tcpip-forward", (LOOPBACK, port), wait=False)
 
-    def _forbidden(self) -> BoardConnectionError:
+    def _forbidden(self, what: str, settings: str) -> BoardConnectionError:
         return BoardConnectionError(
-            f"the SSH server on {self.address} forwards no ports",
-            hints=["look for AllowTcpForwarding, DisableForwarding, PermitOpen and PermitListen in its sshd_config"],
+            f"the SSH server on {self.address} {what}", hints=[f"look for {settings} in its sshd_config"]
         )
 
     def rename(self, source: str, target: str) -> None:
@@ -198,8 +223,7 @@ class Connection(Closing):
             OSError: the board refuses.
         """
         try:
-            channel = self._transport.open_session(timeout=CONNECT_S)
-            with _closing(channel):
+            with _closing(self._session()) as channel:
                 channel.settimeout(SILENCE_S)
                 channel.invoke_subsystem("sftp")
                 paramiko.SFTPClient(_AfterText(channel)).posix_rename(source, target)  # type: ignore[arg-type]
@@ -225,7 +249,7 @@ class Connection(Closing):
     @property
     def alive(self) -> bool:
         """Whether the connection still stands, as far as is known."""
-        return bool(self._transport.is_active())
+        return all(login.transport.is_active() for login in self._logins)
 
     def _send(self, channel: paramiko.Channel, part: bytes) -> bool:
         """Send a part; False if the command has ended without wanting it."""
@@ -257,6 +281,19 @@ class Connection(Closing):
         ending = f"{mark}\n".encode()
         output, messages = output.rpartition(ending)[2], messages.rpartition(ending)[2]
         return Completed(code, output, messages.decode(errors="replace").strip())
+
+
+class _SessionsError(Exception):
+    """A connection has as many sessions as the SSH server allows."""
+
+
+def _session_of(login: Login) -> paramiko.Channel:
+    try:
+        return login.transport.open_session(timeout=CONNECT_S)
+    except paramiko.ChannelException as error:
+        if error.code == _FAILED:
+            raise _SessionsError from error
+        raise
 
 
 def _new_mark() -> str:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from typing import TYPE_CHECKING
 
-from edgedeploy.errors import DeviceError, EdgedeployError, InputError, PackageError, ReleaseError
+import paramiko
+
+from edgedeploy.errors import DeviceError, EdgedeployError, InputError, PackageError, ReleaseError, ending
+
+if TYPE_CHECKING:
+    from edgedeploy.remote.connection import Connection
+
+_LAST_WORDS_S = 10
 
 # Exit codes of the agent, which its replies state too, and what they are here.
 _ERRORS: dict[int, type[EdgedeployError]] = {7: InputError, 8: PackageError}
@@ -26,6 +35,23 @@ def failure(code: int, what: str, said: str) -> EdgedeployError:
     if code == DEVICE:
         return device_failure(what, said) or DeviceError(what, why=said)
     return _ERRORS.get(code, ReleaseError)(what, why=said)
+
+
+def agent_ended(connection: Connection, channel: paramiko.Channel, what: str) -> EdgedeployError:
+    """The error for an agent on a board that ended, or whose connection broke.
+
+    Args:
+        connection: the board.
+        channel: where the agent ran.
+        what: what ended, as "the agent on BOARD ended".
+    """
+    with contextlib.suppress(OSError, TimeoutError, paramiko.SSHException):
+        channel.settimeout(_LAST_WORDS_S)
+        said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
+        code = channel.recv_exit_status() if connection.alive else -1
+        if connection.alive:
+            return failure(code, what, said or ending(code))
+    return connection.lost()
 
 
 def device_failure(what: str, said: str) -> DeviceError | None:

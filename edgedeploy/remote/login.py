@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import paramiko
+from paramiko.common import MSG_CHANNEL_REQUEST
 
 from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, LoginError, last_line
@@ -35,6 +37,28 @@ _END_S = 2
 BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 _WAYS_ON = ("say where the board is: --host USER@ADDRESS", "do without a board: --virtual")
+
+
+def _on_request(channel: paramiko.Channel, message: paramiko.Message) -> None:
+    """Take what a server says of a command's end; of a signal (RFC 4254, section 6.10), which paramiko passes over."""
+    if message.get_text() == "exit-signal":
+        message.get_boolean()
+        named = getattr(signal, f"SIG{message.get_text().partition('@')[0].removeprefix('SIG')}", None)
+        channel.exit_status = 128 + named if isinstance(named, signal.Signals) else -1
+        channel.status_event.set()
+    else:
+        message.rewind()
+        message.get_int()
+        paramiko.Channel._handle_request(channel, message)  # type: ignore[attr-defined]
+
+
+class _Transport(paramiko.Transport):
+    """A connection on which commands that a signal ended have exit codes as in a shell: 128 plus its number."""
+
+    _channel_handler_table = {
+        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        MSG_CHANNEL_REQUEST: _on_request,
+    }
 
 
 class Login(Closing):
@@ -97,7 +121,7 @@ class Login(Closing):
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
                 # Requests and replies are small and wait for each other.
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport = paramiko.Transport(stream)
+            transport = _Transport(stream)
             self._opened.callback(transport.close)
             transport.banner_timeout = transport.auth_timeout = CONNECT_S
             transport.handshake_timeout = 2 * CONNECT_S  # where it ends, paramiko says nothing but EOFError

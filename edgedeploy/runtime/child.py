@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import EdgedeployError
+from edgedeploy.errors import EdgedeployError, ending
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.tails import read_tails
 from edgedeploy.progress import SILENT, Progress
@@ -77,6 +77,4 @@ class ChildSession(ServedSession):
         code = self._process.wait()
         self._messages.seek(0)
         said = self._messages.read().decode(errors="replace").strip()
-        return failure(
-            code, f"{self._agent} ended", said or f"it ended with code {code}, as it does for want of memory"
-        )
+        return failure(code, f"{self._agent} ended", said or ending(code))

@@ -9,7 +9,7 @@ import paramiko
 
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.remote.connection import Connection, close_channel
-from edgedeploy.remote.failures import failure
+from edgedeploy.remote.failures import agent_ended
 from edgedeploy.runtime.served import REPLY_S, ServedSession
 from edgedeploy.tail.evaluation import Tail
 
@@ -55,11 +55,4 @@ class RemoteSession(ServedSession):
 
     def _ended(self) -> EdgedeployError:
         """The error for an agent that ended."""
-        with contextlib.suppress(OSError, TimeoutError):
-            self._channel.settimeout(10)
-            messages = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
-            code = self._channel.recv_exit_status() if self._connection.alive else -1
-            if self._connection.alive:
-                why = messages or f"it ended with code {code}, as it does for want of memory"
-                return failure(code, f"{self._agent} ended", why)
-        return self._connection.lost()
+        return agent_ended(self._connection, self._channel, f"{self._agent} ended")

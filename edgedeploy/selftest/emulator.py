@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgedeploy.board import Board
-from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError
+from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError, ending
 from edgedeploy.facts import Facts
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import manifest_bytes
@@ -107,10 +107,10 @@ class Emulator:
                 f"{worst['case']} inputs, under {self.name}",
             )
         if done.returncode == -signal.SIGKILL:
-            raise UnsupportedError(f"{self.name} was killed, as it is for want of memory")
+            raise UnsupportedError(f"{self.name} did not run to its end", why=ending(done.returncode))
         why = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
         raise NumericalError(
-            f"the code for {manifest.model} fails under {self.name}", why=why or f"it ended with {done.returncode}"
+            f"the code for {manifest.model} fails under {self.name}", why=why or ending(done.returncode)
         )
 
     def _require(self, manifest: Manifest) -> None:

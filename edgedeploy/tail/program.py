@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
-from edgedeploy.documents import Listed, Record
+from edgedeploy.documents import Listed, Record, parse_json
 from edgedeploy.tail.operators import OPERATORS
 
 # Of its JSON, in bytes: thousands of nodes, with anchors of a megabyte or two.
@@ -131,6 +131,9 @@ class Block(Record):
                 yield from branch.every_node()
 
 
+_BLOCK = TypeAdapter(Block)
+
+
 def content_of(block: Block) -> bytes:
     """A tail as the member of a package."""
     return (json.dumps(block.model_dump(mode="json", exclude_defaults=True), sort_keys=True) + "\n").encode()
@@ -148,15 +151,8 @@ def parse_block(content: bytes, known: Collection[str]) -> Block:
     """
     if len(content) > MAXIMUM_TAIL:
         raise ValueError(f"it has {len(content):,} bytes, more than the {MAXIMUM_TAIL:,} that are read")
-    try:
-        block = Block.model_validate_json(content)
-        deepest = _depth(block)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    if deepest > _DEEPEST:
+    block = parse_json(content, _BLOCK)
+    if _depth(block) > _DEEPEST:
         raise ValueError("it is nested too deeply")
     if missing := block.free() - set(known):
         raise ValueError(f"nothing makes {', '.join(map(repr, sorted(missing)))}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import re
 import shutil
 import socket
@@ -112,7 +113,7 @@ def up(
         raise InputError(f"{name!r} cannot name a virtual board", hints=["use letters, digits, dots and dashes"])
     require_means()
     emulation = emulation_of(board)
-    with _claimed(name):
+    with _claimed(name), _umask(0o022):
         running = find(name)
         if running:
             _require_same(running, label, suite, systemd=systemd)
@@ -260,6 +261,16 @@ def _claimed(name: str) -> Iterator[None]:
     with stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    """Whatever the user's own is: sshd refuses folders that others can write, and people need those they can read."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _require_same(virtual: VirtualBoard, label: str, suite: str | None, *, systemd: bool) -> None:

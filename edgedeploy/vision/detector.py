@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind
 from edgedeploy.vision.nms import suppress
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
+
+# A field that was renamed: the old name is still read.
+_EARLIER, _PRESENT = "overlap", "iou_threshold"
+
+
+@cache
+def _note_renamed() -> None:
+    logging.getLogger(__name__).warning("the field `%s` is called `%s` now; the old name will go", _EARLIER, _PRESENT)
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,6 @@ class Detector(Decoder):
 
     # What the classes are called where the network's entry names no labels.
     names: ClassVar[list[str]] = []
-    earlier_names: ClassVar[dict[str, str]] = {"overlap": "iou_threshold"}
 
     threshold: Fraction
     iou_threshold: Fraction
@@ -91,6 +100,14 @@ class Detector(Decoder):
     # As in the reference implementations of RetinaFace, EfficientDet and YuNet.
     candidates: Annotated[int, Field(gt=0)] = 5000
     clip: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_present_names(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or _EARLIER not in content:
+            return content
+        _note_renamed()
+        return {_PRESENT if name == _EARLIER else name: value for name, value in content.items()}
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """All places that the outputs speak of, or all that reach the threshold.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -17,6 +18,11 @@ from edgedeploy.vision import MAX_PIXELS
 _WEIGHT_BITS = 11
 
 _MAX_BYTES = 1 << 28
+
+# Markers of JPEG (ITU-T T.81, annex B), of which those that stand alone have no segment.
+_JPEG, _MARKER = b"\xff\xd8\xff", re.compile(rb"\xff+([^\x00\xff])")
+_SCAN, _END, _ALONE = b"\xda", b"\xd9", [bytes([each]) for each in (0x01, *range(0xD0, 0xD9))]
+_MOST_SCANS = 100  # programs write about ten
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -39,14 +45,34 @@ def read_image(path: Path) -> np.ndarray:
     if len(content) > _MAX_BYTES:
         raise _too_large(path)
     try:
-        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+        image = decoded(content)
     except cv2.error as error:
         if "IMAGE_PIXELS" in str(error) or "IMAGE_WIDTH" in str(error) or "IMAGE_HEIGHT" in str(error):
             raise _too_large(path) from error
         raise InputError(f"cannot decode the image {path}", why=error.err or str(error)) from error
+    except ValueError as error:
+        raise InputError(f"cannot decode the image {path}", why=str(error)) from error
     if image is None:
         raise not_an_image(path, content)
     return image
+
+
+def decoded(content: bytes) -> np.ndarray | None:
+    """An encoded image as `read_image` gives it; None if it is none.
+
+    Raises:
+        cv2.error: it is too large, or OpenCV fails otherwise.
+        ValueError: it is a JPEG of more scans than any program writes: each is a pass over all of the image.
+    """
+    at, scans = 2, 0
+    while content[:3] == _JPEG and (marker := _MARKER.search(content, at)) and marker[1] != _END:
+        at = marker.end()
+        if marker[1] not in _ALONE:
+            at += int.from_bytes(content[at : at + 2], "big")
+        scans += marker[1] == _SCAN
+        if scans > _MOST_SCANS:
+            raise ValueError("it has too many scans")
+    return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
 
 
 def is_image(stream: IO[bytes]) -> bool:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import requests
 
 _BLOCK = 1 << 14  # written at a time; of a connection that breaks, less than this is lost
+# What a server says of sizes; more digits, or others than ASCII's, are none.
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)")
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -119,6 +122,7 @@ def _size(path: Path) -> int:
 def _transfer(url: str, part: Path, size: int, progress: Progress, patience: Patience) -> None:
     """Add to `part` what one connection gives, until it has `size` bytes."""
     import requests
+    from urllib3.exceptions import HTTPError
 
     done = _size(part)
     if done > size:
@@ -141,7 +145,7 @@ def _transfer(url: str, part: Path, size: int, progress: Progress, patience: Pat
                     stream.write(block)
                     start += len(block)
                     advance(len(block))
-    except requests.RequestException as error:
+    except (requests.RequestException, HTTPError, ValueError) as error:  # the latter two come of addresses
         raise _broken(error, patience) from error
     if start < size:
         raise _TransferBrokenError(f"the connection ended after {start:,} of {size:,} bytes")
@@ -153,11 +157,11 @@ def _start(response: requests.Response, part: Path, done: int, size: int) -> int
     if status == 200:
         length = response.headers.get("Content-Length", "")
         encoded = response.headers.get("Content-Encoding", "identity") != "identity"
-        if length.isdigit() and int(length) != size and not encoded:
+        if _NUMBER.fullmatch(length) and int(length) != size and not encoded:
             raise _not_the_file(part, f"the server has {int(length):,} bytes, but {size:,} are expected")
         return 0
     if status == 206:
-        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if match and match[2] not in ("*", str(size)):
             raise _not_the_file(part, f"the server has {int(match[2]):,} bytes, but {size:,} are expected")
         if match and done and int(match[1]) == done:
@@ -176,14 +180,14 @@ def _not_the_file(part: Path, why: str) -> DownloadError:
     return DownloadError(f"the download of {part.stem} is not the file that was asked for", why=why)
 
 
-def _broken(error: requests.RequestException, patience: Patience) -> Exception:
+def _broken(error: Exception, patience: Patience) -> Exception:
     """The error for a connection that failed; the text of `requests` could show addresses with secrets in them."""
     import requests
     from urllib3.exceptions import ReadTimeoutError
 
     permanent = (requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)
-    if isinstance(error, permanent):
-        return DownloadError("the download leads to an address that is neither http nor https")
+    if isinstance(error, permanent) or not isinstance(error, requests.RequestException):
+        return DownloadError("the download leads to an address that is none, or neither http nor https")
     if isinstance(error, requests.TooManyRedirects):
         return DownloadError("the download is redirected in a circle")
     if isinstance(error, requests.exceptions.SSLError):

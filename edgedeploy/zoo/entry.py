@@ -34,13 +34,12 @@ Architecture = Literal[
 ]
 
 
-class Wheel(Record):
-    """A wheel of a package index, and a file that lies inside it.
+class WheelFile(Record):
+    """A wheel of a package index.
 
     Attributes:
         name: the distribution's name.
         version: its version.
-        member: the file's path inside the wheel.
         filename: the wheel's file name, which says what platform it is for; without it, it is a wheel for any. No
             member depends on where edgedeploy runs: the wheel of one platform is fetched everywhere.
         sha256: SHA-256 of the wheel, lower-case hexadecimal, if it is to be checked too.
@@ -48,7 +47,6 @@ class Wheel(Record):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
-    member: Annotated[str, Field(min_length=1)]
     filename: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl$")] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
@@ -56,7 +54,7 @@ class Wheel(Record):
         return f"the wheel {self.name} {self.version}"
 
     @model_validator(mode="after")
-    def _filename_is_of_the_version(self) -> Wheel:
+    def _filename_is_of_the_version(self) -> WheelFile:
         from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
         from packaging.version import InvalidVersion, Version
 
@@ -86,6 +84,16 @@ class Wheel(Record):
         options = [f"--implementation={interpreter[:2]}", f"--python-version={interpreter[2:]}"]
         options += [f"--abi={abi}" for abi in sorted({tag.abi for tag in tags})]
         return options + [f"--platform={platform}" for platform in sorted({tag.platform for tag in tags})]
+
+
+class Wheel(WheelFile):
+    """A wheel, and a file that lies inside it.
+
+    Attributes:
+        member: the file's path inside the wheel.
+    """
+
+    member: Annotated[str, Field(min_length=1)]
 
 
 class ZooFile(Record):

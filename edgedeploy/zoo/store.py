@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from edgedeploy import settings
 from edgedeploy.errors import ConfigurationError, DownloadError
 from edgedeploy.files import cannot_write, folder_lock, is_folder, sha256_of
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.text import without_secrets
 from edgedeploy.zoo.download import Patience, download, part_of
 from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel
 from edgedeploy.zoo.wheel import extract, kept
@@ -152,7 +152,7 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
             assert file.url
             download(file.url, target, size=file.size, sha256=file.sha256, progress=progress, patience=patience)
     except DownloadError as error:
-        where = f"{_without_secrets(file.url)}: " if file.url else ""
+        where = f"{without_secrets(file.url)}: " if file.url else ""
         raise _missing(file, folder, f"{where}{error.cause}", error.hints) from error
     return target
 
@@ -253,12 +253,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _without_secrets(url: str) -> str:
-    """The address without user, password and query."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _is(file: ZooFile, path: Path) -> bool:

@@ -6,25 +6,30 @@ or is not the one that was asked for, is removed. A wheel is never installed, an
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from edgedeploy.errors import DownloadError
 from edgedeploy.files import cannot_write, folder_lock, sha256_of
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.text import without_secrets
 from edgedeploy.zoo.download import Patience, part_of
 
 if TYPE_CHECKING:
-    from edgedeploy.zoo.entry import Wheel, ZooFile
+    from edgedeploy.zoo.entry import Wheel, WheelFile, ZooFile
 
 _BLOCK = 1 << 16
+# Engines' wheels hold up to 150 MB.
+_MOST_UNPACKED = 1 << 30
 
 # What pip warns of when a connection fails; it ends with the error that there is no such version.
 _UNREACHABLE = "after connection broken by"
@@ -84,9 +89,7 @@ def _have(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) ->
     shutil.rmtree(arriving, ignore_errors=True)  # of a process that was killed
     arriving.mkdir()
     try:
-        path = _download(wheel, arriving, progress, patience)
-        if wheel.sha256:
-            _check(path, path.name, wheel.sha256)
+        path = download_wheel(wheel, arriving, progress, patience)
         return path.replace(folder / path.name)
     finally:
         shutil.rmtree(arriving, ignore_errors=True)
@@ -98,39 +101,21 @@ def _check(path: Path, name: str, sha256: str) -> None:
         raise DownloadError(f"{name} is not the file that was asked for", why=f"its SHA-256 is {found}, not {sha256}")
 
 
-def _download(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) -> Path:
-    """The wheel that pip puts into `folder`, which is empty."""
-    brought = brought_by_pip(
-        str(wheel), f"{wheel.name}=={wheel.version}", wheel.pip_options, folder, progress, patience
-    )
-    found = [path for path in brought if wheel.fits(path.name)]
-    if not found:
-        names = ", ".join(path.name for path in brought) or "nothing"
-        raise DownloadError(f"{wheel} cannot be downloaded", why=f"pip brought {names}")
-    return found[0]
-
-
-def brought_by_pip(
-    what: str,
-    requirement: str,
-    options: Sequence[str],
-    folder: Path,
-    progress: Progress = SILENT,
-    patience: Patience = Patience(),
-) -> list[Path]:
-    """The files that pip downloads into an empty folder: wheels, without what they depend on.
+def download_wheel(
+    wheel: WheelFile, folder: Path, progress: Progress = SILENT, patience: Patience = Patience()
+) -> Path:
+    """The wheel, which pip downloads into a folder without what it depends on.
 
     Args:
-        what: what is wanted, for people.
-        requirement: the distribution and its version, as pip takes them.
-        options: of pip, which say for which machine.
-        folder: where the files go.
+        wheel: which one; its SHA-256 is checked if it is stated.
+        folder: where it goes, which is empty.
         progress: is told about the download.
         patience: timeouts and attempts of it.
 
     Raises:
-        DownloadError: pip is not installed, reaches no index, or finds no such wheel.
+        DownloadError: pip is not installed, reaches no index, finds no such wheel, or brings another one.
     """
+    what = str(wheel)
     if find_spec("pip") is None:
         raise DownloadError(
             f"{what} cannot be downloaded",
@@ -144,7 +129,7 @@ def brought_by_pip(
         sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python",
         "--no-input", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar=off", "--no-color",
         f"--timeout={max(1, round(patience.read))}", f"--retries={retries}",
-        f"--dest={folder}", *options, requirement,
+        f"--dest={folder}", *wheel.pip_options, f"{wheel.name}=={wheel.version}",
     ]
     # fmt: on
     with progress.stage(f"download {what}"):
@@ -153,7 +138,34 @@ def brought_by_pip(
         )
     if done.returncode:
         raise _refused(what, done.stderr)
-    return sorted(path for path in folder.iterdir() if path.is_file())
+    brought = sorted(path for path in folder.iterdir() if path.is_file())
+    found = next((path for path in brought if wheel.fits(path.name)), None)
+    if found is None:
+        names = ", ".join(path.name for path in brought) or "nothing"
+        raise DownloadError(f"{what} cannot be downloaded", why=f"pip brought {names}")
+    if wheel.sha256:
+        _check(found, found.name, wheel.sha256)
+    return found
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    """Write all members of a wheel to a folder.
+
+    Raises:
+        DownloadError: it is no sound wheel, has members that lie elsewhere, or holds more than 1 GiB.
+        OSError: the folder cannot be written.
+    """
+    with _opened(wheel) as archive:
+        members = [info for info in archive.infolist() if not info.is_dir()]
+        if sum(info.file_size for info in members) > _MOST_UNPACKED:
+            raise DownloadError("it holds more than 1 GiB")
+        for info in members:
+            place = PurePosixPath(info.filename)
+            if place.is_absolute() or ".." in place.parts:
+                raise DownloadError(f"{info.filename} lies outside of it")
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / place).open("xb") as copy:
+                copy.writelines(_blocks(archive, info, info.file_size))
 
 
 def _refused(what: str, said: str) -> DownloadError:
@@ -162,28 +174,41 @@ def _refused(what: str, said: str) -> DownloadError:
         return DownloadError(f"{what} cannot be downloaded", why="pip reaches no package index")
     faults = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
     why = faults[0] if faults else (said.strip().splitlines() or ["pip failed"])[-1]
-    return DownloadError(f"{what} cannot be downloaded", why=why)
+    return DownloadError(f"{what} cannot be downloaded", why=without_secrets(why))
 
 
 def _member(wheel: Path, member: str, size: int) -> Iterator[bytes]:
     """The blocks of one member, no more than `size` bytes whatever the wheel says of it."""
+    with _opened(wheel) as archive:
+        found = [info for info in archive.infolist() if info.filename == member]
+        if len(found) != 1:
+            raise DownloadError(f"it holds {'no' if not found else 'several files'} {member}")
+        yield from _blocks(archive, found[0], size)
+
+
+@contextmanager
+def _opened(wheel: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            found = [info for info in archive.infolist() if info.filename == member]
-            if len(found) != 1:
-                raise DownloadError(f"it holds {'no' if not found else 'several files'} {member}")
-            info = found[0]
-            if info.file_size != size:
-                raise DownloadError(f"{member} has {info.file_size:,} bytes", why=f"{size:,} are expected")
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
-                raise DownloadError(f"{member} is compressed in a way that wheels are not, or encrypted")
-            with archive.open(info) as stream:
-                left = size
-                while block := stream.read(min(_BLOCK, left + 1)):
-                    left -= len(block)
-                    if left < 0:
-                        raise DownloadError(f"{member} has more than the {size:,} bytes that are expected")
-                    yield block
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        # OSError: it names places that no file has.
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise DownloadError("it is no sound wheel", why=str(error) or None) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # it names places that no file has
+            raise
+        raise DownloadError("it is no sound wheel", why=str(error) or None) from error
+
+
+def _blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> Iterator[bytes]:
+    member = info.filename
+    if info.file_size != size:
+        raise DownloadError(f"{member} has {info.file_size:,} bytes", why=f"{size:,} are expected")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
+        raise DownloadError(f"{member} is compressed in a way that wheels are not, or encrypted")
+    with archive.open(info) as stream:
+        left = size
+        while block := stream.read(min(_BLOCK, left + 1)):
+            left -= len(block)
+            if left < 0:
+                raise DownloadError(f"{member} has more than the {size:,} bytes that are expected")
+            yield block

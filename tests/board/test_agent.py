@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elftools.elf.elffile import ELFFile
 from support.agents import answer, call, command_of, packaged, request, unpack, unpacked
 from support.networks import Graph, tiny
 from support.patience import generous
@@ -243,6 +245,25 @@ def test_a_file_of_a_terabyte_is_refused_unread(agent: Path, package: Path, name
     done = subprocess.run(limited, capture_output=True, text=True, check=False)
     assert done.returncode == 8, done.stderr
     assert "too large" in done.stderr or "should have" in done.stderr
+
+
+def test_a_network_that_crashes_is_reported_with_the_signal_and_the_function(agent: Path, tmp_path: Path) -> None:
+    trap = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}.get(platform.machine())
+    if trap is None:
+        pytest.skip(f"no instruction that traps is known for {platform.machine()}")
+    graph = Graph()
+    inner = graph.node("Exp", graph.input("data", [300, 300]))
+    library = unpacked(graph.save(tmp_path / "net.onnx", graph.node("Softmax", inner, axis=1))) / "model.so"
+    content = bytearray(library.read_bytes())
+    elf = ELFFile(io.BytesIO(content))
+    [entry] = [each for each in elf.get_section_by_name(".dynsym").iter_symbols() if "softmax" in each.name]
+    # The entry calls what follows it, in one thread or in several.
+    [begin] = elf.address_offsets((entry["st_value"] + entry["st_size"] + 15) // 16 * 16)
+    content[begin : begin + len(trap)] = trap
+    library.write_bytes(content)
+    done = call(agent, "run", library.parent, "--fill", "ones")
+    assert done.returncode == -signal.SIGTRAP
+    assert done.stderr == b"agent: it was ended by SIGTRAP (in the network's function softmax)\n"
 
 
 def test_a_package_for_another_machine_is_refused_with_both_machines(agent: Path, package: Path) -> None:

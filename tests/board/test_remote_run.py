@@ -19,6 +19,7 @@ from support.commands import output_of
 from support.detection_networks import SIZE, detections
 from support.films import write_film
 from support.networks import Graph
+from support.ssh_servers import own_servers
 from support.streams import FEATURES, streamed_lstm
 from support.virtual_boards import Start
 
@@ -26,6 +27,8 @@ from edgedeploy.errors import BoardConnectionError, InputError, PackageError, Re
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.release.layout import folder_of
+from edgedeploy.release.lock import locked
+from edgedeploy.release.push import push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
@@ -106,11 +109,46 @@ def test_a_package_that_is_damaged_on_the_board_does_not_run(bench: Bench, folde
         RemoteSession(connection, folder)
 
 
-def test_an_agent_that_is_killed_is_told_from_a_broken_connection(bench: Bench, folder: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        # Its own words, and those of the SSH server.
+        *((name, f"it was ended by SIG{name}") for name in ("FPE", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TERM")),
+        ("KILL", "it was ended by SIGKILL, as happens when memory runs out"),
+    ],
+)
+def test_an_agent_that_a_signal_ends_is_reported_by_the_signals_name(
+    bench: Bench, folder: str, name: str, why: str
+) -> None:
     with bench.connected() as connection, RemoteSession(connection, folder) as session:
-        bench.say("pkill -9 -f 'agent serve'")
-        with pytest.raises(ReleaseError, match="ended"):
+        bench.say(f"pkill -{name} -f 'agent serve'")
+        with pytest.raises(ReleaseError, match="ended") as raised:
             session.run({spec.name: fill(spec, "ones") for spec in session.inputs})
+        assert raised.value.why == why
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_one_session_of_a_connection_is_enough(bench: Bench, tmp_path: Path, sessions: int) -> None:
+    with own_servers(bench.virtual, tmp_path) as sshd:
+        address = sshd(f"MaxSessions {sessions}", "Subsystem sftp /usr/lib/openssh/sftp-server")
+        with Connection(address) as connection:
+            pushed = push(connection, bench.release(bench.second))
+            assert pushed.id is not None
+            with RemoteSession(connection, folder_of("digits", pushed.id)) as session, locked(connection):
+                for _ in range(5):
+                    assert connection.run("echo on").text == "on"
+                assert session.run({spec.name: fill(spec, "ones") for spec in session.inputs})
+            assert connection.alive
+
+
+def test_a_server_that_allows_no_session_is_told_by_its_setting(bench: Bench, tmp_path: Path) -> None:
+    with own_servers(bench.virtual, tmp_path) as sshd, Connection(sshd("MaxSessions 0")) as connection:
+        with pytest.raises(BoardConnectionError, match="allows no session") as raised:
+            connection.run("true")
+        assert raised.value.hints == ("look for MaxSessions in its sshd_config",)
+
+
+def test_an_agent_that_ended_is_told_from_a_broken_connection(bench: Bench, folder: str, tmp_path: Path) -> None:
     with Cable(bench.virtual, tmp_path) as cable:
         connection = Connection(cable.address)
         session = RemoteSession(connection, folder)

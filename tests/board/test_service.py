@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ import pytest
 from conftest import ROOT
 from support.agents import command_of, request
 from support.patience import generous
-from support.services import FIRST, SECOND, Home, events, until
+from support.services import FIRST, SECOND, Client, Home, events, until
 
 from edgedeploy.building import build
 from edgedeploy.demo.usage import find_use
@@ -118,6 +119,61 @@ class TestClients:
             until(lambda: _is_welcome(home))
             for each in clients:
                 each.close()
+
+    def test_refused_ones_that_come_and_go_end_nothing(self, home: Home) -> None:
+        with home.running() as service:
+            clients = [home.client() for _ in range(64)]
+            for _ in range(500):
+                with socket.socket(socket.AF_UNIX) as gone:
+                    gone.connect(str(home.socket))
+            home.assert_right(FIRST, *clients[0].ask("run", home.inputs[FIRST]))
+            for each in clients:
+                each.close()
+            service.terminate()
+            told = [each for each in events(service.communicate()[0].splitlines()) if each["event"] == "turned_away"]
+        assert service.returncode == 0
+        assert 0 < len(told) <= 500
+        assert {each["error"] for each in told} == {"there are 64 clients"}
+
+    def test_one_for_whom_there_is_no_thread_is_refused_and_the_next_served(self, home: Home) -> None:
+        with home.running() as service, home.client() as client:
+            limits = resource.prlimit(service.pid, resource.RLIMIT_AS)
+            resource.prlimit(
+                service.pid, resource.RLIMIT_AS, (psutil.Process(service.pid).memory_info().vms, limits[1])
+            )
+            with home.client() as refused:
+                assert (refused.greeting["ok"], refused.greeting["code"]) == (False, 1)
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+            resource.prlimit(service.pid, resource.RLIMIT_AS, limits)
+            assert _is_welcome(home)
+
+    def test_what_is_announced_takes_no_memory_before_it_comes(self, home: Home) -> None:
+        with home.running() as service:
+            before = psutil.Process(service.pid).memory_info().rss
+            clients = [home.client() for _ in range(4)]
+            for each in clients:
+                fields = {"width": 8192, "height": 16384, "format": "bgr", "bytes": 3 << 27}
+                each.socket.sendall(request("detect", **fields) + bytes(1 << 22))  # more than a socket holds
+            with home.client() as other:
+                home.assert_right(FIRST, *other.ask("run", home.inputs[FIRST]))
+            assert psutil.Process(service.pid).memory_info().rss - before < 1 << 26
+            for each in clients:
+                each.close()
+
+    def test_the_memory_of_all_requests_together_is_bounded(self, home: Home) -> None:
+        frame = request("detect", bytes(1_000_000), width=1000, height=1000, format="gray")
+        with home.running("--request-bytes", "1500000"), home.client() as slow, home.client() as client:
+            slow.socket.sendall(frame[:-100_000])
+            until(lambda: "together" in str(_answer(client, frame).get("error")))
+            home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
+            slow.socket.sendall(frame[-100_000:])
+            assert "together" not in slow.reply()[0]["error"]  # but that it is no network of images
+            assert "together" not in _answer(client, frame)["error"]
+
+
+def _answer(client: Client, content: bytes) -> dict[str, Any]:
+    client.socket.sendall(content)
+    return client.reply()[0]
 
 
 def _ran(program: str) -> dict[str, Any]:

@@ -124,6 +124,18 @@ def test_listens_on_loopback_only(own: VirtualBoard) -> None:
     assert next(address for address in listening if address.endswith(f":{own.port:04X}")).startswith("0100007F")
 
 
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
+def test_starts_whatever_the_users_umask_is(start: Start, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        virtual = start("local", name="masked")
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+    assert said(virtual, "umask; stat -c %a /run/sshd /tmp").split() == ["0022", "755", "1777"]
+    down(virtual)
+
+
 def test_is_found_again_instead_of_started_twice(own: VirtualBoard, start: Start) -> None:
     assert start("local", name="own") == own
 

@@ -149,10 +149,51 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "weights of a size below zero": ("transformed", [spec("model.so", [-1000])], "the shape of 'model.so' is [-1000]"),
     "weights of no dtype": ("transformed", [spec("model.so", [4000], "object")], "'model.so' is of object"),
     "weights outside of the package": ("transformed", [spec("../model.so", [1000])], "files does not list ../model.so"),
+    "threads in a text": ("threads", "2", "threads: Input should be a valid integer"),
+    "a truth value of threads": ("threads", True, "threads: Input should be a valid integer"),
+    "threads as a float": ("threads", 1.0, "threads: Input should be a valid integer"),
+    "a format as a float": ("format", 4.0, "format: Input should be a valid integer"),
+    "weights of another kind": ("weights", "x", "weights: Input should be 'file' or 'random'"),
+    "a device by another name": ("device", "x", "device: Extra inputs are not permitted"),
+    "an unknown field": ("x", 1, "x: Extra inputs are not permitted"),
+    "an unknown field of a tensor": ("inputs", [spec(x=1)], "inputs.0.x: Extra inputs are not permitted"),
+    "an unknown field of a case": ("selftest", selftest(x=1), "selftest.cases.0.x: Extra inputs are not permitted"),
+    "an unknown field of the test": ("selftest", {**selftest(), "x": 1}, "selftest.x: Extra inputs are not permitted"),
+    "an unknown field of the library": ("abi", {**document()["abi"], "x": 1}, "abi.x: Extra inputs are not permitted"),
     "another format": ("format", 1, "format: another version of edgedeploy wrote it"),
     "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is no number"),
     "a target of deep lists": ("target", {"a": [[[[[1]]]]]}, "nested too deeply"),
 }
+
+
+def full_document() -> dict[str, Any]:
+    """A manifest as JSON that has what others leave out."""
+    entry = {field: document()[field] for field in ("inputs", "outputs", "selftest")}
+    quantised = spec(shape=[16], dtype="int8", steps={"scale": 0.5, "zero_point": 3}, below=None)
+    usage = {
+        "demo": "yolo",
+        "stage": 1,
+        "input": {
+            **{"name": "x", "shape": [1, 3, 8, 8], "kind": "image", "layout": "NCHW", "colour": "RGB"},
+            **{"mean": [1.0, 2.0, 3.0], "scale": [0.5, 0.5, 0.5]},
+        },
+        "fit": {"kind": "letterbox"},
+        "decoder": {"kind": "yolo"},
+        "log": "yolo",
+        "outputs": ["x"],
+        "labels": ["face"],
+        "camera": {"width": 640, "height": 480, "pixels": "yuv420"},
+    }
+    return {
+        **document(),
+        "format": FORMAT,
+        "inputs": [quantised],
+        "further": [{**entry, "function": "main_1"}],
+        "heads": [{"output": "x", "kind": "yolo", "anchors": [[1.5, 2.5]], "classes": 2, "scale_x_y": 1.5}],
+        "metadata": {"names": "x"},
+        "usage": usage,
+        "opencl_device": None,
+    }
 
 
 FILE_NAMES = {

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
 
-import edgedeploy.vision  # noqa: F401  (sets OpenCV's limits)
+from edgedeploy.errors import InputError
+from edgedeploy.vision.image import read_image
 
 pytestmark = pytest.mark.compiles
 
@@ -172,6 +173,36 @@ def test_what_is_damaged_or_too_large_is_refused(probe: Path, content: bytes, wh
     [line] = seen(probe, [content])
     assert line.startswith("refused: ")
     assert why in line
+
+
+def of_scans(count: int, scan: bytes = b"") -> bytes:
+    """A progressive JPEG with so many scans, of which the last ones are all the same."""
+    content = encoded(".jpg", SMOOTH, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+    before, last = content[: content.rindex(b"\xff\xda")], content[content.rindex(b"\xff\xda") : -2]
+    return before + (scan or last) * (count - before.count(b"\xff\xda")) + content[-2:]
+
+
+# A comment of what would be scans elsewhere.
+COMMENT = b"\xff\xfe" + struct.pack(">H", 2 + 2 * 500) + b"\xff\xda" * 500
+
+
+def test_a_jpeg_of_more_scans_than_programs_write_is_refused_by_the_agent_and_here(probe: Path, tmp_path: Path) -> None:
+    for content, is_read in (
+        (of_scans(10), True),
+        (JPEG[:2] + COMMENT + JPEG[2:], True),
+        (of_scans(101), False),
+        (of_scans(8000), False),
+        (of_scans(101, b"\xff\xff\xff\xda\0\x08\1\1\0\0\x3f\0\xff\xd0\xff\0"), False),
+        (JPEG[:2] + COMMENT + of_scans(101)[2:], False),
+    ):
+        (tmp_path / "image.jpg").write_bytes(content)
+        [line] = seen(probe, [content])
+        if is_read:
+            assert line == described(read_image(tmp_path / "image.jpg"))
+        else:
+            assert "it has too many scans" in line
+            with pytest.raises(InputError, match="it has too many scans"):
+                read_image(tmp_path / "image.jpg")
 
 
 def test_no_damage_ends_the_agent(probe: Path) -> None:

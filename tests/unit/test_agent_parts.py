@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
 from support.notebook import Notebook
-from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, manifest
+from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, full_document, manifest
 
 from edgedeploy.agent.build import Product, build_product
 from edgedeploy.agent.recipe import agent_folder
@@ -156,6 +156,54 @@ def test_a_manifest_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Pat
             taken.append(manifest_bytes(parse_manifest(text)))
     assert len(taken) > 100
     assert not [line for line in parsed(probe, taken, "manifest") if line.startswith("refused")]
+
+
+# What the agent does not read.
+UNREAD = (
+    *("model_sha256", "target", "versions", "linker", "build_key", "tuning_records", "disabled_passes", "set_inputs"),
+    *("memory", "checked", "quantisation", "elf_class", "float_abi", "libraries", "cpu", "features"),
+    *("below", "usual", "spread", "spread_to", ("usage", "input", "name"), ("usage", "input", "kind")),
+)
+
+
+def is_manifest(text: bytes) -> bool:
+    """Whether edgedeploy takes it."""
+    with suppress(ValueError):
+        return bool(parse_manifest(text))
+    return False
+
+
+def retyped(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """A document with one value of another type, and the path of that, for each value and type."""
+    members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in list(members):
+        for inner, _ in [*retyped(value, (*path, key))]:
+            yield inner, node
+        for other in (str(value), value == 1, [value], {"x": value}, 1.5, float(value) if type(value) is int else None):
+            node[key] = other
+            yield (*path, key), node
+        node[key] = value
+
+
+def test_what_is_of_another_type_is_refused_by_both(probe: Path) -> None:
+    content = full_document()
+    assert parsed(probe, [json.dumps(content).encode()], "manifest") == ["net"]
+    assert parse_manifest(json.dumps(content).encode())
+    cases = [(path, json.dumps(content).encode()) for path, _ in retyped(content)]
+    assert len(cases) > 500
+    for (path, text), line in zip(cases, parsed(probe, [text for _, text in cases], "manifest"), strict=True):
+        is_sound, is_refused = is_manifest(text), line.startswith("refused")
+        is_read = path[:3] not in UNREAD and not any(each in UNREAD for each in path)
+        assert is_refused != is_sound or not (is_read or is_refused), (path, line, text)
+
+
+@pytest.mark.parametrize("field", ["model", "weights", "x\x1b]0;\x9b\u202e"])
+def test_what_the_agent_says_of_a_manifest_moves_no_cursor(probe: Path, field: str) -> None:
+    said = said_of(probe, changed(field, "\x1b[31m\x9b2J\u202e\x07x\ny"))
+    assert said.startswith("refused")
+    assert said.count("\n") == 1
+    assert said.rstrip("\n").isprintable()
+    assert "\\x1b" in said
 
 
 def said_of(probe: Path, manifest: bytes) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from edgedeploy import documents
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import ConfigurationError
+from edgedeploy.vision import detector
 from edgedeploy.zoo.entry import MODELS
 
 DIGITS = """\
@@ -38,7 +38,7 @@ def test_a_demo_is_data(tmp_path: Path) -> None:
 
 
 def test_a_renamed_field_is_still_read_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    documents._note_renamed.cache_clear()
+    detector._note_renamed.cache_clear()
     decoder = "{kind: retinaface, threshold: 0.5, %s: 0.25}"
     for name in ("overlap", "overlap", "iou_threshold"):
         text = DIGITS.replace("{kind: classification}", decoder % name).replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from conftest import ROOT, Command
 
 import edgedeploy as ed
 from edgedeploy.board import Board as Profile
-from edgedeploy.errors import InputError, ToolchainError, last_line
+from edgedeploy.errors import InputError, ToolchainError, ending, last_line
 from edgedeploy.keywords import _KEYWORDS, _WORDS, in_python
 from edgedeploy.toolchain import run_tool
 
@@ -105,6 +106,21 @@ def test_what_cannot_be_is_refused_before_minutes_of_work(command: Command, monk
     assert command("library", "--board", "rpi4", "-o", "file/lib")[0] == 10
     assert command("push", "nosuch", "--board", "rpi4", "--virtual")[0] == 4
     assert command("push", "nosuch.tar.gz", "nosuch", "--board", "rpi4", "--virtual")[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (3, "it ended with code 3"),
+        (129 + 64, "it ended with code 193"),
+        (-signal.SIGFPE, "it was ended by SIGFPE"),
+        (128 + signal.SIGBUS, "it was ended by SIGBUS"),
+        (-signal.SIGKILL, "it was ended by SIGKILL, as happens when memory runs out"),
+        (128 + signal.SIGKILL, "it was ended by SIGKILL, as happens when memory runs out"),
+    ],
+)
+def test_the_end_of_a_process_is_named_by_its_signal(code: int, said: str) -> None:
+    assert ending(code) == said
 
 
 def test_opencv_is_quiet_wherever_it_is_loaded_first() -> None:

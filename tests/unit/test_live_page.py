@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 from support.demo_runs import ROOT, RunDemo
 from support.films import write_film
-from support.patience import generous
+from support.patience import becomes, generous
 
 from edgedeploy.errors import InputError
-from edgedeploy.live import pacing
+from edgedeploy.live import pacing, server
 from edgedeploy.live.pacing import paced
 from edgedeploy.live.seen import Seen
 from edgedeploy.live.server import serving
@@ -221,13 +221,37 @@ class TestSlowBrowsers:
         assert many[-1].recv(1) == b""
         for each in many:
             each.close()
-        deadline = time.monotonic() + generous(10)
-        while True:
-            try:
-                state(port)
-                break
-            except (ConnectionError, http.client.HTTPException):
-                assert time.monotonic() < deadline
+        assert becomes(lambda: is_served(port))
+
+    def test_requests_that_come_byte_by_byte_hold_no_place(
+        self, showing: Showing, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(server, "_PATIENCE_S", 0.5)
+        with serving(showing, "digits", 0) as address:
+            port = int(address.rstrip("/").rpartition(":")[2])
+            slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(32)]
+            assert becomes(lambda: all(is_closed_after_a_byte(each) for each in slow))
+            assert becomes(lambda: is_served(port))
+            for each in slow:
+                each.close()
+
+
+def is_closed_after_a_byte(connection: socket.socket) -> bool:
+    try:
+        connection.sendall(b"G")
+        connection.settimeout(0.001)
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def is_served(port: int) -> bool:
+    try:
+        return bool(state(port))
+    except (ConnectionError, http.client.HTTPException):
+        return False
 
 
 class TestWhoIsServed:

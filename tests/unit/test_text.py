@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgedeploy.text import printable, significant
+from edgedeploy.text import json_text, printable, significant
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ def test_at_most_half_of_the_third_digit_is_lost(value: float) -> None:
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_what_is_no_number_is_named(value: float) -> None:
     assert significant(value) == str(value)
+
+
+def test_json_has_null_for_what_is_no_number() -> None:
+    nan, inf = float("nan"), float("inf")
+    assert json_text({"a": [nan, (inf, -inf)], "b": 1e300, "c": {"d": nan}}) == (
+        '{"a": [null, [null, null]], "b": 1e+300, "c": {"d": null}}'
+    )
 
 
 def test_text_that_can_be_printed_stays_as_it_is() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -199,6 +201,42 @@ def test_an_interrupt_keeps_what_has_come(server: Server, target: Path) -> None:
     assert not target.exists()
 
 
+NO_ADDRESSES = ("http://[bad", "http://127.0.0.1:99999/x", "http://a..b/x", "http://\xad/x")
+
+
+@pytest.mark.parametrize("length", ["\xb2", "9" * 5000, "-1", "1, 2"])
+def test_a_length_that_is_none_is_passed_over(server: Server, target: Path, length: str) -> None:
+    server.answers = [answer(200, CONTENT, Content_Length=length, Connection="close")]
+    with suppress(DownloadError):
+        get(server, target)
+    get(server, target)
+    assert target.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("said", ["bytes 1000-2/\xb2", f"bytes 1000-1/{'9' * 5000}", f"bytes {'9' * 5000}-1/*"])
+def test_a_range_that_is_none_starts_over(server: Server, target: Path, said: str) -> None:
+    leave_part(target, CONTENT[:1000])
+    server.answers = [answer(206, b"x", Content_Range=said)]
+    get(server, target)
+    assert target.read_bytes() == CONTENT
+
+
+def test_tokens_of_addresses_are_never_printed(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    Path("models/own.yaml").write_text(
+        "task: t\ndescription: d\nlicence: none\ninput: {name: x, shape: [1, 3, 8, 8]}\n"
+        f"files: [{{name: net.onnx, sha256: {SHA256}, size: {len(CONTENT)}, url: '{server.url}?token=secret'}}]\n"
+    )
+    server.answers = [answer(302, Location=f"{server.url.replace('//', '//me:secret@')}?sig=secret"), answer(404)]
+    words = [sys.executable, "-m", "edgedeploy", "-vv", "models", "pull", "own"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=generous(60), check=False)
+    assert done.returncode == 9
+    assert "Traceback" in done.stderr
+    assert "GET /net.onnx HTTP" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
 def endless(handler: Handler) -> None:
     handler.send_response(200)
     handler.end_headers()
@@ -217,8 +255,16 @@ def endless(handler: Handler) -> None:
         (endless, "more than the 262,144 bytes"),
         (answer(404), "404 Not Found"),
         (answer(302, Location=Path("/etc/hostname").as_uri()), "neither http nor https"),
+        *((answer(302, Location=address), "neither http nor https") for address in NO_ADDRESSES),
     ],
-    ids=["other content", "announced larger", "without a length", "missing", "a redirect to a local file"],
+    ids=[
+        "other content",
+        "announced larger",
+        "without a length",
+        "missing",
+        "a redirect to a local file",
+        *NO_ADDRESSES,
+    ],
 )
 def test_what_is_not_the_file_is_refused_at_once_and_removed(
     server: Server, target: Path, given: Callable[[Handler], None], message: str

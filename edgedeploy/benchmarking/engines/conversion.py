@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from pathlib import Path
 
 from edgedeploy.benchmarking.engines.engine import CannotRunError
+from edgedeploy.errors import signal_of
 
 _PATIENCE_S = 300.0
 
@@ -25,8 +25,8 @@ def convert(command: list[str], folder: Path, results: tuple[Path, ...]) -> None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotRunError(f"{name} failed: {error}") from error
     missing = [path.name for path in results if not path.is_file()]
-    if done.returncode < 0:
-        raise CannotRunError(f"{name} crashed ({signal.Signals(-done.returncode).name})")
+    if crash := signal_of(done.returncode):
+        raise CannotRunError(f"{name} crashed ({crash})")
     if done.returncode or missing:
         lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         why = lines[-1] if lines else f"it wrote no {', '.join(missing)}"
