@@ -56,6 +56,54 @@ def _extents(kernels: Sequence[int], attr: dict[str, Any]) -> list[int]:
     return [(kernel - 1) * dilation + 1 for kernel, dilation in zip(kernels, dilations, strict=True)]
 
 
+def places_of_maxima(
+    importer: Any,
+    data: Any,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    begins: Sequence[int],
+    dilations: Sequence[int],
+    counts: Sequence[int],
+) -> Any:
+    """Where the largest value of each window lies, counted through the inner axes of its channel; the first of equals.
+
+    Args:
+        importer: whose block builder is used.
+        data: batch x channels x the axes that windows run over.
+        kernel, strides, begins, dilations: of each of these axes; `begins` is the padding before.
+        counts: how many windows there are along each.
+
+    Returns:
+        int64, batch x channels x counts.
+    """
+    build, sizes, rank = Builder(importer), shape_of(data)[2:], len(kernel)
+    reach = [
+        (count - 1) * stride + (size - 1) * gap + 1
+        for count, stride, size, gap in zip(counts, strides, kernel, dilations, strict=True)
+    ]
+    ends = [max(last - size - begin, 0) for last, size, begin in zip(reach, sizes, begins, strict=True)]
+    widths = [0, 0, 0, 0, *(width for pair in zip(begins, ends, strict=True) for width in pair)]
+    least = -math.inf if dtype_of(data).startswith(("float", "bfloat")) else np.iinfo(dtype_of(data)).min
+    padded = importer.bb.normalize(relax.op.nn.pad(data, widths, "constant", least))
+    steps = np.cumprod([1, *sizes[:0:-1]])[::-1]  # between neighbours along each axis
+    largest = place = None
+    for offset in np.indices(kernel).reshape(rank, -1).T * dilations:
+        spans = zip(offset, counts, strides, strict=True)
+        ends = [int(first) + (count - 1) * stride + 1 for first, count, stride in spans]
+        part = build.strided_slice(
+            padded, axes=list(range(2, 2 + rank)), begin=offset.tolist(), end=ends, strides=list(strides)
+        )
+        here = relax.const(int(offset @ steps), "int64")
+        if largest is None:
+            largest, place = part, build.full(shape_of(part), here, "int64")
+        else:
+            larger = build.greater(part, largest)
+            largest, place = build.where(larger, part, largest), build.where(larger, here, place)
+    of_each_axis = [-1, *[1] * rank]
+    corners = np.indices(counts) * np.reshape(strides, of_each_axis) - np.reshape(begins, of_each_axis)
+    return build.add(place, (corners * steps.reshape(of_each_axis)).sum(0))
+
+
 def _columns_to_image(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Col2Im: each pixel is the sum of the places that it has in blocks, which are gathered."""
     image, block = integers(inputs, 1), integers(inputs, 2)
