@@ -11,6 +11,7 @@ from tvm import relax
 from edgedeploy.compile.expressions import (
     Rewriter,
     axes_of,
+    calls_of,
     constant,
     constant_value,
     is_call,
@@ -25,6 +26,8 @@ NCHW_OF_NHWC = [0, 3, 1, 2]
 
 def convert_layout(module: tvm.IRModule, layouts: Mapping[str, Sequence[str]]) -> tvm.IRModule:
     """Give operators the layouts that are wished for, by TVM's names of both; what lies between them follows."""
+    if not any(getattr(call.op, "name", "") in layouts for _, call in calls_of(module["main"])):
+        return module  # the time that TVM's pass takes grows with the square of the operators
     teach_layout_conversion()
     return relax.transform.ConvertLayout(layouts)(rewritten(_SameRanks, module))
 

@@ -154,10 +154,10 @@ def external_files(path: Path) -> list[Path]:
         return []
     try:
         model = onnx.load(path, load_external_data=False)
+        outside = filter(onnx.external_data_helper.uses_external_data, model.graph.initializer)
+        locations = {onnx.external_data_helper.ExternalDataInfo(tensor).location for tensor in outside}
     except (OSError, ValueError, DecodeError):
         return []  # `convert` says what is wrong
-    outside = filter(onnx.external_data_helper.uses_external_data, model.graph.initializer)
-    locations = {onnx.external_data_helper.ExternalDataInfo(tensor).location for tensor in outside}
     return [file for file in (path.parent / location for location in sorted(locations)) if is_file(file)]
 
 

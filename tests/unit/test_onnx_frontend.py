@@ -15,7 +15,7 @@ from support.networks import Graph, tiny
 from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends import onnx_opsets
-from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.onnx import FORMAT, read_onnx
 
 
 def test_inputs_and_outputs_keep_the_networks_own_names(tmp_path: Path) -> None:
@@ -107,6 +107,17 @@ def test_a_file_that_is_no_network_is_an_error_of_ours(tmp_path: Path, content: 
     path.write_bytes(content)
     with pytest.raises(ModelError):
         read_onnx(path)
+
+
+def test_weights_before_the_begin_of_their_file_are_an_error_of_ours(tmp_path: Path) -> None:
+    path = tiny(tmp_path / "net.onnx")
+    model = onnx.load(path)
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "net.onnx", -5, 12)
+    model.graph.initializer[0].ClearField("raw_data")
+    path.write_bytes(model.SerializeToString())
+    assert FORMAT.files(path) == [path]
+    with pytest.raises(ModelError, match="offset must be non-negative"):
+        FORMAT.read([path], {})
 
 
 def test_the_reference_is_another_program(tmp_path: Path) -> None:

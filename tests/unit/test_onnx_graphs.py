@@ -117,16 +117,50 @@ def test_sparse_weights_are_weights(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run(path)[0], VALUES + np.float32([[0, 4, 0], [0, 0, 5]]))
 
 
-def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
-    twice = helper.make_function(
-        "my.own", "Twice", ["x"], ["y"], [node("Add", ["x", "x"], ["y"])], [helper.make_opsetid("", 17)]
-    )
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
+
+
+def own(name: str, nodes: list[onnx.NodeProto], **attributes: float) -> onnx.FunctionProto:
+    """A function from `x` to `y`, some of whose attributes have defaults."""
+    defaults = [helper.make_attribute(key, value) for key, value in attributes.items()]
+    return helper.make_function("my.own", name, ["x"], ["y"], nodes, OPSETS, attribute_protos=defaults)
+
+
+def with_functions(path: Path, functions: list[onnx.FunctionProto]) -> Path:
+    """A model that calls the first of some functions."""
     data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
     result = helper.make_tensor_value_info("a", TensorProto.FLOAT, None)
-    graph = helper.make_graph([node("Twice", ["data"], ["a"], domain="my.own")], "graph", [data], [result])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
-    onnx.save(helper.make_model(graph, functions=[twice], opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
-    np.testing.assert_array_equal(run(tmp_path / "net.onnx")[0], 2 * VALUES)
+    graph = helper.make_graph([node(functions[0].name, ["data"], ["a"], domain="my.own")], "graph", [data], [result])
+    onnx.save(helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=8), path)
+    return path
+
+
+def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
+    twice = own("Twice", [node("Add", ["x", "x"], ["y"])])
+    np.testing.assert_array_equal(run(with_functions(tmp_path / "net.onnx", [twice]))[0], 2 * VALUES)
+
+
+def test_a_function_that_is_called_without_an_attribute_takes_its_default(tmp_path: Path) -> None:
+    leaky = node("LeakyRelu", ["x"], ["y"])
+    leaky.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    path = with_functions(tmp_path / "net.onnx", [own("Leaky", [leaky], slope=0.25)])
+    np.testing.assert_allclose(run(path)[0], np.where(VALUES < 0, VALUES / 4, VALUES), rtol=1e-6)
+
+
+def test_functions_that_would_be_too_many_nodes_are_refused_before_they_are_written_out(tmp_path: Path) -> None:
+    def calls(name: str) -> list[onnx.NodeProto]:
+        return [node(name, ["x"], ["t"], domain="my.own"), node(name, ["t"], ["y"], domain="my.own")]
+
+    chain = [own(f"F{number}", calls(f"F{number + 1}")) for number in range(40)]
+    path = with_functions(tmp_path / "net.onnx", [*chain, own("F40", [node("Relu", ["x"], ["y"])])])
+    with pytest.raises(ModelError, match="1,099,511,627,776 nodes when its functions are written out"):
+        read_onnx(path)
+
+
+def test_a_function_that_calls_itself_is_refused_by_name(tmp_path: Path) -> None:
+    endless = own("Endless", [node("Endless", ["x"], ["y"], domain="my.own")])
+    with pytest.raises(ModelError, match="function 'Endless' calls itself"):
+        read_onnx(with_functions(tmp_path / "net.onnx", [endless]))
 
 
 def test_a_branch_that_reads_from_around_it_is_inlined(tmp_path: Path) -> None:
@@ -150,15 +184,55 @@ def test_a_branch_that_reads_from_around_it_is_inlined(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, positive - np.tanh(positive), rtol=1e-5, atol=1e-7)
 
 
-def test_constants_that_would_fill_the_memory_are_not_computed_here(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [2**15, 2**20, 2**31])
+@pytest.mark.parametrize(
+    ("operator", "inputs"),
+    [
+        ("ConstantOfShape", ["sizes"]),
+        ("Expand", ["one", "sizes"]),
+        ("OneHot", ["places", "size", "pair"]),
+        ("Range", ["zero", "whole", "step"]),
+        ("Tile", ["one", "sizes"]),
+    ],
+)
+def test_constants_that_would_fill_the_memory_are_refused_by_their_shapes(
+    tmp_path: Path, operator: str, inputs: list[str], size: int
+) -> None:
     nodes = [
-        node("ConstantOfShape", ["huge"], ["a"]),
-        node("ReduceSum", ["a"], ["b"], keepdims=0),
+        node(operator, inputs, ["a"]),
+        node("Cast", ["a"], ["f"], to=TensorProto.FLOAT),
+        node("ReduceMax", ["f"], ["b"], keepdims=0),
         node("Add", ["data", "b"], ["c"]),
     ]
-    huge = numpy_helper.from_array(np.array([2**20, 2**20], np.int64), "huge")
-    path = save(tmp_path / "net.onnx", nodes, ["c"], initializer=[huge])
-    assert read_onnx(path).outputs[0].shape == [2, 3]
+    values = {
+        "sizes": np.array([size, size]),
+        "size": np.array(size),
+        "whole": np.array(size * size // 4),
+        "zero": np.array(0),
+        "step": np.array(1),
+        "places": np.arange(2**15),
+        "pair": np.float32([0, 1]),
+        "one": np.ones((1, 1), np.float32),
+    }
+    weights = [numpy_helper.from_array(array, name) for name, array in values.items()]
+    with pytest.raises(ModelError, match="fill the memory as of value 'a'"):
+        read_onnx(save(tmp_path / "net.onnx", nodes, ["c"], initializer=weights))
+
+
+def test_what_reads_a_large_constant_is_left_with_it(tmp_path: Path) -> None:
+    nodes = [
+        node("ConstantOfShape", ["sizes"], ["a"]),
+        node("ReduceMax", ["a"], ["b"], keepdims=0),
+        node("Add", ["data", "b"], ["c"]),
+    ]
+    sizes = numpy_helper.from_array(np.array([2**12, 2**13]), "sizes")
+    assert read_onnx(save(tmp_path / "net.onnx", nodes, ["c"], initializer=[sizes])).outputs[0].shape == [2, 3]
+
+
+def test_a_concatenation_of_many_parts_is_compiled(tmp_path: Path) -> None:
+    nodes = [node("Neg", ["data"], ["less"]), node("Concat", ["data", "less"] * 500, ["a"], axis=1)]
+    [found] = run(save(tmp_path / "net.onnx", nodes, ["a"]))
+    np.testing.assert_array_equal(found, np.concatenate([VALUES, -VALUES] * 500, axis=1))
 
 
 def test_resize_with_both_scales_and_sizes_takes_the_sizes(tmp_path: Path) -> None:
