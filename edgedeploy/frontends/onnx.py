@@ -207,11 +207,11 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
         if math.prod(shape) > _LARGEST:
             sizes = ",".join(map(str, shape))
             raise ModelError(f"{path}: input {value.name!r} is larger than any memory", why=f"its shape is {sizes}")
-        for dimension, size in zip(dimensions, shape, strict=True):
-            dimension.Clear()
-            dimension.dim_value = size
+        del dimensions[:]
+        for size in shape:
+            dimensions.add(dim_value=size)
         changed |= list(shape) != stated
-        batches.add((stated[0], shape[0]) if shape else (0, 0))
+        batches.add((stated[0], shape[0]) if stated else (0, 0))
     if changed:
         [(before, after), *others] = batches
         if before != after and not others and before > 0:
@@ -231,8 +231,15 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
     """The shape that an input is to have: as given, or as stated with a batch of one."""
     dimensions = value.type.tensor_type.shape.dim
     stated = ",".join(str(dimension.dim_value or dimension.dim_param or "?") for dimension in dimensions)
+    unknown = not value.type.tensor_type.HasField("shape")
+    if unknown and given is None:
+        raise OpenShapeError(
+            f"{path}: the file does not say how many dimensions input {value.name!r} has",
+            input=value.name,
+            hints=[f"give it a shape: --input-shape {value.name}:1,3,224,224"],
+        )
     if given is not None:
-        if len(given) != len(dimensions):
+        if len(given) != len(dimensions) and not unknown:
             raise InputError(
                 f"{path}: the shape of input {value.name!r} does not fit",
                 why=f"{','.join(map(str, given))} was given, the network says {stated}",

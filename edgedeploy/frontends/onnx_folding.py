@@ -171,7 +171,7 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
     for node in reversed(graph.node):
         if needed.isdisjoint(node.output):
             continue
-        while node.output[-1] not in needed:
+        while node.output[-1] not in needed and not _counts_outputs(node):
             del node.output[-1]
         needed |= reads(node)
         kept.append(node)
@@ -181,6 +181,14 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         for index in reversed(range(len(graph.initializer))):
             if graph.initializer[index].name not in needed:
                 del graph.initializer[index]
+
+
+def _counts_outputs(node: onnx.NodeProto) -> bool:
+    """Whether the number of its outputs says what a node does, as that of a Split's parts."""
+    if node.domain not in ONNX_DOMAINS or not onnx.defs.has(node.op_type):
+        return False
+    outputs = onnx.defs.get_schema(node.op_type).outputs
+    return bool(outputs) and outputs[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
 
 
 def _inline_branches(graph: onnx.GraphProto) -> bool:

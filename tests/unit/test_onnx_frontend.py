@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from support.networks import Graph, tiny
 
 from edgedeploy.compile.expressions import constant
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends import onnx_opsets
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
 
@@ -70,6 +70,17 @@ def test_a_free_dimension_without_a_shape_says_how_to_give_one(tmp_path: Path) -
 def test_a_shape_that_does_not_fit_is_refused(tmp_path: Path, shape: list[int]) -> None:
     with pytest.raises(InputError, match="does not fit"):
         read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": shape})
+
+
+def test_an_input_of_unknown_rank_says_how_to_give_its_shape(tmp_path: Path) -> None:
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    shape = [size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim]
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "open.onnx")
+    with pytest.raises(OpenShapeError, match="how many dimensions input 'data' has") as raised:
+        read_onnx(tmp_path / "open.onnx")
+    assert "--input-shape data:1,3,224,224" in raised.value.hints[0]
+    assert read_onnx(tmp_path / "open.onnx", {"data": shape}).inputs[0].shape == shape
 
 
 def test_a_wrong_number_of_channels_names_the_node(tmp_path: Path) -> None:

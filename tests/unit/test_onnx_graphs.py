@@ -26,7 +26,7 @@ VALUES = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 def save(path: Path, nodes: list[onnx.NodeProto], outputs: list[str], **parts: object) -> Path:
     """A model with one input `data` of shape (2, 3)."""
     data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    values = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(nodes, "graph", [data], values, **parts)  # type: ignore[arg-type]
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
@@ -104,6 +104,77 @@ def test_optional_outputs_that_are_empty_or_unread_are_left_out(tmp_path: Path) 
     ]
     weights[1].name = "b_"
     np.testing.assert_allclose(run(save(tmp_path / "net.onnx", nodes, ["c"], initializer=weights))[0], 2 * VALUES + 1)
+
+
+WEIGHTS = {
+    "image": np.arange(108, dtype=np.float32).reshape(1, 2, 6, 9) % 7,
+    "ends": np.array([3]),
+    "far": np.array([-100]),
+    "zero": np.array([0]),
+    "last": np.array([1]),
+    "back": np.array([-1]),
+}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        pytest.param([node("Split", ["data"], ["a", "b", "c"], axis=1)], ["b"], id="a part that nobody reads"),
+        pytest.param([node("Dropout", ["data"], ["a", "b"])], ["a", "b"], id="the mask of dropout"),
+        pytest.param(
+            [node("Dropout", ["data"], ["a", "b"]), node("Where", ["b", "data", "zeros"], ["c"])],
+            ["c"],
+            id="its values",
+        ),
+        pytest.param(
+            [
+                node("Reshape", ["data", "shape"], ["x"]),
+                node("MaxPool", ["x"], ["a", "b"], kernel_shape=[2, 2], pads=[1, 0, 0, 1], strides=[1, 2]),
+            ],
+            ["a", "b"],
+            id="where maxima lie",
+        ),
+        pytest.param(
+            [
+                node("Add", ["image", "nothing"], ["x"]),
+                node("MaxPool", ["x"], ["a", "b"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER"),
+            ],
+            ["b"],
+            id="where the first of equal maxima lies",
+        ),
+        pytest.param(
+            [
+                node("Slice", ["data", "zero", "ends", "last", "back"], ["x"]),
+                node("Concat", ["x", "data"], ["a"], axis=1),
+            ],
+            ["a"],
+            id="a slice backwards of which nothing is left",
+        ),
+        pytest.param([node("Slice", ["data", "ends", "far", "last", "back"], ["a"])], ["a"], id="a slice backwards"),
+    ],
+)
+def test_operators_with_several_outputs_and_empty_ones(
+    tmp_path: Path, nodes: list[onnx.NodeProto], outputs: list[str]
+) -> None:
+    arrays = {**WEIGHTS, "zeros": np.zeros((2, 3), np.float32), "shape": np.array([1, 1, 2, 3])}
+    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    nodes = [node("ReduceSum", ["data"], ["sum"], keepdims=0), node("Sub", ["sum", "sum"], ["nothing"]), *nodes]
+    path = save(tmp_path / "net.onnx", nodes, outputs, initializer=weights)
+    wanted = read_onnx(path).reference({"data": VALUES})
+    for array, expected in zip(run(path), wanted.values(), strict=True):
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_a_branch_whose_last_output_nobody_reads_is_inlined(tmp_path: Path) -> None:
+    def branch(operator: str) -> onnx.GraphProto:
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("p", "q")]
+        return helper.make_graph([node(operator, ["data"], ["p"]), node("Neg", ["p"], ["q"])], operator, [], values)
+
+    taken = node("If", ["truth"], ["a", "b"], then_branch=branch("Relu"), else_branch=branch("Tanh"))
+    truth = numpy_helper.from_array(np.array(True), "truth")
+    [found] = run(save(tmp_path / "net.onnx", [taken], ["a"], initializer=[truth]))
+    np.testing.assert_array_equal(found, np.maximum(VALUES, 0))
 
 
 def test_sparse_weights_are_weights(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, text
 from edgedeploy.frontends.padding import halves, same_padding
 
 
@@ -31,6 +31,27 @@ def _windows(operator: str) -> Translation:
         return importer.theirs(operator, inputs, written | {"pads": (*before, *after)})
 
     return translate
+
+
+def _max_pool(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """MaxPool, with the places of its maxima among all values of the data if they are read."""
+    if attr["tvm_custom"]["num_outputs"] == 1:
+        return _windows("MaxPool")(importer, inputs, attr)
+    data, kernel, rank = inputs[0], list(attr["kernel_shape"]), len(attr["kernel_shape"])
+    if attr.get("storage_order", 0):
+        raise ModelError("the places of its maxima are counted by columns", hints=["export it with storage_order=0"])
+    strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    begins = list(attr.get("pads", [0] * rank))[:rank]
+    same = text(attr, "auto_pad", "NOTSET")
+    if same.startswith("SAME"):
+        totals = same_padding(shape_of(data)[2:], _extents(kernel, attr), strides)
+        begins = list(halves(totals, lower=same == "SAME_LOWER")[0])
+    build, made = Builder(importer), _windows("MaxPool")(importer, inputs, attr)
+    maxima = importer.bb.normalize(importer.theirs("MaxPool", inputs, attr) if made is None else made)
+    places = places_of_maxima(importer, data, kernel, strides, begins, dilations, shape_of(maxima)[2:])
+    batch, channels, *sizes = shape_of(data)
+    first = np.arange(batch * channels).reshape(batch, channels, *[1] * rank) * math.prod(sizes)
+    return relax.Tuple([maxima, build.add(places, first)])
 
 
 def _transposed_convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -156,5 +177,5 @@ TRANSLATIONS: dict[str, Translation] = {
     "ConvTranspose": _transposed_convolution,
     "LpPool": _windows("LpPool"),
     "MatMul": _product,
-    "MaxPool": _windows("MaxPool"),
+    "MaxPool": _max_pool,
 }
