@@ -11,10 +11,10 @@ from tvm import relax
 from edgedeploy.compile.expressions import (
     Rewriter,
     axes_of,
-    calls_of,
     constant,
     constant_value,
     is_call,
+    parts_of,
     rewritten,
     shape_of,
 )
@@ -26,7 +26,7 @@ NCHW_OF_NHWC = [0, 3, 1, 2]
 
 def convert_layout(module: tvm.IRModule, layouts: Mapping[str, Sequence[str]]) -> tvm.IRModule:
     """Give operators the layouts that are wished for, by TVM's names of both; what lies between them follows."""
-    if not any(getattr(call.op, "name", "") in layouts for _, call in calls_of(module["main"])):
+    if not any(is_call(part, name) for part in parts_of(module["main"]) for name in layouts):
         return module  # the time that TVM's pass takes grows with the square of the operators
     teach_layout_conversion()
     return relax.transform.ConvertLayout(layouts)(rewritten(_SameRanks, module))

@@ -149,6 +149,11 @@ def _number(head: bytes, place: int) -> tuple[int, int]:
 
 def external_files(path: Path) -> list[Path]:
     """The files beside an ONNX file that hold weights of it, as far as they are there."""
+    return [file for file in _external(path) if is_file(file)]
+
+
+def _external(path: Path) -> list[Path]:
+    """The files beside an ONNX file that it states to hold weights of it."""
     # Whoever keeps weights outside of an ONNX file states their location in it.
     if b"location" not in path.read_bytes():
         return []
@@ -158,7 +163,15 @@ def external_files(path: Path) -> list[Path]:
         locations = {onnx.external_data_helper.ExternalDataInfo(tensor).location for tensor in outside}
     except (OSError, ValueError, DecodeError):
         return []  # `convert` says what is wrong
-    return [file for file in (path.parent / location for location in sorted(locations)) if is_file(file)]
+    return [path.parent / location for location in sorted(locations)]
+
+
+def _incomplete(path: Path, error: Exception) -> ModelError:
+    return ModelError(
+        f"{path} is not a complete ONNX file",
+        why=str(error) or type(error).__name__,
+        hints=["check the file's size and checksum; it may be truncated or of another format"],
+    )
 
 
 def _load(path: Path) -> onnx.ModelProto:
@@ -166,12 +179,18 @@ def _load(path: Path) -> onnx.ModelProto:
         model = onnx.load(path)
     except FileNotFoundError as error:
         raise ModelError(f"there is no file {path}") from error
-    except (OSError, ValueError, DecodeError, onnx.checker.ValidationError) as error:
+    except onnx.checker.ValidationError as error:
+        missing = [file for file in _external(path) if not is_file(file)]
+        if not missing:
+            raise _incomplete(path, error) from error
+        names = ", ".join(file.name for file in missing)
         raise ModelError(
-            f"{path} is not a complete ONNX file",
-            why=str(error) or type(error).__name__,
-            hints=["check the file's size and checksum; it may be truncated or of another format"],
+            f"{path} has no weights",
+            why=f"its exporter wrote them into {names} beside it, which is not there",
+            hints=[f"put {names} beside it", "export it into one file: torch.onnx.export(..., external_data=False)"],
         ) from error
+    except (OSError, ValueError, DecodeError) as error:
+        raise _incomplete(path, error) from error
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is not a complete ONNX file", why="it has no nodes or no outputs")
     widen(model)

@@ -131,6 +131,15 @@ def test_weights_before_the_begin_of_their_file_are_an_error_of_ours(tmp_path: P
         FORMAT.read([path], {})
 
 
+def test_weights_that_were_left_behind_are_named_by_their_file(tmp_path: Path) -> None:
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=0)
+    assert FORMAT.files(tmp_path / "net.onnx") == [tmp_path / "net.onnx", tmp_path / "net.onnx.data"]
+    (tmp_path / "net.onnx.data").unlink()
+    with pytest.raises(ModelError, match=r"wrote them into net\.onnx\.data beside it, which is not there"):
+        read_onnx(tmp_path / "net.onnx")
+
+
 def test_the_reference_is_another_program(tmp_path: Path) -> None:
     graph = Graph()
     data = graph.input("data", [1, 2])
