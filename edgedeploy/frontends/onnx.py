@@ -82,6 +82,19 @@ class Onnx(ConvertedFormat):
         shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
         return Converted(fixed(files[0], model, shapes), metadata=_metadata(stated), values=values, stated=stated)
 
+    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
+        """Import a network; see `Format.read`. An error names the sizes that were given in the place of its own."""
+        try:
+            return super().read(files, shapes, options)
+        except ModelError as error:
+            for name, axis, size in _own_sizes(files[0], shapes):
+                given = shapes[name]
+                fitting = ",".join(map(str, [*given[:axis], size, *given[axis + 1 :]]))
+                hint = f"dimension {axis} of input {name!r} is {size} in the network, and {given[axis]} was given: "
+                hints = [f"{hint}--input-shape {name}:{fitting}", *error.hints]
+                raise ModelError(error.what, why=error.why, hints=hints) from error
+            raise
+
     def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
         """Its `metadata_props`."""
         return _metadata(_load(files[0]))
@@ -239,6 +252,30 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
         del graph.value_info[:]
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
+
+
+def _own_sizes(path: Path, shapes: Shapes) -> list[tuple[str, int, int]]:
+    """Input, axis and size of each dimension that a network fixes and was given otherwise, those of batches last."""
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except (OSError, ValueError, DecodeError):
+        return []
+    filters = {weight.name: weight.dims for weight in graph.initializer if len(weight.dims) > 2}
+    found: list[tuple[str, int, int]] = []
+    batches: list[tuple[str, int, int]] = []
+    for value in graph.input:
+        given = shapes.get(value.name)
+        if given is None:
+            continue
+        own = _stated(value) or [0] * len(given)
+        for node in graph.node:
+            if node.op_type == "Conv" and node.input[0] == value.name and node.input[1] in filters:
+                groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+                own[1] = filters[node.input[1]][1] * groups
+        for axis, (size, wanted) in enumerate(zip(own, given, strict=False)):
+            if size > 0 and size != wanted:
+                (batches if axis == 0 else found).append((value.name, axis, size))
+    return [*found, *batches]
 
 
 def _stated(value: onnx.ValueInfoProto) -> list[int]:

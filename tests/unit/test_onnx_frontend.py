@@ -88,6 +88,15 @@ def test_a_wrong_number_of_channels_names_the_node(tmp_path: Path) -> None:
         read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": [1, 4, 8, 8]})
 
 
+@pytest.mark.parametrize("stated", [[1, 3, 8, 8], [1, "channels", "h", "w"]])
+def test_a_size_in_the_place_of_the_networks_own_is_named(tmp_path: Path, stated: list[object]) -> None:
+    with pytest.raises(ModelError) as raised:
+        read_onnx(free(tmp_path, stated), {"data": [1, 4, 8, 8]})
+    assert raised.value.hints[0] == (
+        "dimension 1 of input 'data' is 3 in the network, and 4 was given: --input-shape data:1,3,8,8"
+    )
+
+
 def test_a_shape_for_no_input_lists_the_inputs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its inputs: data"):
         read_onnx(tiny(tmp_path / "net.onnx"), {"date": [1, 3, 8, 8]})
