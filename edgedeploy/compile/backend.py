@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,19 @@ from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.schedules import TEMPLATE_ATTRIBUTE, Scheduled, Template, with_narrow_indices
 from edgedeploy.compile.schedules.kernel import Kernel, after
 from edgedeploy.compile.strategy import Strategy
+
+
+def write_module(module: Any, path: Path) -> None:
+    """Write an LLVM module of TVM's as an object file.
+
+    LLVM ends the process where a disk is full, so it writes into memory, and Python to the disk.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with os.fdopen(os.memfd_create("object"), "w+b") as memory:
+        module.write_to_file(f"/proc/self/fd/{memory.fileno()}", "o")
+        path.write_bytes(memory.read())
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,40 @@
-"""Avoids copies: a convolution of concatenated channels is a sum of convolutions of the parts."""
+"""Concatenations: avoided where a convolution reads one, and written as a tree where they have many parts."""
 
 from __future__ import annotations
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import ir, relax, topi
 
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.fusion import OPAQUE
 from edgedeploy.compile.types import is_floating
+
+# TVM writes the choice between parts as nested conditions, through which its passes recurse.
+_MOST_PARTS = 32
+
+_legalised = ir.Op.get("relax.concat").get_attr("FLegalize")
+
+
+def _in_parts(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """A concatenation as a function, or as a tree of functions that are not fused if it has many parts."""
+    parts = call.args[0]
+    while isinstance(parts, relax.Var) and builder.lookup_binding(parts) is not None:
+        parts = builder.lookup_binding(parts)
+    if not isinstance(parts, relax.Tuple) or len(parts.fields) <= _MOST_PARTS or call.attrs.axis is None:
+        return _legalised(builder, call)
+    axis, level = int(call.attrs.axis), list(parts.fields)
+
+    def joined(group: list[relax.Expr]) -> relax.Expr:
+        return builder.call_te(topi.concatenate, group, axis, primfunc_attrs={"op_pattern": OPAQUE})
+
+    while len(level) > _MOST_PARTS:
+        groups = (level[begin : begin + _MOST_PARTS] for begin in range(0, len(level), _MOST_PARTS))
+        level = [builder.emit(joined(group)) for group in groups]
+    return joined(level)
+
+
+LEGALISATIONS = {"relax.concat": _in_parts}
 
 
 def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:

@@ -1,8 +1,13 @@
-"""Networks of formats that are not read: what they are, and how they become one that is."""
+"""Files and folders that are not read: what they are, and how they become a network that is."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.errors import ModelError
@@ -11,50 +16,157 @@ from edgedeploy.files import is_folder
 _HEAD_BYTES = 1 << 16
 
 # What Caffe's text has at the beginning of a line, and no other format's here: layers in braces, and sizes of inputs.
-_PROTOTXT = re.compile(rb"^\s*(layers?\s*\{|input_dim\s*:|input_shape\s*\{)", re.MULTILINE)
+_PROTOTXT = rb"(?m).*^\s*(layers?\s*\{|input_dim\s*:|input_shape\s*\{)"
 
 _TENSORFLOW = "tf2onnx and TensorFlow are needed: pip install tf2onnx tensorflow"
+_KERAS = ("python -m tf2onnx.convert --keras {path} --output net.onnx", _TENSORFLOW)
+_SAVED_MODEL = (
+    "python -m tf2onnx.convert --saved-model {folder} --opset 17 --output net.onnx",
+    "python -c \"import tensorflow as tf; open('net.tflite', 'wb').write("
+    "tf.lite.TFLiteConverter.from_saved_model('{folder}').convert())\"",
+    _TENSORFLOW,
+)
+_CAFFE = (
+    "caffe2ncnn {base}.prototxt {base}.caffemodel {stem}.param {stem}.bin",
+    "then: edgedeploy models import {stem}.param {stem}.bin --name {stem}",
+    "caffe2ncnn is one of ncnn's tools (ncnn-VERSION-ubuntu-VERSION.zip of its releases)",
+)
+_PYTORCH = ("torch.export.save(torch.export.export(model.eval(), (example,)), 'network.pt2')",)
+_ORIGIN = ("give what it was made from, or export that network to ONNX",)
+_PAGE = ("download the file itself: by GitHub's button Raw, at Hugging Face with /resolve/ in the place of /blob/",)
 
 
-def foreign(path: Path) -> ModelError | None:
-    """The error that says how a network of a format that is not read is converted; None if it is none that is known."""
-    if is_folder(path):
-        if (path / "saved_model.pb").is_file():
-            return _saved_model(path)
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of files or folders; what it states of them all applies to each.
+
+    Attributes:
+        what: they are.
+        hints: what to do, with `path`, its `folder`, `stem`, path without a suffix (`base`), a name for it unpacked
+            (`plain`) and a `member` to be filled in.
+        begins: a pattern of the file's beginning.
+        member: a pattern of the name of something in the folder or zip archive.
+        without: a pattern of what is not in it.
+        suffixes: of the name. What has some may be a network by its content all the same.
+    """
+
+    what: str
+    hints: Sequence[str]
+    begins: bytes = b""
+    member: str = ""
+    without: str = ""
+    suffixes: tuple[str, ...] = ()
+
+
+_KINDS = (
+    _Kind("compressed by gzip", ["gzip -dc {path} > {plain}"], rb"\x1f\x8b"),
+    _Kind("compressed by xz", ["xz -dc {path} > {plain}"], rb"\xfd7zXZ"),
+    _Kind("compressed by zstd", ["zstd -dc {path} > {plain}"], rb"\x28\xb5\x2f\xfd"),
+    _Kind("compressed by bzip2", ["bzip2 -dc {path} > {plain}"], rb"BZh[1-9]"),
+    _Kind("code that PyTorch's AOTInductor compiled for one machine", _PYTORCH, rb"PK", r"(^|/)data/aotinductor/"),
+    _Kind("a network of Keras", _KERAS, rb"PK", r"^model\.weights\.h5$"),
+    _Kind(
+        "a zip archive",
+        ["unpack it: unzip {path}, and give the network's file in it"],
+        rb"PK",
+        without=r"(^|/)(data\.pkl|archive_format|\.data/.*|models/.*\.json)$",
+    ),
+    _Kind("a pointer of Git LFS to a file", ["git lfs pull, in the repository"], rb"version https://git-lfs"),
+    _Kind("a web page", _PAGE, rb"(?i)\s*<(!doctype html|html)\b"),
+    _Kind("a network of OpenVINO", _ORIGIN, rb"\s*(<\?xml[^>]*>\s*)?<net\b"),
+    _Kind("an engine of TensorRT, for one kind of GPU", _ORIGIN, rb"ftrt"),
+    _Kind("a network for Rockchip's NPUs (RKNN)", _ORIGIN, rb"RKNN"),
+    _Kind("a network for Hailo's accelerators (HEF)", _ORIGIN, rb"\x01HEF"),
+    _Kind("a network of ExecuTorch", _PYTORCH, rb"(?s).{4}ET\d\d"),
+    _Kind("a network in onnxruntime's own format (ORT)", _ORIGIN, rb"(?s).{4}ORTM"),
+    _Kind("a language model of llama.cpp (GGUF)", _ORIGIN, rb"GGUF"),
+    _Kind("a folder with a network of TensorFlow Lite", ["give the file in it: {member}"], member=r"\.tflite$"),
+    _Kind("a SavedModel of TensorFlow", _SAVED_MODEL, member=r"^saved_model\.pb$"),
+    _Kind("a folder with a network of OpenVINO", _ORIGIN, member=r"\.xml$"),
+    _Kind("a SavedModel of TensorFlow", _SAVED_MODEL, suffixes=("saved_model.pb",)),
+    _Kind(
+        "a frozen graph of TensorFlow",
+        [
+            "python -m tf2onnx.convert --graphdef {path} --inputs INPUT:0 --outputs OUTPUT:0 --output net.onnx",
+            _TENSORFLOW,
+        ],
+        suffixes=(".pb",),
+    ),
+    _Kind("a network of Keras", _KERAS, suffixes=(".h5", ".keras")),
+    _Kind("a network of Caffe", _CAFFE, suffixes=(".caffemodel",)),
+    _Kind("a network of Caffe", _CAFFE, _PROTOTXT, suffixes=(".prototxt",)),
+    _Kind("a network of Core ML", _ORIGIN, suffixes=(".mlmodel", ".mlpackage", ".mlmodelc")),
+    _Kind("a network of MNN", _ORIGIN, suffixes=(".mnn",)),
+    _Kind("a network for Qualcomm's NPUs", _ORIGIN, suffixes=(".dlc",)),
+    _Kind("an engine of TensorRT, for one kind of GPU", _ORIGIN, suffixes=(".engine", ".trt", ".plan")),
+    _Kind("a network for Rockchip's NPUs (RKNN)", _ORIGIN, suffixes=(".rknn",)),
+    _Kind("a network for Hailo's accelerators (HEF)", _ORIGIN, suffixes=(".hef",)),
+    _Kind("a network of ExecuTorch", _PYTORCH, suffixes=(".pte",)),
+    _Kind("a network of PaddlePaddle", _ORIGIN, suffixes=(".pdmodel", ".pdiparams")),
+    _Kind("weights without a network", _PYTORCH, suffixes=(".safetensors",)),
+)
+
+
+def foreign(path: Path, *, by_name: bool = True) -> ModelError | None:
+    """The error that says what a file or folder is and what to do with it; None if it is nothing that is known.
+
+    Args:
+        path: the file or folder.
+        by_name: whether it is no network by its content, so that its name may say what it is.
+    """
+    try:
+        folder = is_folder(path)
+        head = b"" if folder else _head(path)
+        members = sorted(each.name for each in path.iterdir()) if folder else _members(path, head)
+    except OSError:
         return None
-    if path.name == "saved_model.pb":
-        return _saved_model(path.parent)
-    if path.suffix == ".pb":
-        convert = f"python -m tf2onnx.convert --graphdef {path} --inputs INPUT:0 --outputs OUTPUT:0 --output net.onnx"
-        return _error(path, "a frozen graph of TensorFlow", [convert, _TENSORFLOW])
-    if path.suffix in (".h5", ".keras"):
-        convert = f"python -m tf2onnx.convert --keras {path} --output net.onnx"
-        return _error(path, "a network of Keras", [convert, _TENSORFLOW])
-    if path.suffix == ".caffemodel" or (path.suffix == ".prototxt" and _is_prototxt(path)):
-        text, weights = path.with_suffix(".prototxt"), path.with_suffix(".caffemodel")
-        convert = f"caffe2ncnn {text} {weights} {path.stem}.param {path.stem}.bin"
-        taken = f"then: edgedeploy models import {path.stem}.param {path.stem}.bin --name {path.stem}"
-        tool = "caffe2ncnn is one of ncnn's tools (ncnn-VERSION-ubuntu-VERSION.zip of its releases)"
-        return _error(path, "a network of Caffe", [convert, taken, tool])
+    for kind in _KINDS:
+        if kind.suffixes and not (by_name and path.name.endswith(kind.suffixes)):
+            continue
+        found = [name for name in members if kind.member and re.search(kind.member, name)]
+        lacking = not found if kind.member else not (kind.suffixes or head)
+        barred = kind.without and (not members or any(re.search(kind.without, name) for name in members))
+        if not lacking and not barred and (not kind.begins or re.match(kind.begins, head, re.DOTALL)):
+            return ModelError(f"{path} is {kind.what}", why="that is not read here", hints=_hints(kind, path, found))
     return None
 
 
-def _saved_model(folder: Path) -> ModelError:
-    onnx = f"python -m tf2onnx.convert --saved-model {folder} --opset 17 --output net.onnx"
-    lite = (
-        f"python -c \"import tensorflow as tf; open('net.tflite', 'wb').write("
-        f"tf.lite.TFLiteConverter.from_saved_model('{folder}').convert())\""
-    )
-    return _error(folder, "a SavedModel of TensorFlow", [onnx, lite, _TENSORFLOW])
-
-
-def _error(path: Path, what: str, hints: list[str]) -> ModelError:
-    return ModelError(f"{path} is {what}", why="that is not read here, and can be converted", hints=hints)
-
-
-def _is_prototxt(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            return _PROTOTXT.search(stream.read(_HEAD_BYTES)) is not None
-    except OSError:
+def is_package(path: Path) -> bool:
+    """Whether a file is a package by its name or content: a tar archive, compressed by gzip."""
+    head = _head(path)
+    if not head.startswith(b"\x1f\x8b"):
         return False
+    try:
+        unpacked = zlib.decompressobj(31).decompress(head, 512)
+    except zlib.error:
+        unpacked = b""
+    return unpacked[257:262] == b"ustar" or path.name.endswith((".tar.gz", ".tgz"))
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(_HEAD_BYTES)
+
+
+def _members(path: Path, head: bytes) -> list[str]:
+    """What is in a zip archive, by name; nothing if it is none, or damaged."""
+    if not head.startswith(b"PK"):
+        return []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sorted(archive.namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError):
+        return []
+
+
+def _hints(kind: _Kind, path: Path, found: Sequence[str]) -> list[str]:
+    inner = path.stem if path.suffix in (".gz", ".xz", ".zst", ".bz2") else f"{path.stem}-unpacked{path.suffix}"
+    places = {
+        "path": path,
+        "folder": path if is_folder(path) else path.parent,
+        "base": path.with_suffix(""),
+        "plain": path.with_name(inner),
+        "member": path / found[0] if found else path,
+    }
+    quoted = {name: shlex.quote(str(place)) for name, place in places.items()}
+    return [hint.format(stem=path.stem, **quoted) for hint in kind.hints]

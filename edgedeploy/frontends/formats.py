@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgedeploy.errors import ModelError
 from edgedeploy.files import is_file, is_folder
-from edgedeploy.frontends.foreign import foreign
+from edgedeploy.frontends.foreign import foreign, is_package
 from edgedeploy.frontends.format import HEAD_BYTES, Format
 from edgedeploy.plugins import Group
 
@@ -20,8 +20,6 @@ _MODULES = ("tengine", "darknet", "ncnn", "tflite", "torch_export", "onnx")
 _OTHERS: Group[Format] = Group(
     "edgedeploy.formats", "format", "Format", lambda given: given.name if isinstance(given, Format) else None
 )
-
-_GZIP = b"\x1f\x8b"  # RFC 1952: a package
 
 
 @cache
@@ -38,18 +36,27 @@ def suffixes() -> set[str]:
 
 
 def describing(path: Path) -> tuple[Format, Path]:
-    """The format of a network, and the file that describes it; `path` may also be the file with its weights.
+    """The format of a network, and the file that describes it.
+
+    Args:
+        path: that file, the file with its weights, or a folder with one network of ncnn, as pnnx's users keep it.
 
     Raises:
         ModelError: the file cannot be read, or is no network's.
     """
+    path = _network_in(path) or path
     found = None if is_folder(path) else _recognised(path)
     if found is not None:
         return found, path
     if error := foreign(path):
         raise error
     if is_folder(path):
-        raise ModelError(f"cannot read {path}", why="it is a folder")
+        within = sorted(each for each in path.iterdir() if each.suffix in suffixes())
+        raise ModelError(
+            f"cannot read {path}",
+            why="it is a folder",
+            hints=[f"give a file in it: {', '.join(map(str, within[:5]))}"] if within else (),
+        )
     for each in formats():
         if path.suffix not in each.suffixes[1:]:
             continue
@@ -72,6 +79,19 @@ def describing(path: Path) -> tuple[Format, Path]:
     )
 
 
+def holds_network(folder: Path) -> bool:
+    """Whether a folder is taken for a network: it holds one of ncnn's, or one that is not read."""
+    return is_folder(folder) and (_network_in(folder) is not None or foreign(folder) is not None)
+
+
+def _network_in(folder: Path) -> Path | None:
+    """The only description of a network of ncnn in a folder."""
+    if not is_folder(folder):
+        return None
+    found = list(folder.glob("*.ncnn.param")) or list(folder.glob("*.param"))
+    return found[0] if len(found) == 1 else None
+
+
 def _recognised(path: Path) -> Format | None:
     try:
         if path.exists() and not is_file(path) and not is_folder(path):
@@ -82,6 +102,8 @@ def _recognised(path: Path) -> Format | None:
             head = stream.read(HEAD_BYTES)
     except OSError as error:
         raise ModelError(f"cannot read {path}", why=error.strerror or str(error)) from error
-    if head.startswith(_GZIP):
+    if is_package(path):
         raise ModelError(f"{path} is a package, not a network", hints=["`edgedeploy run` and `push` take packages"])
+    if refused := foreign(path, by_name=False):
+        raise refused
     return next((each for each in formats() if each.recognises(head)), None)

@@ -82,6 +82,19 @@ class Onnx(ConvertedFormat):
         shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
         return Converted(fixed(files[0], model, shapes), metadata=_metadata(stated), values=values, stated=stated)
 
+    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
+        """Import a network; see `Format.read`. An error names the sizes that were given in the place of its own."""
+        try:
+            return super().read(files, shapes, options)
+        except ModelError as error:
+            for name, axis, size in _own_sizes(files[0], shapes):
+                given = shapes[name]
+                fitting = ",".join(map(str, [*given[:axis], size, *given[axis + 1 :]]))
+                hint = f"dimension {axis} of input {name!r} is {size} in the network, and {given[axis]} was given: "
+                hints = [f"{hint}--input-shape {name}:{fitting}", *error.hints]
+                raise ModelError(error.what, why=error.why, hints=hints) from error
+            raise
+
     def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
         """Its `metadata_props`."""
         return _metadata(_load(files[0]))
@@ -149,16 +162,29 @@ def _number(head: bytes, place: int) -> tuple[int, int]:
 
 def external_files(path: Path) -> list[Path]:
     """The files beside an ONNX file that hold weights of it, as far as they are there."""
+    return [file for file in _external(path) if is_file(file)]
+
+
+def _external(path: Path) -> list[Path]:
+    """The files beside an ONNX file that it states to hold weights of it."""
     # Whoever keeps weights outside of an ONNX file states their location in it.
     if b"location" not in path.read_bytes():
         return []
     try:
         model = onnx.load(path, load_external_data=False)
+        outside = filter(onnx.external_data_helper.uses_external_data, model.graph.initializer)
+        locations = {onnx.external_data_helper.ExternalDataInfo(tensor).location for tensor in outside}
     except (OSError, ValueError, DecodeError):
         return []  # `convert` says what is wrong
-    outside = filter(onnx.external_data_helper.uses_external_data, model.graph.initializer)
-    locations = {onnx.external_data_helper.ExternalDataInfo(tensor).location for tensor in outside}
-    return [file for file in (path.parent / location for location in sorted(locations)) if is_file(file)]
+    return [path.parent / location for location in sorted(locations)]
+
+
+def _incomplete(path: Path, error: Exception) -> ModelError:
+    return ModelError(
+        f"{path} is not a complete ONNX file",
+        why=str(error) or type(error).__name__,
+        hints=["check the file's size and checksum; it may be truncated or of another format"],
+    )
 
 
 def _load(path: Path) -> onnx.ModelProto:
@@ -166,12 +192,18 @@ def _load(path: Path) -> onnx.ModelProto:
         model = onnx.load(path)
     except FileNotFoundError as error:
         raise ModelError(f"there is no file {path}") from error
-    except (OSError, ValueError, DecodeError, onnx.checker.ValidationError) as error:
+    except onnx.checker.ValidationError as error:
+        missing = [file for file in _external(path) if not is_file(file)]
+        if not missing:
+            raise _incomplete(path, error) from error
+        names = ", ".join(file.name for file in missing)
         raise ModelError(
-            f"{path} is not a complete ONNX file",
-            why=str(error) or type(error).__name__,
-            hints=["check the file's size and checksum; it may be truncated or of another format"],
+            f"{path} has no weights",
+            why=f"its exporter wrote them into {names} beside it, which is not there",
+            hints=[f"put {names} beside it", "export it into one file: torch.onnx.export(..., external_data=False)"],
         ) from error
+    except (OSError, ValueError, DecodeError) as error:
+        raise _incomplete(path, error) from error
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is not a complete ONNX file", why="it has no nodes or no outputs")
     widen(model)
@@ -207,11 +239,11 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
         if math.prod(shape) > _LARGEST:
             sizes = ",".join(map(str, shape))
             raise ModelError(f"{path}: input {value.name!r} is larger than any memory", why=f"its shape is {sizes}")
-        for dimension, size in zip(dimensions, shape, strict=True):
-            dimension.Clear()
-            dimension.dim_value = size
+        del dimensions[:]
+        for size in shape:
+            dimensions.add(dim_value=size)
         changed |= list(shape) != stated
-        batches.add((stated[0], shape[0]) if shape else (0, 0))
+        batches.add((stated[0], shape[0]) if stated else (0, 0))
     if changed:
         [(before, after), *others] = batches
         if before != after and not others and before > 0:
@@ -220,6 +252,30 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
         del graph.value_info[:]
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
+
+
+def _own_sizes(path: Path, shapes: Shapes) -> list[tuple[str, int, int]]:
+    """Input, axis and size of each dimension that a network fixes and was given otherwise, those of batches last."""
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except (OSError, ValueError, DecodeError):
+        return []
+    filters = {weight.name: weight.dims for weight in graph.initializer if len(weight.dims) > 2}
+    found: list[tuple[str, int, int]] = []
+    batches: list[tuple[str, int, int]] = []
+    for value in graph.input:
+        given = shapes.get(value.name)
+        if given is None:
+            continue
+        own = _stated(value) or [0] * len(given)
+        for node in graph.node:
+            if node.op_type == "Conv" and node.input[0] == value.name and node.input[1] in filters:
+                groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+                own[1] = filters[node.input[1]][1] * groups
+        for axis, (size, wanted) in enumerate(zip(own, given, strict=False)):
+            if size > 0 and size != wanted:
+                (batches if axis == 0 else found).append((value.name, axis, size))
+    return [*found, *batches]
 
 
 def _stated(value: onnx.ValueInfoProto) -> list[int]:
@@ -231,8 +287,15 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
     """The shape that an input is to have: as given, or as stated with a batch of one."""
     dimensions = value.type.tensor_type.shape.dim
     stated = ",".join(str(dimension.dim_value or dimension.dim_param or "?") for dimension in dimensions)
+    unknown = not value.type.tensor_type.HasField("shape")
+    if unknown and given is None:
+        raise OpenShapeError(
+            f"{path}: the file does not say how many dimensions input {value.name!r} has",
+            input=value.name,
+            hints=[f"give it a shape: --input-shape {value.name}:1,3,224,224"],
+        )
     if given is not None:
-        if len(given) != len(dimensions):
+        if len(given) != len(dimensions) and not unknown:
             raise InputError(
                 f"{path}: the shape of input {value.name!r} does not fit",
                 why=f"{','.join(map(str, given))} was given, the network says {stated}",

@@ -8,12 +8,13 @@ import math
 import numpy as np
 import onnx
 import onnx.compose
-import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.onnx_functions import (
     ONNX_DOMAINS,
+    check_count,
+    inlined,
     replace_nodes,
     title_of,
     write_out_functions,
@@ -45,8 +46,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: values are missing, made twice or depend on themselves, or a constant cannot be computed.
     """
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+    model = inlined(model)
     graph = model.graph
     _make_dense(graph)
     for weight in graph.initializer:
@@ -62,6 +62,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
         written = write_out_functions(model, known.shapes) or unroll_loops(model, known.shapes)
         if not _inline_branches(graph) and not written:
             break
+        check_count(len(graph.node), "its loops and functions are written out")
         _sort(graph)
     _drop_unused(graph)
     put_between_pairs(graph)
@@ -170,7 +171,7 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
     for node in reversed(graph.node):
         if needed.isdisjoint(node.output):
             continue
-        while node.output[-1] not in needed:
+        while node.output[-1] not in needed and not _counts_outputs(node):
             del node.output[-1]
         needed |= reads(node)
         kept.append(node)
@@ -180,6 +181,14 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         for index in reversed(range(len(graph.initializer))):
             if graph.initializer[index].name not in needed:
                 del graph.initializer[index]
+
+
+def _counts_outputs(node: onnx.NodeProto) -> bool:
+    """Whether the number of its outputs says what a node does, as that of a Split's parts."""
+    if node.domain not in ONNX_DOMAINS or not onnx.defs.has(node.op_type):
+        return False
+    outputs = onnx.defs.get_schema(node.op_type).outputs
+    return bool(outputs) and outputs[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
 
 
 def _inline_branches(graph: onnx.GraphProto) -> bool:

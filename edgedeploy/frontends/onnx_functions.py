@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import graphlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 import onnx.compose
 import onnx.inliner
 from onnx import helper
 
+from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_attention import plain_attention
 from edgedeploy.frontends.onnx_contrib import CONTRIB, DOMAIN
 from edgedeploy.frontends.onnx_packed import PACKED_CONTRIB
@@ -35,6 +38,61 @@ _WRITERS: dict[str, dict[str, Writer]] = {
     **{domain: {"Attention": plain_attention, **QUANTISED} for domain in ONNX_DOMAINS},
     DOMAIN: {**CONTRIB, **PACKED_CONTRIB, **QUANTISED_CONTRIB},
 }
+
+
+# Of a network in nodes; large language models have a tenth of it.
+MOST_NODES = 100_000
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model with the functions that it defines written out, and the defaults of their attributes given.
+
+    Raises:
+        ModelError: a function calls itself, or the model would have too many nodes.
+    """
+    if not model.functions:
+        return model
+    functions = {(each.domain, each.name): each for each in model.functions}
+    called: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+    for place, nodes in [(("", ""), model.graph.node), *((key, each.node) for key, each in functions.items())]:
+        calls = called[place] = Counter()
+        for node in _every_node(nodes):
+            calls[node.domain, node.op_type] += 1
+            if (function := functions.get((node.domain, node.op_type))) is not None:
+                given = {attribute.name for attribute in node.attribute}
+                node.attribute.extend(each for each in function.attribute_proto if each.name not in given)
+    order = graphlib.TopologicalSorter({place: calls.keys() & functions.keys() for place, calls in called.items()})
+    sizes: dict[tuple[str, str], int] = {}
+    try:
+        for place in order.static_order():
+            sizes[place] = sum(count * sizes.get(each, 1) for each, count in called[place].items())
+    except graphlib.CycleError as error:
+        raise ModelError(f"function {error.args[1][0][1]!r} calls itself", why="it has no end") from error
+    check_count(sizes["", ""], "its functions are written out")
+    return onnx.inliner.inline_local_functions(model)
+
+
+def check_count(nodes: int, when: str) -> None:
+    """Refuse a network of more nodes than can be imported.
+
+    Raises:
+        ModelError: it has more.
+    """
+    if nodes > MOST_NODES:
+        raise ModelError(f"the network has {nodes:,} nodes when {when}", why=f"at most {MOST_NODES:,} are imported")
+
+
+def branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    """The graphs inside of a node."""
+    return (attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH)
+
+
+def _every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for branch in branches(node):
+            yield from _every_node(branch.node)
 
 
 def write_out_functions(model: onnx.ModelProto, shapes: Shapes) -> bool:

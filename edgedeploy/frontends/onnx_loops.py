@@ -10,7 +10,7 @@ import onnx.compose
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, opset_of, replace_nodes, title_of
+from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, check_count, opset_of, replace_nodes, title_of
 
 # Beyond them a network's code would grow without bounds.
 _MOST_TURNS = 512
@@ -40,6 +40,7 @@ def unroll_loops(model: onnx.ModelProto, shapes: Shapes) -> bool:
             written = _scan(model, node, shapes)
         found |= written is not None
         nodes.extend(written.nodes if written else [node])
+        check_count(len(nodes), "its loops are written out")
         model.graph.initializer.extend(written.weights if written else [])
     if found:
         replace_nodes(model.graph, nodes)
@@ -70,6 +71,7 @@ class _Unrolled:
 
     def turn(self, body: onnx.GraphProto, number: int, given: list[str]) -> list[str]:
         """The names of what a turn gives, of a body to whose inputs these values are given."""
+        check_count(len(self.nodes) + len(body.node), "its loops are written out")
         inner = onnx.compose.add_prefix_graph(body, f"{self._name}/turn{number}/")
         if len(inner.input) != len(given):
             raise ModelError(f"node {self._name!r} is malformed", why="its body has another number of inputs")

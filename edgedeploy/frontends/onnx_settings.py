@@ -12,7 +12,8 @@ from onnx import helper, numpy_helper
 
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import Converted, Shapes, Values
-from edgedeploy.frontends.onnx_values import branches, reads
+from edgedeploy.frontends.onnx_functions import branches
+from edgedeploy.frontends.onnx_values import reads
 
 # By operator, the inputs that say what its results look like, or which branch is taken.
 _DECIDING = {

@@ -11,8 +11,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, opset_of, replace_nodes, title_of
-from edgedeploy.frontends.onnx_values import branches, reads
+from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, branches, opset_of, replace_nodes, title_of
+from edgedeploy.frontends.onnx_values import reads
 from edgedeploy.tail.operators import OPERATORS
 from edgedeploy.tail.program import Attribute, Block, Constant, Node
 

@@ -11,7 +11,7 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, opset_of, replace_nodes
+from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, branches, opset_of, replace_nodes
 from edgedeploy.onnxruntime_session import cpu_session
 
 # Of a tensor, and of a tensor that can be a shape or the indices of some.
@@ -22,6 +22,9 @@ DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProt
 
 # Of a constant in bytes: whose values shapes do not depend on.
 _LARGE = 1 << 10
+
+# What constants may take in bytes, beyond four times the weights.
+_MOST_GROWTH = 1 << 30
 
 # It says which integers weights are; the others give other values each time.
 _KEPT = {"DequantizeLinear"}
@@ -53,6 +56,10 @@ class KnownValues:
         self._model, self._opset, self._budget = model, opset_of(model), budget
         self._opsets = [entry for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
         self.spent = 0
+        # Constants that are left to whoever imports them, and how much more they may take than what they are made of.
+        self._left: set[str] = set()
+        self._room = _MOST_GROWTH + 4 * sum(weight.ByteSize() for weight in model.graph.initializer)
+        self._endless: set[str] = set()  # values that no memory has room for
         self.shapes: Shapes = {}
         self._constants: dict[str, TensorProto] = {}
         # Of constants that are not computed yet, the nodes.
@@ -98,15 +105,36 @@ class KnownValues:
             self._compute(waiting)
             self._infer(node)
         size = self._bytes(node)
-        if size is not None and self.spent + size <= self._budget and self._is_constant(node):
+        if (size is None and not outputs & self._endless) or not self._is_constant(node):
+            return
+        if size is not None and self.spent + size <= self._budget and not reads(node) & self._left:
             self.spent += size
             self._makers |= dict.fromkeys(outputs, node)
+        else:
+            self._leave(node, size)
+
+    def _leave(self, node: onnx.NodeProto, size: int | None) -> None:
+        """Leave a constant to the importer, unless it takes much more memory than the network's weights.
+
+        Raises:
+            ModelError: it does.
+        """
+        self._left.update(filter(None, node.output))
+        read = sum(self._size_of(name) for name in set(filter(None, node.input)) & self.shapes.keys())
+        self._room -= max(size - read, 0) if size is not None else self._room
+        if self._room <= 0:
+            raise ModelError(
+                f"constants of the network fill the memory as of value {node.output[0]!r}",
+                why=f"operator {node.op_type} makes "
+                + (f"{size:,} bytes" if size is not None else "more values than any memory has room for"),
+                hints=["export the network without computing such a tensor of constants"],
+            )
 
     def _is_constant(self, node: onnx.NodeProto) -> bool:
-        """Whether no input of the network changes what a node makes, and it can be computed now."""
+        """Whether no input of the network changes what a node makes."""
         if node.op_type in _KEPT | _RANDOM or node.domain not in ONNX_DOMAINS or any(branches(node)):
             return False
-        return reads(node) <= self._constants.keys() | self._makers.keys()
+        return reads(node) <= self._constants.keys() | self._makers.keys() | self._left
 
     def _infer(self, node: onnx.NodeProto) -> None:
         """Note what ONNX's own inference says of a node.
@@ -131,16 +159,23 @@ class KnownValues:
             self._note(name, kind)
 
     def _is_small(self, name: str) -> bool:
+        return self._size_of(name) <= _LARGE
+
+    def _size_of(self, name: str) -> int:
         kind, shape = self.shapes[name]
-        return math.prod(shape) * helper.tensor_dtype_to_np_dtype(kind).itemsize <= _LARGE
+        return math.prod(shape) * helper.tensor_dtype_to_np_dtype(kind).itemsize
 
     def _note(self, name: str, kind: onnx.TypeProto) -> None:
         """Remember a type, if it is a tensor's of known shape that a memory could hold."""
         tensor = kind.tensor_type
         shape = [dimension.dim_value for dimension in tensor.shape.dim]
         known = tensor.HasField("shape") and all(dimension.HasField("dim_value") for dimension in tensor.shape.dim)
-        if known and tensor.elem_type in DTYPES and min(shape, default=1) >= 0 and math.prod(shape) <= _MOST_VALUES:
+        if not known or tensor.elem_type not in DTYPES or min(shape, default=1) < 0:
+            return
+        if math.prod(shape) <= _MOST_VALUES:
             self.shapes[name] = (tensor.elem_type, shape)
+        else:
+            self._endless.add(name)
 
     def _shape_of(self, node: onnx.NodeProto) -> np.ndarray | None:
         """What `Shape` and `Size` give for a tensor of known shape."""
@@ -158,10 +193,10 @@ class KnownValues:
         names = list(filter(None, node.input if of_data else node.output))
         if not self.shapes.keys() >= set(names):
             return None
-        sizes = [self.shapes[name] for name in names]
         if of_data:
-            return sum(8 * math.prod(shape) * max(len(shape), 1) * len(node.output) for _, shape in sizes)
-        return sum(math.prod(shape) * helper.tensor_dtype_to_np_dtype(kind).itemsize for kind, shape in sizes)
+            sizes = [self.shapes[name][1] for name in names]
+            return sum(8 * math.prod(shape) * max(len(shape), 1) * len(node.output) for shape in sizes)
+        return sum(map(self._size_of, names))
 
     def _compute(self, names: Collection[str]) -> None:
         """Compute constants by onnxruntime, and the small ones on the way to them, on which more may hang."""
@@ -206,11 +241,6 @@ def reads(node: onnx.NodeProto) -> set[str]:
             inside |= set(inner.output)
         names |= {value.name for value in branch.output} - inside
     return names
-
-
-def branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
-    """The graphs inside of a node."""
-    return (attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH)
 
 
 def _is_no_shape(value: tuple[int, list[int]]) -> bool:

@@ -42,7 +42,9 @@ _NUMBER = re.compile(r"Symbol\('z?uf?\d{1,9}'(, integer=True)?\)")
 _OF_FILES = r"aten\.(save|from_file)\b"
 # Of operators on quantised values, which `torch_quantised` translates.
 _QUANTISED = "quantized_decomposed"
-_OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{_QUANTISED})\.\w+(\.\w+)?|_operator\.getitem")
+# Regions of torch.no_grad() and of autocast, whose graphs PyTorch writes into the one around them.
+_REGIONS = r"torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
+_OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{_QUANTISED})\.\w+(\.\w+)?|{_REGIONS}|_operator\.getitem")
 
 # Of what the archive claims to hold, in proportion to its size: PyTorch stores without compression.
 _MOST_GROWTH = 4
@@ -72,7 +74,7 @@ class TorchExport(Format):
         path = files[0]
         archive = plain_archive(path, read_bytes(path))
         require_packages(path, self.packages, "torch")
-        with importing(path, _HINTS):
+        with importing(path, ["export it to ONNX: torch.onnx.export(model, (example,), 'network.onnx')"]):
             program, module = _imported(archive)
         signature = program.graph_signature
         given, returned = specifications(path, module["main"], signature.user_inputs, signature.user_outputs)
@@ -164,8 +166,6 @@ def _checked_graph(path: Path, model: dict[str, Any]) -> dict[str, Any]:
                 why=f"one of them is {str(value)[:80]!r}",
                 hints=["export it without dynamic_shapes"],
             )
-        if key in ("graph_module", "as_graph") and value is not model.get("graph_module"):
-            raise ModelError(f"{path} has graphs inside of its graph", why="they cannot be imported", hints=_HINTS)
         if key == "target" and not (isinstance(value, str) and _OPERATOR.fullmatch(value)):
             raise ModelError(
                 f"{path}: operator {str(value)[:80]} is not supported",
@@ -217,7 +217,9 @@ def _know_quantised() -> None:
 
 def _is_quantised(program: Any) -> bool:
     """Whether an exported program has operators on quantised values."""
-    return any(getattr(node.target, "namespace", "") == _QUANTISED for node in program.graph.nodes)
+    from edgedeploy.frontends.torch_operators import nodes_of
+
+    return any(getattr(node.target, "namespace", "") == _QUANTISED for node in nodes_of(program))
 
 
 def _imported(archive: bytes) -> tuple[Any, Any]:
@@ -267,7 +269,14 @@ def _in_double(module: Any) -> Any:
         return torch.float64 if value is torch.float32 else value
 
     module = copy.deepcopy(module).double()
-    for node in module.graph.nodes:
-        node.args, node.kwargs = (torch.fx.node.map_aggregate(each, wider) for each in (node.args, node.kwargs))
-    module.recompile()
+    for part in (each for each in module.modules() if isinstance(each, torch.fx.GraphModule)):
+        for node in list(part.graph.nodes):
+            name = str(node.target)
+            if name == "wrap_with_autocast":  # device, dtype, enabled
+                node.args = (*node.args[:2], False, *node.args[3:])
+            if name.startswith("aten._assert_tensor_metadata"):
+                part.graph.erase_node(node)
+                continue
+            node.args, node.kwargs = (torch.fx.node.map_aggregate(each, wider) for each in (node.args, node.kwargs))
+        part.recompile()
     return module

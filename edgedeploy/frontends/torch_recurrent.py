@@ -5,7 +5,7 @@ What they compute: the formulas of `torch.nn.LSTM`, `GRU` and `RNN`; arguments a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,13 +24,13 @@ OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
 }
 
 
-def check(program: Any) -> None:
-    """Refuse an exported program with a layer that cannot be translated.
+def check(nodes: Iterable[Any]) -> None:
+    """Refuse the nodes of an exported program with a layer that cannot be translated.
 
     Raises:
         ModelError: it has one.
     """
-    for node in program.graph.nodes:
+    for node in nodes:
         if getattr(node.target, "__name__", "") in OPERATORS:
             _check(node)
 

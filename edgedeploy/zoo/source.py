@@ -16,7 +16,7 @@ from edgedeploy.extras import require_build
 from edgedeploy.files import is_file, is_folder, sha256_of
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.formats import describing, suffixes
+from edgedeploy.frontends.formats import describing, holds_network, suffixes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.architecture import FORMAT as ARCHITECTURE
 from edgedeploy.zoo.entry import MODELS, ZooModel
@@ -153,19 +153,20 @@ def package_model(name: str) -> str:
 
 
 def means_file(model: str) -> bool:
-    """Whether `model` means a network's file, and no name or entry of the zoo.
+    """Whether `model` means a network's file or folder, and no name or entry of the zoo.
 
     Raises:
-        ModelError: by its suffix or a separator it can mean nothing else, and there is no such file.
+        ModelError: by its suffix or a separator it can mean nothing else, and there is no such file or folder.
     """
     path = Path(model)
     if path.suffix in (".yaml", ".yml"):
         return False
-    if is_file(path):
+    if is_file(path) or holds_network(path):
         return True
     if path.suffix.lower() in suffixes() or os.sep in model:
-        why = "it is a folder" if is_folder(path) else None
-        raise ModelError(f"there is no file {model}", why=why, hints=["check its path"])
+        if is_folder(path):
+            return True
+        raise ModelError(f"there is no file {model}", hints=["check its path"])
     return False
 
 

@@ -74,6 +74,10 @@ UP, UP_GROUPS = numbers(3, 4, 3, 3), numbers(4, 2, 2, 2)
 BIAS = numbers(3)
 DENSE, DENSE_ROWS = numbers(7, 120), numbers(3, 6)
 FOUR = [numbers(4), numbers(4), positive(4), numbers(4)]
+VOLUME, SQUARE = numbers(2, 4, 5, 6), numbers(5, 5)
+QUERY, KEY, VALUE = numbers(2, 3, 6), numbers(2, 5, 6), numbers(2, 5, 4)
+LEFT, RIGHT = numbers(4, 5), numbers(7, 6)
+PROJECTIONS = b"".join(tagged(numbers(6, inputs)) + plain(numbers(6)) for inputs in (6, 6, 6, 6))
 OTHER, SIX, EIGHT = numbers(4, 5, 6), numbers(6, 1, 2), numbers(8, 1, 1)
 
 CASES = [
@@ -169,7 +173,46 @@ CASES = [
     Case("Eltwise 0=1", [IMAGE, OTHER]),
     Case("Eltwise 0=1 -23301=2,0.5,-1.0", [IMAGE, OTHER]),
     Case("Eltwise 0=2", [IMAGE, OTHER, POSITIVE]),
+    one("CELU 0=0.5", IMAGE),
+    one("Erf", IMAGE),
+    one("Softplus", IMAGE),
+    one("GLU 0=0", IMAGE),
+    one("GLU 0=-1", IMAGE),
+    Case("BinaryOp 0=0", [VOLUME, numbers(2)]),
+    Case("BinaryOp 0=2", [VOLUME, VOLUME[:, :, :1, :1].copy()]),
+    # Products of matrices.
+    Case("MatMul", [SQUARE, MATRIX]),
+    Case("MatMul 0=1", [MATRIX, RIGHT]),
+    Case("MatMul", [VECTOR, VECTOR]),
+    Case("MatMul", [numbers(5), MATRIX]),
+    Case("MatMul", [MATRIX, VECTOR]),
+    Case("MatMul", [numbers(5), IMAGE]),
+    Case("MatMul", [IMAGE, VECTOR]),
+    Case("MatMul 0=1", [IMAGE, VECTOR]),
+    Case("MatMul", [SQUARE, IMAGE]),
+    Case("MatMul 0=1", [IMAGE, RIGHT]),
+    Case("MatMul 0=1", [IMAGE, OTHER]),
+    Case("MatMul", [VOLUME, numbers(2, 4, 6, 3)]),
+    Case("MatMul 0=1", [VOLUME, IMAGE]),
+    Case("Gemm 0=0.5 1=2.0", [SQUARE, MATRIX, VECTOR]),
+    Case("Gemm 2=1 3=1", [LEFT.T.copy(), MATRIX.T.copy()]),
+    Case("Gemm", [SQUARE, MATRIX, numbers(5, 1)]),
+    one("Gemm 3=1 5=1 6=1 10=-1 8=7 9=6", MATRIX, tagged(RIGHT)),
+    one("Gemm 3=1 5=1 6=1 10=4 8=7 9=6", MATRIX, tagged(RIGHT) + tagged(numbers(7))),
+    one("Gemm 5=1 6=1 10=3 7=5 8=7 9=6", MATRIX, tagged(numbers(6, 7)) + tagged(numbers(5, 7))),
+    one("Gemm 4=1 6=1 7=4 9=5 10=1 14=1", MATRIX, tagged(LEFT) + tagged(numbers(4))),
+    Case("SDPA", [QUERY, KEY, VALUE]),
+    Case("SDPA 5=1 6=0.3", [QUERY, KEY, VALUE, numbers(3, 5)]),
+    one("MultiHeadAttention 0=6 1=2 2=36", MATRIX, PROJECTIONS),
+    Case("MultiHeadAttention 0=6 1=3 2=36 5=1", [MATRIX, RIGHT, numbers(5, 7)], PROJECTIONS),
     # Normalisation.
+    one("LayerNorm 0=6 1=0.01", MATRIX, plain(numbers(6), numbers(6))),
+    one("LayerNorm 0=6 2=0", VECTOR),
+    one("LayerNorm 0=30 1=0.00001", IMAGE, plain(numbers(30), numbers(30))),
+    one("LayerNorm 0=6 2=0", VOLUME),
+    one("RMSNorm 0=6 1=0.01", IMAGE, plain(numbers(6))),
+    one("GroupNorm 0=2 1=4 2=0.01", IMAGE, plain(numbers(4), numbers(4))),
+    one("GroupNorm 0=2 1=4 3=0", FOUR[0]),
     one("BatchNorm 0=4 1=0.01", IMAGE, plain(*FOUR)),
     one("BatchNorm 0=4", FOUR[3], plain(*FOUR)),
     one("Scale 0=4", IMAGE, plain(FOUR[0])),
@@ -214,6 +257,18 @@ CASES = [
     one("Reshape 0=10 1=3 2=0", IMAGE),
     *(one(f"Permute 0={kind}", IMAGE) for kind in range(6)),
     one("Permute 0=1", MATRIX),
+    *(one(f"Permute 0={kind}", VOLUME) for kind in range(24)),
+    one("Reshape 0=3 1=2 11=5 2=-1", IMAGE),
+    one('Reshape 6="0h,0w,0c"', IMAGE),
+    one('Reshape 6="-1,0c"', IMAGE),
+    one("Reshape 0=-1 1=0", VOLUME),
+    one("Tile 0=1 1=2", IMAGE),
+    one("Tile -23302=2,2,3", MATRIX),
+    one("Tile -23302=3,2,1,3", MATRIX),
+    one("Tile -23302=4,1,2,1,3", IMAGE),
+    one("Softmax 0=3 1=1", VOLUME),
+    Case("Slice -23300=3,1,2,-233 1=1", [VOLUME], outputs=3),
+    one("Reduction 0=3 1=0 -23303=2,1,-1 4=0 5=1", VOLUME),
     one("Flatten", IMAGE),
     one("Squeeze 0=1 1=1 2=1", IMAGE[:, :1, :1].copy()),
     one("Squeeze 1=1", IMAGE[:1, :1].copy()),

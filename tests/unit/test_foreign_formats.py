@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
 from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.ncnn_files import write
 from support.networks import tiny
 
 from edgedeploy.errors import ModelError
+from edgedeploy.zoo.source import find_source
 
 PROTOTXT = """name: "LeNet"
 input: "data"
@@ -59,6 +66,78 @@ def test_a_saved_model_goes_through_onnx_or_tensorflow_lite(command: Command, tm
 def test_other_files_of_tensorflow_go_through_onnx(command: Command, tmp_path: Path, name: str, option: str) -> None:
     (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(64))
     assert f"tf2onnx.convert {option} {tmp_path / name}" in refused(command, tmp_path / name)
+
+
+def zipped(*names: str) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name in names:
+            archive.writestr(name, "x")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "hint"),
+    [
+        ("net.onnx.gz", gzip.compress(b"\x08\x08" * 40), "compressed by gzip", "gzip -dc {} > {folder}/net.onnx"),
+        ("my net.onnx", gzip.compress(b""), "compressed by gzip", "gzip -dc '{}' > '{folder}/my net-unpacked.onnx'"),
+        ("net.onnx.xz", lzma.compress(b"x"), "compressed by xz", "xz -dc"),
+        ("net.onnx.bz2", bz2.compress(b"x"), "compressed by bzip2", "bzip2 -dc"),
+        ("net.zst", b"\x28\xb5\x2f\xfd" + bytes(9), "compressed by zstd", "zstd -dc"),
+        ("net.pt2", zipped("m/data/aotinductor/model/a.so", "m/archive_format"), "AOTInductor", "torch.export.save"),
+        ("net.keras", zipped("model.weights.h5", "config.json"), "a network of Keras", "tf2onnx.convert --keras {}"),
+        ("net.onnx", zipped("folder/net.onnx"), "a zip archive", "unzip {}"),
+        ("net.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS", "git lfs pull"),
+        ("net.onnx", b"\n<!DOCTYPE html>\n<html>", "a web page", "download the file itself"),
+        ("net.xml", b'<?xml version="1.0"?>\n<net name="x">', "a network of OpenVINO", "export that network"),
+        ("net.engine", b"ftrt" + bytes(20), "an engine of TensorRT", "export that network"),
+        ("net.trt", bytes(20), "an engine of TensorRT", "export that network"),
+        ("net.pte", bytes(4) + b"ET12", "a network of ExecuTorch", "torch.export.save"),
+        ("net.rknn", b"RKNN" + bytes(9), "Rockchip", "export that network"),
+        ("net.hef", b"\x01HEF", "Hailo", "export that network"),
+        ("net.mlmodel", b"\x08\x04", "a network of Core ML", "export that network"),
+        ("net.mnn", bytes(9), "a network of MNN", "export that network"),
+        ("net.safetensors", bytes(9), "weights without a network", "torch.export.save"),
+    ],
+)
+def test_files_that_are_no_network_are_named_for_what_they_are(
+    command: Command, tmp_path: Path, name: str, content: bytes, what: str, hint: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    said = refused(command, tmp_path / name)
+    assert what in said
+    assert hint.format(tmp_path / name, folder=tmp_path) in said
+
+
+def test_archives_of_pytorch_are_not_taken_for_any_zip_archive(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "net.pt").write_bytes(zipped("net/data.pkl", "net/version"))
+    assert "a pickle or a TorchScript archive" in refused(command, tmp_path / "net.pt")
+
+
+def test_folders_are_named_with_the_file_to_give(command: Command, tmp_path: Path) -> None:
+    for name in ("a_saved_model/net.tflite", "b_openvino_model/net.xml", "c/one.onnx", "c/two.onnx", "d/notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert f"give the file in it: {tmp_path}/a_saved_model/net.tflite" in refused(command, tmp_path / "a_saved_model")
+    assert "a folder with a network of OpenVINO" in refused(command, tmp_path / "b_openvino_model")
+    assert f"give a file in it: {tmp_path}/c/one.onnx, {tmp_path}/c/two.onnx" in refused(command, tmp_path / "c")
+    said = refused(command, tmp_path / "d")
+    assert "it is a folder" in said
+    assert "give a file" not in said
+
+
+def test_a_folder_with_one_network_of_ncnn_is_that_network(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "net_ncnn_model"
+    folder.mkdir()
+    write(folder, ["Input in0 0 1 in0 0=4", "ReLU relu 1 1 in0 out0"], name="model.ncnn")
+    monkeypatch.chdir(tmp_path)
+    source = find_source("net_ncnn_model")
+    assert (source.name, source.format.name) == ("net_ncnn_model", "ncnn")
+    assert [file.name for file in source.files] == ["model.ncnn.param", "model.ncnn.bin"]
+    write(folder, ["Input in0 0 1 in0 0=4", "ReLU relu 1 1 in0 out0"], name="other.ncnn")
+    assert "give a file in it" in refused(command, folder)
 
 
 def test_other_text_and_folders_are_no_such_network(command: Command, tmp_path: Path) -> None:

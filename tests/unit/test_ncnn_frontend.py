@@ -245,6 +245,10 @@ class TestRefusals:
         assert "line 5: layer 'boxes'" in str(error)
         assert "cut the network before this line" in error.hints[0]
 
+    def test_an_operator_that_pnnx_could_not_translate_is_named_as_such(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, "torch.topk topk 1 2 data values places"])
+        assert "ncnn cannot run this layer either" in refused(path, "torch.topk layers are not supported").hints[0]
+
     def test_the_documentation_lists_the_layers_that_are_supported(self, tmp_path: Path) -> None:
         page = (Path(__file__).parents[2] / "docs" / "ncnn.md").read_text()
         listed = set(re.findall(r"`(\w+)`", page.partition("**Layers.**")[2].partition("Other layers")[0]))
@@ -297,6 +301,14 @@ class TestRefusals:
             (f"2 2\n{INPUT}\nPadding r 1 1 data r 0=2147483647 2=2147483647\n", "would have the shape"),
             (f"2 2\n{INPUT}\nInterp r 1 1 data r 0=1 1=1e30 2=1e30\n", "is too large"),
             (f"2 2\n{INPUT}\nCrop r 1 1 data r 0=9 3=-233 4=-233 5=-233\n", "is none of"),
+            (f"2 2\n{INPUT}\nMatMul r 1 1 data r\n", "should read 2 blobs and reads 1"),
+            (f"2 2\n{INPUT}\nGemm r 1 1 data r\n", "has 3 dimensions, and only 2"),
+            (f"2 2\n{INPUT}\nGemm r 1 1 data r 18=1\n", "quantised"),
+            (f"2 2\n{INPUT}\nLayerNorm r 1 1 data r 0=7\n", r"states 7 values .* \(3, 5, 5\)"),
+            (f"2 2\n{INPUT}\nTile r 1 1 data r 1=0\n", "are no blob"),
+            (f"2 2\n{INPUT}\nReshape r 1 1 data r 6=*(0w,2)\n", "expression that cannot be imported"),
+            (f"2 2\n{INPUT}\nSDPA r 1 1 data r 7=1\n", "keeps keys and values"),
+            (f"2 2\n{INPUT}\nMultiHeadAttention r 1 1 data r 0=6 1=4 2=36\n", "do not fit"),
         ],
     )
     def test_what_is_wrong_is_said_with_its_place(self, tmp_path: Path, text: str, message: str) -> None:

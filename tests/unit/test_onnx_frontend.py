@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from support.networks import Graph, tiny
 
 from edgedeploy.compile.expressions import constant
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends import onnx_opsets
-from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.onnx import FORMAT, read_onnx
 
 
 def test_inputs_and_outputs_keep_the_networks_own_names(tmp_path: Path) -> None:
@@ -72,9 +72,29 @@ def test_a_shape_that_does_not_fit_is_refused(tmp_path: Path, shape: list[int]) 
         read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": shape})
 
 
+def test_an_input_of_unknown_rank_says_how_to_give_its_shape(tmp_path: Path) -> None:
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    shape = [size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim]
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "open.onnx")
+    with pytest.raises(OpenShapeError, match="how many dimensions input 'data' has") as raised:
+        read_onnx(tmp_path / "open.onnx")
+    assert "--input-shape data:1,3,224,224" in raised.value.hints[0]
+    assert read_onnx(tmp_path / "open.onnx", {"data": shape}).inputs[0].shape == shape
+
+
 def test_a_wrong_number_of_channels_names_the_node(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="conv0"):
         read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": [1, 4, 8, 8]})
+
+
+@pytest.mark.parametrize("stated", [[1, 3, 8, 8], [1, "channels", "h", "w"]])
+def test_a_size_in_the_place_of_the_networks_own_is_named(tmp_path: Path, stated: list[object]) -> None:
+    with pytest.raises(ModelError) as raised:
+        read_onnx(free(tmp_path, stated), {"data": [1, 4, 8, 8]})
+    assert raised.value.hints[0] == (
+        "dimension 1 of input 'data' is 3 in the network, and 4 was given: --input-shape data:1,3,8,8"
+    )
 
 
 def test_a_shape_for_no_input_lists_the_inputs(tmp_path: Path) -> None:
@@ -107,6 +127,26 @@ def test_a_file_that_is_no_network_is_an_error_of_ours(tmp_path: Path, content: 
     path.write_bytes(content)
     with pytest.raises(ModelError):
         read_onnx(path)
+
+
+def test_weights_before_the_begin_of_their_file_are_an_error_of_ours(tmp_path: Path) -> None:
+    path = tiny(tmp_path / "net.onnx")
+    model = onnx.load(path)
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "net.onnx", -5, 12)
+    model.graph.initializer[0].ClearField("raw_data")
+    path.write_bytes(model.SerializeToString())
+    assert FORMAT.files(path) == [path]
+    with pytest.raises(ModelError, match="offset must be non-negative"):
+        FORMAT.read([path], {})
+
+
+def test_weights_that_were_left_behind_are_named_by_their_file(tmp_path: Path) -> None:
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=0)
+    assert FORMAT.files(tmp_path / "net.onnx") == [tmp_path / "net.onnx", tmp_path / "net.onnx.data"]
+    (tmp_path / "net.onnx.data").unlink()
+    with pytest.raises(ModelError, match=r"wrote them into net\.onnx\.data beside it, which is not there"):
+        read_onnx(tmp_path / "net.onnx")
 
 
 def test_the_reference_is_another_program(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ VALUES = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 def save(path: Path, nodes: list[onnx.NodeProto], outputs: list[str], **parts: object) -> Path:
     """A model with one input `data` of shape (2, 3)."""
     data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    values = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(nodes, "graph", [data], values, **parts)  # type: ignore[arg-type]
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
@@ -106,6 +106,77 @@ def test_optional_outputs_that_are_empty_or_unread_are_left_out(tmp_path: Path) 
     np.testing.assert_allclose(run(save(tmp_path / "net.onnx", nodes, ["c"], initializer=weights))[0], 2 * VALUES + 1)
 
 
+WEIGHTS = {
+    "image": np.arange(108, dtype=np.float32).reshape(1, 2, 6, 9) % 7,
+    "ends": np.array([3]),
+    "far": np.array([-100]),
+    "zero": np.array([0]),
+    "last": np.array([1]),
+    "back": np.array([-1]),
+}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        pytest.param([node("Split", ["data"], ["a", "b", "c"], axis=1)], ["b"], id="a part that nobody reads"),
+        pytest.param([node("Dropout", ["data"], ["a", "b"])], ["a", "b"], id="the mask of dropout"),
+        pytest.param(
+            [node("Dropout", ["data"], ["a", "b"]), node("Where", ["b", "data", "zeros"], ["c"])],
+            ["c"],
+            id="its values",
+        ),
+        pytest.param(
+            [
+                node("Reshape", ["data", "shape"], ["x"]),
+                node("MaxPool", ["x"], ["a", "b"], kernel_shape=[2, 2], pads=[1, 0, 0, 1], strides=[1, 2]),
+            ],
+            ["a", "b"],
+            id="where maxima lie",
+        ),
+        pytest.param(
+            [
+                node("Add", ["image", "nothing"], ["x"]),
+                node("MaxPool", ["x"], ["a", "b"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER"),
+            ],
+            ["b"],
+            id="where the first of equal maxima lies",
+        ),
+        pytest.param(
+            [
+                node("Slice", ["data", "zero", "ends", "last", "back"], ["x"]),
+                node("Concat", ["x", "data"], ["a"], axis=1),
+            ],
+            ["a"],
+            id="a slice backwards of which nothing is left",
+        ),
+        pytest.param([node("Slice", ["data", "ends", "far", "last", "back"], ["a"])], ["a"], id="a slice backwards"),
+    ],
+)
+def test_operators_with_several_outputs_and_empty_ones(
+    tmp_path: Path, nodes: list[onnx.NodeProto], outputs: list[str]
+) -> None:
+    arrays = {**WEIGHTS, "zeros": np.zeros((2, 3), np.float32), "shape": np.array([1, 1, 2, 3])}
+    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    nodes = [node("ReduceSum", ["data"], ["sum"], keepdims=0), node("Sub", ["sum", "sum"], ["nothing"]), *nodes]
+    path = save(tmp_path / "net.onnx", nodes, outputs, initializer=weights)
+    wanted = read_onnx(path).reference({"data": VALUES})
+    for array, expected in zip(run(path), wanted.values(), strict=True):
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_a_branch_whose_last_output_nobody_reads_is_inlined(tmp_path: Path) -> None:
+    def branch(operator: str) -> onnx.GraphProto:
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("p", "q")]
+        return helper.make_graph([node(operator, ["data"], ["p"]), node("Neg", ["p"], ["q"])], operator, [], values)
+
+    taken = node("If", ["truth"], ["a", "b"], then_branch=branch("Relu"), else_branch=branch("Tanh"))
+    truth = numpy_helper.from_array(np.array(True), "truth")
+    [found] = run(save(tmp_path / "net.onnx", [taken], ["a"], initializer=[truth]))
+    np.testing.assert_array_equal(found, np.maximum(VALUES, 0))
+
+
 def test_sparse_weights_are_weights(tmp_path: Path) -> None:
     values = helper.make_tensor("w", TensorProto.FLOAT, [2], [4.0, 5.0])
     for indices in (
@@ -117,16 +188,50 @@ def test_sparse_weights_are_weights(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run(path)[0], VALUES + np.float32([[0, 4, 0], [0, 0, 5]]))
 
 
-def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
-    twice = helper.make_function(
-        "my.own", "Twice", ["x"], ["y"], [node("Add", ["x", "x"], ["y"])], [helper.make_opsetid("", 17)]
-    )
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
+
+
+def own(name: str, nodes: list[onnx.NodeProto], **attributes: float) -> onnx.FunctionProto:
+    """A function from `x` to `y`, some of whose attributes have defaults."""
+    defaults = [helper.make_attribute(key, value) for key, value in attributes.items()]
+    return helper.make_function("my.own", name, ["x"], ["y"], nodes, OPSETS, attribute_protos=defaults)
+
+
+def with_functions(path: Path, functions: list[onnx.FunctionProto]) -> Path:
+    """A model that calls the first of some functions."""
     data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
     result = helper.make_tensor_value_info("a", TensorProto.FLOAT, None)
-    graph = helper.make_graph([node("Twice", ["data"], ["a"], domain="my.own")], "graph", [data], [result])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
-    onnx.save(helper.make_model(graph, functions=[twice], opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
-    np.testing.assert_array_equal(run(tmp_path / "net.onnx")[0], 2 * VALUES)
+    graph = helper.make_graph([node(functions[0].name, ["data"], ["a"], domain="my.own")], "graph", [data], [result])
+    onnx.save(helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=8), path)
+    return path
+
+
+def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
+    twice = own("Twice", [node("Add", ["x", "x"], ["y"])])
+    np.testing.assert_array_equal(run(with_functions(tmp_path / "net.onnx", [twice]))[0], 2 * VALUES)
+
+
+def test_a_function_that_is_called_without_an_attribute_takes_its_default(tmp_path: Path) -> None:
+    leaky = node("LeakyRelu", ["x"], ["y"])
+    leaky.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    path = with_functions(tmp_path / "net.onnx", [own("Leaky", [leaky], slope=0.25)])
+    np.testing.assert_allclose(run(path)[0], np.where(VALUES < 0, VALUES / 4, VALUES), rtol=1e-6)
+
+
+def test_functions_that_would_be_too_many_nodes_are_refused_before_they_are_written_out(tmp_path: Path) -> None:
+    def calls(name: str) -> list[onnx.NodeProto]:
+        return [node(name, ["x"], ["t"], domain="my.own"), node(name, ["t"], ["y"], domain="my.own")]
+
+    chain = [own(f"F{number}", calls(f"F{number + 1}")) for number in range(40)]
+    path = with_functions(tmp_path / "net.onnx", [*chain, own("F40", [node("Relu", ["x"], ["y"])])])
+    with pytest.raises(ModelError, match="1,099,511,627,776 nodes when its functions are written out"):
+        read_onnx(path)
+
+
+def test_a_function_that_calls_itself_is_refused_by_name(tmp_path: Path) -> None:
+    endless = own("Endless", [node("Endless", ["x"], ["y"], domain="my.own")])
+    with pytest.raises(ModelError, match="function 'Endless' calls itself"):
+        read_onnx(with_functions(tmp_path / "net.onnx", [endless]))
 
 
 def test_a_branch_that_reads_from_around_it_is_inlined(tmp_path: Path) -> None:
@@ -150,15 +255,55 @@ def test_a_branch_that_reads_from_around_it_is_inlined(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, positive - np.tanh(positive), rtol=1e-5, atol=1e-7)
 
 
-def test_constants_that_would_fill_the_memory_are_not_computed_here(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [2**15, 2**20, 2**31])
+@pytest.mark.parametrize(
+    ("operator", "inputs"),
+    [
+        ("ConstantOfShape", ["sizes"]),
+        ("Expand", ["one", "sizes"]),
+        ("OneHot", ["places", "size", "pair"]),
+        ("Range", ["zero", "whole", "step"]),
+        ("Tile", ["one", "sizes"]),
+    ],
+)
+def test_constants_that_would_fill_the_memory_are_refused_by_their_shapes(
+    tmp_path: Path, operator: str, inputs: list[str], size: int
+) -> None:
     nodes = [
-        node("ConstantOfShape", ["huge"], ["a"]),
-        node("ReduceSum", ["a"], ["b"], keepdims=0),
+        node(operator, inputs, ["a"]),
+        node("Cast", ["a"], ["f"], to=TensorProto.FLOAT),
+        node("ReduceMax", ["f"], ["b"], keepdims=0),
         node("Add", ["data", "b"], ["c"]),
     ]
-    huge = numpy_helper.from_array(np.array([2**20, 2**20], np.int64), "huge")
-    path = save(tmp_path / "net.onnx", nodes, ["c"], initializer=[huge])
-    assert read_onnx(path).outputs[0].shape == [2, 3]
+    values = {
+        "sizes": np.array([size, size]),
+        "size": np.array(size),
+        "whole": np.array(size * size // 4),
+        "zero": np.array(0),
+        "step": np.array(1),
+        "places": np.arange(2**15),
+        "pair": np.float32([0, 1]),
+        "one": np.ones((1, 1), np.float32),
+    }
+    weights = [numpy_helper.from_array(array, name) for name, array in values.items()]
+    with pytest.raises(ModelError, match="fill the memory as of value 'a'"):
+        read_onnx(save(tmp_path / "net.onnx", nodes, ["c"], initializer=weights))
+
+
+def test_what_reads_a_large_constant_is_left_with_it(tmp_path: Path) -> None:
+    nodes = [
+        node("ConstantOfShape", ["sizes"], ["a"]),
+        node("ReduceMax", ["a"], ["b"], keepdims=0),
+        node("Add", ["data", "b"], ["c"]),
+    ]
+    sizes = numpy_helper.from_array(np.array([2**12, 2**13]), "sizes")
+    assert read_onnx(save(tmp_path / "net.onnx", nodes, ["c"], initializer=[sizes])).outputs[0].shape == [2, 3]
+
+
+def test_a_concatenation_of_many_parts_is_compiled(tmp_path: Path) -> None:
+    nodes = [node("Neg", ["data"], ["less"]), node("Concat", ["data", "less"] * 500, ["a"], axis=1)]
+    [found] = run(save(tmp_path / "net.onnx", nodes, ["a"]))
+    np.testing.assert_array_equal(found, np.concatenate([VALUES, -VALUES] * 500, axis=1))
 
 
 def test_resize_with_both_scales_and_sizes_takes_the_sizes(tmp_path: Path) -> None:

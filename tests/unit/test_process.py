@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -142,6 +143,17 @@ def test_a_full_folder_for_temporary_files_is_said(tmp_path: Path) -> None:
     assert done.returncode == OutputError.exit_code, done.stderr
     assert "there is no folder for temporary files" in done.stderr
     assert "TMPDIR" in done.stderr
+
+
+@pytest.mark.parametrize("size", ["24k", "40k", "1m"])
+@pytest.mark.slow
+def test_a_small_folder_for_temporary_files_is_said_and_left_empty(tmp_path: Path, size: str) -> None:
+    script = f'mkdir small; mount -t tmpfs -o size={size} tmpfs small; TMPDIR=$PWD/small "$@" build digits --force; '
+    done = mounted(script + "code=$?; ls small; exit $code", tmp_path)
+    assert done.returncode == OutputError.exit_code, done.stderr
+    assert "TMPDIR" in done.stderr
+    assert "LLVM ERROR" not in done.stderr
+    assert not re.search("^(edgedeploy-|tmp)", done.stdout, re.MULTILINE)
 
 
 # Ctrl-C

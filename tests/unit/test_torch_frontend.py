@@ -243,6 +243,171 @@ def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: P
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
+@pytest.fixture
+def image() -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    return torch.randn(2, 4, 9, 10)
+
+
+def _without_gradients(a: Any) -> Any:
+    import torch
+
+    with torch.no_grad():
+        doubled = a * 2
+    with torch.autocast("cpu", enabled=False):
+        return doubled @ a.transpose(-1, -2)
+
+
+def _in_bfloat16(a: Any) -> Any:
+    import torch
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        product = a @ a.transpose(-1, -2)
+    return product.float()
+
+
+def _masked_attention(a: Any) -> Any:
+    import torch
+
+    with torch.no_grad():
+        mask = torch.ones(9, 9, dtype=torch.bool).tril()
+        return torch.nn.functional.scaled_dot_product_attention(a, a, a, attn_mask=mask)
+
+
+def _put(a: Any, place: Any, values: Any) -> Any:
+    written = a.clone()
+    written[place] = values
+    return written
+
+
+def _pooled(name: str, *arguments: Any, **settings: Any) -> Callable[..., Any]:
+    def forward(*tensors: Any) -> Any:
+        import torch
+
+        return getattr(torch.nn.functional, name)(*tensors, *arguments, **settings)
+
+    return forward
+
+
+def _torch(name: str, *arguments: Any, **settings: Any) -> Callable[[Any], Any]:
+    def forward(a: Any) -> Any:
+        import torch
+
+        return getattr(torch, name)(a, *arguments, **settings)
+
+    return forward
+
+
+def _list(*numbers: int) -> Any:
+    import torch
+
+    return torch.tensor(numbers)
+
+
+def _whole(a: Any) -> Any:
+    """Integers of both signs."""
+    return (a * 8).long()
+
+
+# By what they show: functions of an image.
+OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "one index, counted from the end": lambda a: a[:, :, _list(1, -2)],
+    "two indices in the middle": lambda a: a[:, _list(0, 1), _list(2, -3)],
+    "two indices at the end": lambda a: a[..., _list(1, 2), _list(3, 4)],
+    "two indices apart": lambda a: a[_list(0, 1), :, _list(1, 2)],
+    "a matrix and a list apart": lambda a: a[:, _list(0, 2)[:, None], :, _list(1, 2, -1)],
+    "indices that are computed": lambda a: a[:, _whole(a)[0, 0, 0].clamp(-4, 3), :, _whole(a)[0, 1, 0].clamp(-10, 9)],
+    "a list written": lambda a: _put(a, (slice(None), _list(0, -1)), 0.0),
+    "two lists apart written": lambda a: _put(a, (_list(0, 1), slice(None), _list(2, -1)), a[0, 0, 0, :10]),
+    "a mask written": lambda a: _put(a, a > 0, -1.0),
+    "a mask of the outer axes written": lambda a: _put(a, a[:, :, 0, 0] > 0, a[0, 0].clone()),
+    "a list added to": lambda a: a.index_add(1, _list(0, 2, 0), a[:, :3]),
+    "sums divided by another number": _pooled("avg_pool2d", 3, 2, 1, ceil_mode=True, divisor_override=4),
+    "sums of volumes divided": _pooled("avg_pool3d", 2, divisor_override=3),
+    "where maxima lie": _pooled("max_pool2d", 3, 2, 1, return_indices=True),
+    "where maxima lie with gaps": _pooled("max_pool2d", 3, 2, 1, 2, ceil_mode=True, return_indices=True),
+    "where the first of equal maxima lies": lambda a: _pooled("max_pool2d", 3, return_indices=True)(a.round()),
+    "maxima put back": lambda a: _pooled("max_unpool2d", 2)(*_pooled("max_pool2d", 2, return_indices=True)(a)),
+    "adaptive maxima": _pooled("adaptive_max_pool2d", (4, 7)),
+    "adaptive maxima of windows of one size": _pooled("adaptive_max_pool2d", (3, 5), return_indices=True),
+    "one maximum": _pooled("adaptive_max_pool2d", 1),
+    "integers divided to integers": lambda a: _whole(a) // 2,
+    "integers divided and cut": lambda a: _torch("div", 2, rounding_mode="trunc")(_whole(a)),
+    "integers plus a number that is none": lambda a: _whole(a) + 0.5,
+    "integers compared with a number that is none": lambda a: _whole(a) > 1.5,
+    "integers compared with others": lambda a: _whole(a) < (a * 4).int(),
+    "integers limited by numbers that are none": lambda a: _whole(a).clamp(0.5, 2),
+    "booleans added": lambda a: (a > 0) + (a > -1),
+    "a factor of what is added": lambda a: _torch("add", a, alpha=3)(_whole(a)),
+    "regions without gradients and casts": _without_gradients,
+    "attention with a mask in a region": _masked_attention,
+}
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -> None:
+    path, forward = _module(tmp_path / "net.pt2", OPERATORS[name], image), OPERATORS[name]
+    network = FORMAT.read([path], {})
+    found = outputs_of(compile_network(network, load_board("local")), {network.inputs[0].name: image.numpy()})
+    wanted = forward(image)
+    for array, tensor in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
+        assert (array.shape, array.dtype) == (tensor.numpy().shape, tensor.numpy().dtype)
+        np.testing.assert_allclose(array, tensor.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def _module(path: Path, forward: Callable[..., Any], image: Any) -> Path:
+    import torch
+
+    class Network(torch.nn.Module):
+        def forward(self, a: Any) -> Any:
+            return forward(a)
+
+    torch.export.save(torch.export.export(Network().eval(), (image,)), str(path))
+    return path
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_the_check_in_float64_does_without_the_casts_of_a_region(tmp_path: Path, image: Any) -> None:
+    network = FORMAT.read([_module(tmp_path / "net.pt2", _in_bfloat16, image)], {})
+    inputs = {network.inputs[0].name: image.numpy()}
+    [rounded], [exact] = network.reference(inputs).values(), network.other_kernels(inputs).values()  # type: ignore[misc]
+    np.testing.assert_allclose(exact, (image.double() @ image.double().transpose(-1, -2)).numpy())
+    assert 1e-4 < np.abs(rounded - exact).max() < 0.1
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
+    import torch
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, image: Any) -> Any:
+            self.count += 1
+            return image * self.count
+
+    torch.export.save(torch.export.export(Counting().eval(), (torch.randn(1, 3),)), str(tmp_path / "net.pt2"))
+    with pytest.raises(ModelError, match="changes its buffer 'count'"):
+        FORMAT.read([tmp_path / "net.pt2"], {})
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_places_of_adaptive_maxima_that_share_values_are_refused(tmp_path: Path, image: Any) -> None:
+    path = _module(tmp_path / "net.pt2", _pooled("adaptive_max_pool2d", 4, return_indices=True), image)
+    with pytest.raises(ModelError, match="adaptive pooling gives the places of its maxima") as raised:
+        FORMAT.read([path], {})
+    assert "torch.onnx.export" in raised.value.hints[0]
+
+
 class _Malicious:
     """Whoever unpickles it makes a file."""
 

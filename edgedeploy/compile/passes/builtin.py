@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
-from edgedeploy.compile import arithmetic, extremes, rowwise, sampling
+from edgedeploy.compile import arithmetic, concatenations, extremes, rowwise, sampling
 from edgedeploy.compile.averages import convolve_averages
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.canonical import canonicalise
@@ -47,6 +47,7 @@ _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"
 # What functions operators become where TVM's own are not used, by their names.
 _LEGALISATIONS = {
     **arithmetic.LEGALISATIONS,
+    **concatenations.LEGALISATIONS,
     **extremes.LEGALISATIONS,
     **rowwise.LEGALISATIONS,
     **sampling.LEGALISATIONS,

@@ -14,6 +14,7 @@ from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.frontends.ncnn import (  # noqa: F401
     convolutions,
     elementwise,
+    matrices,
     normalisation,
     pooling,
     reshaping,
@@ -87,11 +88,11 @@ def _outputs(layers: Sequence[NcnnLayer]) -> dict[str, None]:
 
 def _input(layer: NcnnLayer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
     """Name and shape of an input."""
-    if len(layer.outputs) != 1 or layer.inputs or set(layer.parameters) - _INPUT_PARAMETERS or layer.integer(11):
-        raise layer.error("an input writes one blob of one to three dimensions, and reads none")
+    if len(layer.outputs) != 1 or layer.inputs or set(layer.parameters) - _INPUT_PARAMETERS:
+        raise layer.error("an input writes one blob of one to four dimensions, and reads none")
     [name] = layer.outputs
-    # Parameters are w, h, c; what is left out are outer dimensions, and 0 is an open size.
-    stated = [layer.integer(number) for number in (2, 1, 0) if number in layer.parameters]
+    # Parameters are w, h, d, c; what is left out are outer dimensions, and 0 is an open size.
+    stated = [layer.integer(number) for number in (2, 11, 1, 0) if number in layer.parameters]
     given = shapes.get(name)
     if given is None and stated and min(stated) > 0:
         given = [1, *stated]
@@ -113,4 +114,4 @@ def _input(layer: NcnnLayer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
 
 def _fits(shape: Sequence[int], rank: int) -> bool:
     """Whether a shape is one of a single image, of so many dimensions without the batch; 0 if that is open."""
-    return 1 < len(shape) <= 4 and shape[0] == 1 and rank in (0, len(shape) - 1)
+    return 1 < len(shape) <= 5 and shape[0] == 1 and rank in (0, len(shape) - 1)

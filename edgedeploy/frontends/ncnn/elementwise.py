@@ -55,9 +55,11 @@ def _scaled(step: Step, blob: Blob, scale: float) -> Blob:
 _FUNCTIONS: dict[str, tuple[Function, tuple[float, ...]]] = {
     "AbsVal": (_operator("Abs"), ()),
     "BNLL": (_operator("Softplus"), ()),
+    "CELU": (_operator("Celu", "alpha"), (1.0,)),
     "Clip": (_clip, (-math.inf, math.inf)),
     "Dropout": (_scaled, (1.0,)),
     "ELU": (_operator("Elu", "alpha"), (0.1,)),
+    "Erf": (_operator("Erf"), ()),
     "HardSigmoid": (_operator("HardSigmoid", "alpha", "beta"), (0.2, 0.5)),
     "HardSwish": (_hard_swish, (0.2, 0.5)),
     "Mish": (_mish, ()),
@@ -65,6 +67,7 @@ _FUNCTIONS: dict[str, tuple[Function, tuple[float, ...]]] = {
     # The constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ncnn has them.
     "SELU": (_operator("Selu", "alpha", "gamma"), (1.67326324, 1.050700987)),
     "Sigmoid": (_operator("Sigmoid"), ()),
+    "Softplus": (_operator("Softplus"), ()),
     "Swish": (_swish, ()),
     "TanH": (_operator("Tanh"), ()),
 }
@@ -123,6 +126,18 @@ def _gelu(step: Step) -> Blob:
         gate = step.node("Erf", step.node("Mul", blob, step.constant(math.sqrt(0.5))))
     half = step.node("Mul", blob, step.constant(0.5))
     return step.node("Mul", half, step.node("Add", gate, step.constant(1.0)))
+
+
+@translates("GLU", {0})
+def _glu(step: Step) -> Blob:
+    """The first half of an axis, each value times the sigmoid of its counterpart in the second."""
+    blob = step.only_input()
+    axis = step.axis(step.layer.integer(0), blob.rank)
+    if blob.shape[axis] % 2:
+        raise step.layer.error(f"axis {axis} with {blob.shape[axis]} has no halves")
+    sizes = step.integers([blob.shape[axis] // 2] * 2)
+    values, gates = step.nodes("Split", blob, sizes, outputs=2, axis=axis)
+    return step.node("Mul", values, step.node("Sigmoid", gates))
 
 
 # By ncnn's number.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from edgedeploy.frontends.ncnn.step import UNSET, Blob, Step, translates
@@ -55,6 +57,45 @@ def _instance_norm(step: Step) -> Blob:
     return step.node("InstanceNormalization", blob, *operands, epsilon=layer.number(1, 0.001))
 
 
+@translates("GroupNorm", range(4))
+def _group_norm(step: Step) -> Blob:
+    """Each group of channels by its own mean and variance."""
+    layer, blob = step.layer, step.only_input()
+    groups, channels = layer.integer(0, 1), _channels(step, blob, layer.integer(1))
+    if groups < 1 or channels % groups:
+        raise layer.error(f"{channels} channels do not fit {groups} groups")
+    operands = [step.constant(np.full(groups, value)) for value in (1, 0)]
+    parts = step.reshape(blob, [groups, math.prod(blob.shape) // groups])
+    made = step.node("InstanceNormalization", parts, *operands, epsilon=layer.number(2, 0.001))
+    made = step.reshape(made, blob.shape)
+    if not layer.integer(3, 1):
+        return made
+    factor = step.weights.plain([channels], layer.name)
+    return _plus(step, step.node("Mul", made, step.outermost(factor, blob)))
+
+
+@translates("LayerNorm", range(3))
+def _layer_norm(step: Step) -> Blob:
+    """Each row by its own mean and variance, or each block of the inner axes that have as many values as weights."""
+    shape, factor, shift = _affine(step)
+    operands = [step.constant(factor), step.constant(shift if shift is not None else np.zeros(shape))]
+    blob = step.only_input()
+    return step.node(
+        "LayerNormalization", blob, *operands, axis=blob.rank - len(shape), epsilon=step.layer.number(1, 0.001)
+    )
+
+
+@translates("RMSNorm", range(3))
+def _rms_norm(step: Step) -> Blob:
+    """As LayerNorm, without a mean: each value by the root of the mean of squares."""
+    shape, factor, _ = _affine(step, with_bias=False)
+    blob = step.only_input()
+    axes = range(blob.rank - len(shape), blob.rank)
+    squares = step.node("ReduceMean", step.node("Mul", blob, blob), axes=list(axes), keepdims=1)
+    root = step.node("Sqrt", step.node("Add", squares, step.constant(step.layer.number(1, 0.001))))
+    return step.node("Mul", step.node("Div", blob, root), step.constant(factor))
+
+
 @translates("Normalize", {0, 1, 2, 3, 4, 9})
 def _normalize(step: Step) -> Blob:
     """By the root of the sum of squares over channels, over places, or over both, then by stored factors."""
@@ -104,6 +145,21 @@ def _channels(step: Step, blob: Blob, stated: int) -> int:
     if stated != blob.shape[0]:
         raise step.layer.error(f"it states {stated} channels, and its input has {blob.shape[0]}")
     return stated
+
+
+def _affine(step: Step, *, with_bias: bool = True) -> tuple[list[int], np.ndarray, np.ndarray | None]:
+    """The shape that is normalised together, the last axes of the input, with its factors and the bias, if any."""
+    layer, blob = step.layer, step.only_input()
+    count = layer.integer(0)
+    # A matrix is normalised row by row only, and nothing across channels.
+    shapes = [list(blob.shape[axis:]) for axis in range(blob.rank) if axis or blob.rank == 1]
+    shape = next((each for each in shapes[::-1][: 1 if blob.rank < 3 else None] if math.prod(each) == count), None)
+    if shape is None:
+        raise layer.error(f"it states {count} values (parameter 0), which are no inner axes of its input {blob.shape}")
+    if not layer.integer(2, 1):
+        return shape, np.ones(shape), None
+    factor = step.weights.plain([count], layer.name).reshape(shape)
+    return shape, factor, step.weights.plain([count], layer.name).reshape(shape) if with_bias else None
 
 
 def _plus(step: Step, blob: Blob) -> Blob:

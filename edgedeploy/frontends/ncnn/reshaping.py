@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Sequence
 
 from edgedeploy.frontends.ncnn.step import UNSET, Blob, Step, translates
@@ -19,12 +21,12 @@ def _noop(step: Step) -> Sequence[Blob]:
     return step.inputs if step.layer.outputs else []
 
 
-@translates("MemoryData", {0, 1, 2, 21})
+@translates("MemoryData", {0, 1, 2, 11, 21})
 def _memory_data(step: Step) -> Blob:
     layer = step.layer
-    shape = [size for size in (layer.integer(number) for number in (2, 1, 0)) if size != 0]
+    shape = [size for size in (layer.integer(number) for number in (2, 11, 1, 0)) if size != 0]
     if layer.integer(21, 1) != 1 or step.inputs or min(shape, default=0) < 1:
-        raise layer.error("only numbers of 32 bits, in one to three dimensions, can be imported")
+        raise layer.error("only numbers of 32 bits, in one to four dimensions, can be imported")
     values = step.weights.plain([1, *shape], layer.name)
     return step.node("Identity", step.constant(values))
 
@@ -66,7 +68,7 @@ def _slice(step: Step) -> Sequence[Blob]:
 @translates("Crop", range(12))
 def _crop(step: Step) -> Blob:
     layer = step.layer
-    blob = step.inputs[0] if step.inputs else step.only_input()
+    blob = step.inputs[0] if step.inputs and step.inputs[0].rank < 4 else step.only_input(1, 2, 3)
     # Parameters have w, h, c; shapes have them the other way round.
     axes = range(blob.rank)
     offsets, sizes, margins = ([layer.integer(first + blob.rank - 1 - axis) for axis in axes] for first in (0, 3, 6))
@@ -103,7 +105,7 @@ def _sliced(step: Step, blob: Blob, starts: list[int], ends: list[int], axes: li
 
 @translates("Padding", range(9))
 def _padding(step: Step) -> Blob:
-    layer, blob = step.layer, step.only_input()
+    layer, blob = step.layer, step.only_input(1, 2, 3)
     top, bottom, left, right, mode = (layer.integer(number) for number in range(5))
     begins = [layer.integer(7), top, left][-blob.rank :]
     ends = [layer.integer(8), bottom, right][-blob.rank :]
@@ -116,14 +118,50 @@ def _padding(step: Step) -> Blob:
     return step.pad(blob, begins, ends, ("constant", "edge", "reflect")[mode], layer.number(5))
 
 
-@translates("Reshape", {0, 1, 2, 3, 11})
+@translates("Tile", range(3))
+def _tile(step: Step) -> Blob:
+    """Copies side by side, along one axis or along all."""
+    layer, blob = step.layer, step.only_input()
+    repeats = layer.integers(2)
+    if not repeats:
+        axis = step.axis(layer.integer(0), blob.rank)
+        repeats = [layer.integer(1, 1) if each == axis else 1 for each in range(blob.rank)]
+    rank = max(blob.rank, len(repeats))
+    if rank > 4 or min(repeats) < 1:
+        raise layer.error(f"{repeats} copies of {blob.shape} are no blob")
+    # The axis that an image gains lies inside of its channels, other than in numpy.
+    place = 1 if (blob.rank, rank) == (3, 4) else 0
+    padded = step.reshape(blob, [*blob.shape[:place], *[1] * (rank - blob.rank), *blob.shape[place:]])
+    return step.node("Tile", padded, step.integers([1, *[1] * (rank - len(repeats)), *repeats]))
+
+
+# A size in Reshape's expression: a number, or the size of one of its input.
+_SIZE = re.compile(r"0([whdc])|-?\d{1,10}")
+
+
+def _stated_sizes(step: Step, sizes: Sequence[int]) -> list[int]:
+    """What Reshape states of w, h, d and c; `sizes` are those of its input."""
+    layer = step.layer
+    if 6 not in layer.parameters:
+        width, height, depth, channels = (layer.integer(number, UNSET) for number in (0, 1, 11, 2))
+        return [width, height, *([] if depth == UNSET else [depth]), channels]
+    words = str(layer.parameters[6]).strip("[]").replace("'", "").replace('"', "").split(",")
+    found = [_SIZE.fullmatch(word.strip()) for word in words]
+    if not all(found) or len(found) > 4:
+        raise layer.error(f"its shape is an expression that cannot be imported: {layer.parameters[6]}")
+    names = "whc" if len(sizes) < 4 else "whdc"
+    known = dict(zip(names, [*reversed(sizes), 1, 1], strict=False))
+    return [known.get(each[1], 1) if each[1] else int(each[0]) for each in found if each]
+
+
+@translates("Reshape", {0, 1, 2, 3, 6, 11})
 def _reshape(step: Step) -> Blob:
     layer, blob = step.layer, step.only_input()
-    if layer.integer(3) or layer.integer(11, UNSET) != UNSET:
-        raise layer.error("only plain shapes of one to three dimensions can be imported (not parameters 3 and 11)")
-    # By w, h, c; a size that the input has not is 1.
-    inner = [*reversed(blob.shape), 1, 1][:3]
-    stated = [layer.integer(number, UNSET) for number in range(3)]
+    if layer.integer(3):
+        raise layer.error("only plain shapes can be imported (not parameter 3)")
+    # By w, h, d, c; a size that the input has not is 1.
+    stated = _stated_sizes(step, blob.shape)
+    inner = [*reversed(blob.shape), 1, 1, 1][: len(stated)]
     sizes = [old if size == 0 else size for size, old in zip(stated, inner, strict=True)]
     shape = [size for size in reversed(sizes) if size != UNSET]
     count = math.prod(blob.shape)
@@ -131,22 +169,15 @@ def _reshape(step: Step) -> Blob:
     if shape.count(-1) == 1 and known > 0:
         shape[shape.index(-1)] = count // known
     if not shape or min(shape) < 1:
-        raise layer.error(f"its sizes {stated} (parameters 0 to 2) are no shape")
+        raise layer.error(f"its sizes {stated} (parameters 0 to 2 and 11) are no shape")
     return step.reshape(blob, shape)
-
-
-# By ncnn's number, on channels x height x width; matrices have the first two.
-_ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
 
 
 @translates("Permute", {0})
 def _permute(step: Step) -> Blob:
-    layer, blob = step.layer, step.only_input(2, 3)
-    kind = layer.integer(0)
-    if not 0 <= kind < (6 if blob.rank == 3 else 2):
-        raise layer.error(f"order {kind} (parameter 0) is not known for {blob.rank} dimensions")
-    order = _ORDERS[kind] if blob.rank == 3 else (kind, 1 - kind)
-    return blob if kind == 0 else step.transpose(blob, order)
+    blob = step.only_input(2, 3, 4)
+    order = step.layer.one_of(0, "order", list(itertools.permutations(range(blob.rank))))
+    return blob if order == tuple(range(blob.rank)) else step.transpose(blob, order)
 
 
 @translates("Flatten")
@@ -163,6 +194,7 @@ def _squeeze(step: Step) -> Blob:
     if stated:
         axes = {step.axis(axis, blob.rank) for axis in stated}
     else:
+        step.only_input(1, 2, 3)
         axes = {blob.rank - 1 - number for number in range(blob.rank) if layer.integer(number)}
     shape = [size for axis, size in enumerate(blob.shape) if axis not in axes or size != 1]
     return step.reshape(blob, shape or [1])
@@ -173,8 +205,8 @@ def _expand_dims(step: Step) -> Blob:
     """More axes of size 1, stated as they are counted afterwards."""
     blob, stated = step.only_input(), step.layer.integers(3)
     rank = blob.rank + len(stated)
-    if rank > 3:
-        raise step.layer.error("its output has not one to three dimensions")
+    if rank > 4:
+        raise step.layer.error("its output has more than four dimensions")
     axes = {step.axis(axis, rank) for axis in stated}
     if len(axes) < len(stated):
         raise step.layer.error("it names an axis twice")

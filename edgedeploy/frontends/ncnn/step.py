@@ -1,6 +1,6 @@
 """One layer on its way into ONNX's terms, and who translates which kind of layers.
 
-ncnn's blobs have one to three dimensions and no batch: an image is channels x height x width, as numpy would show
+ncnn's blobs have one to four dimensions and no batch: an image is channels x height x width, as numpy would show
 it. In ONNX's terms each has a batch of one before them. Nobody but this module knows of it: translators count axes as
 ncnn does, from 0 for the outermost, and give shapes without a batch.
 """
@@ -22,6 +22,11 @@ from edgedeploy.frontends.ncnn.weights import Weights
 UNSET = -233
 
 _LARGEST = 2**31 - 1  # of dimensions and places; far beyond any memory
+
+_LEFT_BY_PNNX = (
+    "ncnn cannot run this layer either: it is an operator of PyTorch that pnnx could not translate; export a detector "
+    "without its selection of boxes (Ultralytics: end2end=False)"
+)
 
 _CHECK_INPUT = "check the shape of the network's input"
 
@@ -230,7 +235,10 @@ def check_known(layer: NcnnLayer) -> None:
         raise ModelError(
             f"{layer.kind} layers are not supported",
             why=f"{layer.path}, line {layer.line}: layer {layer.name!r} is one",
-            hints=["convert the network without it, or cut the network before this line"],
+            hints=[
+                *([_LEFT_BY_PNNX] if "." in layer.kind or "::" in layer.kind else []),
+                "convert the network without it, or cut the network before this line",
+            ],
         )
     if not layer.outputs and layer.kind != "Noop":
         raise layer.error("it writes no blob")
@@ -253,8 +261,8 @@ def translate(step: Step) -> list[Blob]:
     outputs = [found] if isinstance(found, Blob) else list(found)
     if len(outputs) != len(step.layer.outputs):
         raise step.layer.error(f"it should write {len(outputs)} blobs and writes {len(step.layer.outputs)}")
-    if any(not 1 <= blob.rank <= 3 for blob in outputs):
-        raise step.layer.error("its output has not one to three dimensions")
+    if any(not 1 <= blob.rank <= 4 for blob in outputs):
+        raise step.layer.error("its output has not one to four dimensions")
     return outputs
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value, shape_of
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of
 
@@ -59,9 +59,15 @@ def _by_tensors(importer: Any, inputs: list[Any], attr: dict[str, Any], *, train
     return relax.Tuple([result, *running]) if running else result
 
 
+_BOOLEAN_MASK = 10
+
+
 def _dropout(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Dropout at inference; with its mask, if that is read, TVM's importer translates it."""
-    return inputs[0] if attr["tvm_custom"]["num_outputs"] == 1 else None
+    """Dropout at inference, which keeps all values: its mask says so, in booleans as of opset 10."""
+    if attr["tvm_custom"]["num_outputs"] == 1:
+        return inputs[0]
+    mask = np.ones(shape_of(inputs[0]), bool if importer.opset >= _BOOLEAN_MASK else dtype_of(inputs[0]))
+    return relax.Tuple([inputs[0], constant(mask)])
 
 
 def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

@@ -69,27 +69,40 @@ def _unsqueeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _slice(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Slice of opsets up to 9, whose bounds are attributes."""
-    if "starts" not in attr:
-        return None
-    axes = attr.get("axes", range(len(attr["starts"])))
-    bounds = [constant(list(values), "int64") for values in (attr["starts"], attr["ends"], axes)]
-    return importer.theirs("Slice", [inputs[0], *bounds], {})
+    """Slice of opsets up to 9, whose bounds are attributes, and slices of which nothing is left."""
+    data = inputs[0]
+    if "starts" in attr:
+        axes = attr.get("axes", range(len(attr["starts"])))
+        inputs = [data, *(constant(list(values), "int64") for values in (attr["starts"], attr["ends"], axes))]
+    starts, ends, axes, steps = (integers(inputs, place) for place in range(1, 5))
+    if dtype_of(data) and starts is not None and ends is not None:
+        shape = shape_of(data)
+        bounds = zip(axes or range(len(starts)), starts, ends, steps or [1] * len(starts), strict=False)
+        for axis, start, end, step in bounds:
+            if step:
+                shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
+        if 0 in shape:
+            return constant(np.zeros(shape, dtype_of(data)))
+    return importer.theirs("Slice", inputs, {}) if "starts" in attr else None
 
 
 def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Split into one part, as exporters write for a batch of one, or into parts some of which are empty."""
+    """Split into parts of stated sizes, some of which may be empty, or of one size but for the last."""
     sizes = list(attr["split"]) if "split" in attr else integers(inputs, 1)
     shape = shape_of(inputs[0])
     axis = int(attr.get("axis", 0)) % len(shape)
-    if not sizes:
+    if optional(inputs, 1) is not None and sizes is None:
         return None
-    if sum(sizes) != shape[axis]:
+    if not sizes:
+        count = int(attr["tvm_custom"]["num_outputs"])
+        size = -(-shape[axis] // count)
+        sizes = [*[size] * (count - 1), shape[axis] - size * (count - 1)]
+    if sum(sizes) != shape[axis] or min(sizes) < 0:
         raise ModelError(f"parts of {sizes} are not an axis of {shape[axis]}")
     if len(sizes) == 1:
         return inputs[0]
     if 0 not in sizes:
-        return None
+        return relax.op.split(inputs[0], [int(place) for place in np.cumsum(sizes[:-1])], axis)
     build, begin, parts = Builder(importer), 0, []
     for size in sizes:
         parts.append(

@@ -11,7 +11,7 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, text
 from edgedeploy.frontends.padding import halves, same_padding
 
 
@@ -31,6 +31,27 @@ def _windows(operator: str) -> Translation:
         return importer.theirs(operator, inputs, written | {"pads": (*before, *after)})
 
     return translate
+
+
+def _max_pool(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """MaxPool, with the places of its maxima among all values of the data if they are read."""
+    if attr["tvm_custom"]["num_outputs"] == 1:
+        return _windows("MaxPool")(importer, inputs, attr)
+    data, kernel, rank = inputs[0], list(attr["kernel_shape"]), len(attr["kernel_shape"])
+    if attr.get("storage_order", 0):
+        raise ModelError("the places of its maxima are counted by columns", hints=["export it with storage_order=0"])
+    strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    begins = list(attr.get("pads", [0] * rank))[:rank]
+    same = text(attr, "auto_pad", "NOTSET")
+    if same.startswith("SAME"):
+        totals = same_padding(shape_of(data)[2:], _extents(kernel, attr), strides)
+        begins = list(halves(totals, lower=same == "SAME_LOWER")[0])
+    build, made = Builder(importer), _windows("MaxPool")(importer, inputs, attr)
+    maxima = importer.bb.normalize(importer.theirs("MaxPool", inputs, attr) if made is None else made)
+    places = places_of_maxima(importer, data, kernel, strides, begins, dilations, shape_of(maxima)[2:])
+    batch, channels, *sizes = shape_of(data)
+    first = np.arange(batch * channels).reshape(batch, channels, *[1] * rank) * math.prod(sizes)
+    return relax.Tuple([maxima, build.add(places, first)])
 
 
 def _transposed_convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -54,6 +75,54 @@ def _extents(kernels: Sequence[int], attr: dict[str, Any]) -> list[int]:
     """The sizes of windows with the gaps of their dilation."""
     dilations = attr.get("dilations", [1] * len(kernels))
     return [(kernel - 1) * dilation + 1 for kernel, dilation in zip(kernels, dilations, strict=True)]
+
+
+def places_of_maxima(
+    importer: Any,
+    data: Any,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    begins: Sequence[int],
+    dilations: Sequence[int],
+    counts: Sequence[int],
+) -> Any:
+    """Where the largest value of each window lies, counted through the inner axes of its channel; the first of equals.
+
+    Args:
+        importer: whose block builder is used.
+        data: batch x channels x the axes that windows run over.
+        kernel, strides, begins, dilations: of each of these axes; `begins` is the padding before.
+        counts: how many windows there are along each.
+
+    Returns:
+        int64, batch x channels x counts.
+    """
+    build, sizes, rank = Builder(importer), shape_of(data)[2:], len(kernel)
+    reach = [
+        (count - 1) * stride + (size - 1) * gap + 1
+        for count, stride, size, gap in zip(counts, strides, kernel, dilations, strict=True)
+    ]
+    ends = [max(last - size - begin, 0) for last, size, begin in zip(reach, sizes, begins, strict=True)]
+    widths = [0, 0, 0, 0, *(width for pair in zip(begins, ends, strict=True) for width in pair)]
+    least = -math.inf if dtype_of(data).startswith(("float", "bfloat")) else np.iinfo(dtype_of(data)).min
+    padded = importer.bb.normalize(relax.op.nn.pad(data, widths, "constant", least))
+    steps = np.cumprod([1, *sizes[:0:-1]])[::-1]  # between neighbours along each axis
+    largest = place = None
+    for offset in np.indices(kernel).reshape(rank, -1).T * dilations:
+        spans = zip(offset, counts, strides, strict=True)
+        ends = [int(first) + (count - 1) * stride + 1 for first, count, stride in spans]
+        part = build.strided_slice(
+            padded, axes=list(range(2, 2 + rank)), begin=offset.tolist(), end=ends, strides=list(strides)
+        )
+        here = relax.const(int(offset @ steps), "int64")
+        if largest is None:
+            largest, place = part, build.full(shape_of(part), here, "int64")
+        else:
+            larger = build.greater(part, largest)
+            largest, place = build.where(larger, part, largest), build.where(larger, here, place)
+    of_each_axis = [-1, *[1] * rank]
+    corners = np.indices(counts) * np.reshape(strides, of_each_axis) - np.reshape(begins, of_each_axis)
+    return build.add(place, (corners * steps.reshape(of_each_axis)).sum(0))
 
 
 def _columns_to_image(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -108,5 +177,5 @@ TRANSLATIONS: dict[str, Translation] = {
     "ConvTranspose": _transposed_convolution,
     "LpPool": _windows("LpPool"),
     "MatMul": _product,
-    "MaxPool": _windows("MaxPool"),
+    "MaxPool": _max_pool,
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 
-from edgedeploy.compile.backend import Generated
+from edgedeploy.compile.backend import Generated, write_module
 from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.backends.cpu.not_a_number import keep_nan
@@ -82,7 +82,7 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
         library = tvm.tirx.build(functions, target=scheduled_as(target), pipeline=PIPELINE)
-    library.write_to_file(str(path), "o")
+    write_module(library, path)
     return library
 
 
