@@ -16,7 +16,7 @@ class Notebook(Progress):
         self.counts: dict[str, tuple[int, int]] = {}
 
     @contextmanager
-    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         self.counts[title] = (0, total)
 
         def advance() -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,19 +43,12 @@ def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]
 
 
 class Watched(Notebook):
-    """Keeps the names of stages, and of what was under way when a step was done."""
+    """Keeps the names of stages."""
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:
         self.lines.append(title)
         yield
-
-    @contextmanager
-    def steps(self, title: str, total: int, doing: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
-        assert doing
-        with super().steps(title, total) as advance:
-            yield advance
-        assert doing() == ""
 
     def note(self, text: str) -> None:
         self.lines.append(text.partition(",")[0])
