@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines as functions of others, and onnxruntime's own, written out as these."""
+"""Functions written out: a model's own, operators that ONNX itself defines as such, and onnxruntime's own operators."""
 
 from __future__ import annotations
 
