@@ -51,7 +51,7 @@ def describing(path: Path) -> tuple[Format, Path]:
     if error := foreign(path):
         raise error
     if is_folder(path):
-        within = sorted(each for each in path.iterdir() if each.suffix in suffixes())
+        within = sorted(each for each in path.glob("*") if each.suffix in suffixes())
         raise ModelError(
             f"cannot read {path}",
             why="it is a folder",

@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines as functions of others, and onnxruntime's own, written out as these."""
+"""Functions written out: a model's own, operators that ONNX itself defines as such, and onnxruntime's own operators."""
 
 from __future__ import annotations
 
@@ -79,7 +79,11 @@ def check_count(nodes: int, when: str) -> None:
         ModelError: it has more.
     """
     if nodes > MOST_NODES:
-        raise ModelError(f"the network has {nodes:,} nodes when {when}", why=f"at most {MOST_NODES:,} are imported")
+        raise ModelError(
+            f"the network has {nodes:,} nodes when {when}",
+            why=f"at most {MOST_NODES:,} are imported",
+            hints=["export the network without functions and loops inside of others"],
+        )
 
 
 def branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:

@@ -116,6 +116,18 @@ def _divide(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(made if mode is None or "int" in dtype_of(made) else build.trunc(made))
 
 
+def _extreme(operator: str) -> Any:
+    """The largest or smallest values over some axes, all of them by default."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        data, axes, keepdims = _settings(node, importer, [], False)
+        build = Builder(SimpleNamespace(bb=importer.block_builder))
+        axes = [axes] if isinstance(axes, int) else list(axes) or list(range(len(shape_of(data))))
+        return importer.block_builder.emit(build.reduce(operator, data, axes, keepdims=keepdims))
+
+    return convert
+
+
 def _settings(node: Any, importer: Any, *defaults: Any) -> tuple[Any, ...]:
     """The data and what follows it; those of one number are given for every axis, and what is left out by default."""
     data, *given = importer.retrieve_args(node)
@@ -241,6 +253,8 @@ CONVERSIONS = {
     **torch_quantised.CONVERSIONS,
     **torch_recurrent.CONVERSIONS,
     _ATTENTION: _attention,
+    "amax.default": _extreme("max"),
+    "amin.default": _extreme("min"),
     "div.Tensor_mode": _divide,
     **{f"avg_pool{rank}d.default": _average_pool(rank) for rank in (1, 2, 3)},
     **{f"max_pool{rank}d_with_indices.default": _max_pool(rank) for rank in (1, 2, 3)},

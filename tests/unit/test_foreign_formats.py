@@ -76,29 +76,32 @@ def zipped(*names: str) -> bytes:
     return stream.getvalue()
 
 
+# By name, content, what is said of it, and what is to be done.
+FILES = [
+    ("net.onnx.gz", gzip.compress(b"\x08\x08" * 40), "compressed by gzip", "gzip -dc {} > {folder}/net.onnx"),
+    ("my net.onnx", gzip.compress(b""), "compressed by gzip", "gzip -dc '{}' > '{folder}/my net-unpacked.onnx'"),
+    ("net.onnx.xz", lzma.compress(b"x"), "compressed by xz", "xz -dc"),
+    ("net.onnx.bz2", bz2.compress(b"x"), "compressed by bzip2", "bzip2 -dc"),
+    ("net.zst", b"\x28\xb5\x2f\xfd" + bytes(9), "compressed by zstd", "zstd -dc"),
+    ("net.pt2", zipped("m/data/aotinductor/model/a.so", "m/archive_format"), "AOTInductor", "torch.export.save"),
+    ("net.keras", zipped("model.weights.h5", "config.json"), "a network of Keras", "tf2onnx.convert --keras {}"),
+    ("net.onnx", zipped("folder/net.onnx"), "a zip archive", "unzip {}"),
+    ("net.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS", "git lfs pull"),
+    ("net.onnx", b"\n<!DOCTYPE html>\n<html>", "a web page", "download the file itself"),
+    ("net.xml", b'<?xml version="1.0"?>\n<net name="x">', "a network of OpenVINO", "export that network"),
+    ("net.engine", b"ftrt" + bytes(20), "an engine of TensorRT", "export that network"),
+    ("net.trt", bytes(20), "an engine of TensorRT", "export that network"),
+    ("net.pte", bytes(4) + b"ET12", "a network of ExecuTorch", "torch.export.save"),
+    ("net.rknn", b"RKNN" + bytes(9), "Rockchip", "export that network"),
+    ("net.hef", b"\x01HEF", "Hailo", "export that network"),
+    ("net.mlmodel", b"\x08\x04", "a network of Core ML", "export that network"),
+    ("net.mnn", bytes(9), "a network of MNN", "export that network"),
+    ("net.safetensors", bytes(9), "weights without a network", "torch.export.save"),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "what", "hint"),
-    [
-        ("net.onnx.gz", gzip.compress(b"\x08\x08" * 40), "compressed by gzip", "gzip -dc {} > {folder}/net.onnx"),
-        ("my net.onnx", gzip.compress(b""), "compressed by gzip", "gzip -dc '{}' > '{folder}/my net-unpacked.onnx'"),
-        ("net.onnx.xz", lzma.compress(b"x"), "compressed by xz", "xz -dc"),
-        ("net.onnx.bz2", bz2.compress(b"x"), "compressed by bzip2", "bzip2 -dc"),
-        ("net.zst", b"\x28\xb5\x2f\xfd" + bytes(9), "compressed by zstd", "zstd -dc"),
-        ("net.pt2", zipped("m/data/aotinductor/model/a.so", "m/archive_format"), "AOTInductor", "torch.export.save"),
-        ("net.keras", zipped("model.weights.h5", "config.json"), "a network of Keras", "tf2onnx.convert --keras {}"),
-        ("net.onnx", zipped("folder/net.onnx"), "a zip archive", "unzip {}"),
-        ("net.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS", "git lfs pull"),
-        ("net.onnx", b"\n<!DOCTYPE html>\n<html>", "a web page", "download the file itself"),
-        ("net.xml", b'<?xml version="1.0"?>\n<net name="x">', "a network of OpenVINO", "export that network"),
-        ("net.engine", b"ftrt" + bytes(20), "an engine of TensorRT", "export that network"),
-        ("net.trt", bytes(20), "an engine of TensorRT", "export that network"),
-        ("net.pte", bytes(4) + b"ET12", "a network of ExecuTorch", "torch.export.save"),
-        ("net.rknn", b"RKNN" + bytes(9), "Rockchip", "export that network"),
-        ("net.hef", b"\x01HEF", "Hailo", "export that network"),
-        ("net.mlmodel", b"\x08\x04", "a network of Core ML", "export that network"),
-        ("net.mnn", bytes(9), "a network of MNN", "export that network"),
-        ("net.safetensors", bytes(9), "weights without a network", "torch.export.save"),
-    ],
+    ("name", "content", "what", "hint"), FILES, ids=[f"{what}: {name}" for name, _, what, _ in FILES]
 )
 def test_files_that_are_no_network_are_named_for_what_they_are(
     command: Command, tmp_path: Path, name: str, content: bytes, what: str, hint: str

@@ -339,6 +339,7 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "integers compared with a number that is none": lambda a: _whole(a) > 1.5,
     "integers compared with others": lambda a: _whole(a) < (a * 4).int(),
     "integers limited by numbers that are none": lambda a: _whole(a).clamp(0.5, 2),
+    "extremes of some axes": lambda a: (a.amax((1, -1)), a.amin(2, keepdim=True)),
     "booleans added": lambda a: (a > 0) + (a > -1),
     "a factor of what is added": lambda a: _torch("add", a, alpha=3)(_whole(a)),
     "regions without gradients and casts": _without_gradients,
