@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.arithmetic import DIVISIONS
-from edgedeploy.compile.expressions import Rewriter, constant_value, rewritten, shape_of
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, rewritten, shape_of
 from edgedeploy.compile.optraits import operator_name
 from edgedeploy.compile.types import bytes_of, is_floating
 
@@ -58,9 +59,13 @@ class _Guard(Rewriter):
         return relax.Call(call.op, arguments, call.attrs, call.ty_args)
 
     def _index(self, name: str, index: relax.Expr, sizes: list[int]) -> relax.Expr:
-        """Indices that are checked, if they are not constants, which frontends have checked."""
-        if constant_value(index) is not None or str(index.ty.dtype) == "bool":
+        """Indices that are checked: constants now, others at run time."""
+        if str(index.ty.dtype) == "bool":
             return index
+        if (values := constant_value(index)) is not None:
+            if ((values < -np.asarray(sizes)) | (values >= sizes)).any():
+                raise ValueError(f"an index in {_NAMES[name]} is out of bounds for axes of sizes {sizes}")
+            return constant(np.where(values < 0, values + sizes, values), _INDEX_TYPE) if (values < 0).any() else index
         if str(index.ty.dtype) != _INDEX_TYPE:
             index = self.emit(relax.op.astype(index, _INDEX_TYPE))
         return self._checked(_CHECK_INDICES, name, index, sizes)
