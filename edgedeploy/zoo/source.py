@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import InputError, MissingWeightsError, ModelError
 from edgedeploy.extras import require_build
 from edgedeploy.files import is_file, is_folder, sha256_of
@@ -74,8 +75,7 @@ class Source:
         """
         found, description = describing(path)
         options = found.honoured(options)
-        # A file called as an entry of the zoo is another network: both keep a package of their own.
-        called = name or package_model(path.name if path.stem in MODELS.names() else path.stem)
+        called = name or package_model(path.name if _is_imported(path.stem) else path.stem)
         return Source(called, found, tuple(found.files(description, options)), dict(shapes), options)
 
     @property
@@ -141,6 +141,11 @@ class Source:
     def read(self) -> Network:
         """Import it for the first of its shapes; see `Format.read`."""
         return self.format.read(self.files, self.shapes, self.options)
+
+
+def _is_imported(name: str) -> bool:
+    """Whether an entry of the user's own has a name: a file of that name keeps a package of its own beside it."""
+    return name in MODELS.names() and not MODELS.find(name).resolve().is_relative_to(builtin_folder())
 
 
 def package_model(name: str) -> str:

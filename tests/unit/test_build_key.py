@@ -71,11 +71,15 @@ def test_a_package_of_something_else_says_what_differs(network: Source, tmp_path
     ]
 
 
-def test_a_file_called_as_an_entry_of_the_zoo_keeps_a_package_of_its_own(tmp_path: Path) -> None:
-    for name in ("digits", "mine"):
-        tiny(tmp_path / f"{name}.onnx")
-    assert find_source(str(tmp_path / "digits.onnx")).name == "digits.onnx"
-    assert find_source(str(tmp_path / "mine.onnx")).name == "mine"
+def test_a_file_called_as_an_entry_of_the_users_own_keeps_a_package_beside_its(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny(tmp_path / "mine.onnx")
+    assert find_source("mine.onnx").name == "mine"
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.yaml").write_text(MODELS.find("digits").read_text())
+    assert find_source("mine.onnx").name == "mine.onnx"
 
 
 @pytest.mark.parametrize(
