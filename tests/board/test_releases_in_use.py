@@ -354,7 +354,7 @@ def test_each_of_several_boards_says_what_became_of_it(bench: Bench, board_comma
         code, out, err = board_command("push", bench.first, "--board", "local", *options, "--health-check", check)
         assert code == 23
         assert [bool(re.search(rf"{re.escape(host)} .*failed", out)) for host in hosts] == [True, True, False]
-        assert err.count("error: ") == 2
+        assert err.count(" failed: ") == 2
         code, out, _ = board_command(
             "push", bench.first, "--board", "local", *options, "--health-check", check, "--json"
         )
