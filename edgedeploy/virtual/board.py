@@ -215,7 +215,8 @@ def reboot(virtual: VirtualBoard) -> None:
     """
     before = _systemd_of(virtual)
     inside = ["nsenter", "--target", str(before), "--mount", "--pid", "--uts", "--ipc"]
-    asked = subprocess.run([*inside, "systemctl", "reboot"], capture_output=True, text=True, check=False)
+    # Not by the PATH of here, which may lead to folders that are not there.
+    asked = subprocess.run([*inside, "/bin/systemctl", "reboot"], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         raise VirtualBoardError(f"virtual board {virtual.name} does not reboot", why=asked.stderr.strip())
     deadline = time.monotonic() + _START_S

@@ -38,5 +38,6 @@ mount -t tmpfs -o mode=755 run run
 mkdir -p run/sshd .before
 pivot_root . .before
 cd /
+PATH=/usr/sbin:/usr/bin:/sbin:/bin # what the caller's led to lies in the folders of before
 umount -l /.before
-exec env -i container=edgedeploy PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd
+exec env -i container=edgedeploy "PATH=$PATH" /lib/systemd/systemd

@@ -20,4 +20,5 @@ def test_the_boards_part_of_the_page_runs(
     names = lay_out(Path.cwd(), ROOT / "models")
     exec("import edgedeploy as ed", names)
     run(API, [part for part in snippets(API) if BOARD in part[1]], names)
-    assert "pushed" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "pushed" in said or "already there" in said  # by another test
