@@ -143,8 +143,8 @@ class TestClients:
             )
             with home.client() as refused:
                 assert (refused.greeting["ok"], refused.greeting["code"]) == (False, 1)
+            resource.prlimit(service.pid, resource.RLIMIT_AS, limits)  # a request may need memory of its own
             home.assert_right(FIRST, *client.ask("run", home.inputs[FIRST]))
-            resource.prlimit(service.pid, resource.RLIMIT_AS, limits)
             assert _is_welcome(home)
 
     def test_what_is_announced_takes_no_memory_before_it_comes(self, home: Home) -> None:
