@@ -20,7 +20,7 @@ enum class Code {
 };
 
 // Text that moves no cursor, rings no bell and turns no direction of writing: what packages and files call things goes
-// to terminals. Control characters and what is no UTF-8 are written as escapes; lines stay lines, if they may.
+// to terminals. Control characters and invalid UTF-8 are escaped; line breaks are kept if `lines` is set.
 std::string Printable(std::string_view text, bool lines = false);
 
 class Failure : public std::runtime_error {

@@ -225,7 +225,7 @@ class Service {
     try {
       Converse(number, socket);
     } catch (const std::exception&) {
-      // There is no memory for a line in the log either.
+      // There may be no memory for a log entry either.
     }
     const std::lock_guard<std::mutex> lock(clients_mutex_);
     clients_.erase(number);

@@ -109,14 +109,17 @@ def build(
         ),
     ] = False,
     virtual: Annotated[
-        bool, typer.Option("--virtual", help="Check the packages on the board's virtual one, started if need be.")
+        bool,
+        typer.Option(
+            "--virtual", help="Check the packages on the virtual board of this profile; it is started unless it runs."
+        ),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Build one package per network, compared with another program before it is written.
 
     A network that fails does not stop the others; it is listed at the end with the reason. One that is unavailable,
-    such as one that cannot be downloaded, is no failure if any other was built (docs/exit-codes.md).
+    such as one that cannot be downloaded, does not count as a failure if any other was built (docs/exit-codes.md).
 
     Formats are recognised by content. Where weights are in a file of their own, either of the two files names the
     network.

@@ -153,9 +153,9 @@ def demo(
 
     The results go to standard output, progress to standard error. `all` runs the demos on images one after
     another. One that fails does not stop the others; it is listed at the end with the reason. One that is
-    unavailable, such as one that cannot be downloaded, is no failure if any other ran (docs/exit-codes.md). Networks
-    that the zoo has no weights of are left out. `yolo`, `segmentation` and `depth` are for networks of yours: give one
-    with --model.
+    unavailable, such as one that cannot be downloaded, does not count as a failure if any other ran
+    (docs/exit-codes.md). Networks that the zoo has no weights of are left out. `yolo`, `segmentation` and `depth` are
+    for networks of yours: give one with --model.
 
     Example: edgedeploy demo retinaface --save faces.jpg
 

@@ -119,7 +119,10 @@ def merge(
         typer.Argument(metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records),
     ],
     into: Annotated[
-        str, typer.Option("--into", metavar="BOARD|DIR", help="Where to add them; a folder is made if need be.")
+        str,
+        typer.Option(
+            "--into", metavar="BOARD|DIR", help="Where to add them; a folder is created if it does not exist."
+        ),
     ],
     json_output: JsonOption = False,
 ) -> None:

@@ -126,7 +126,10 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
         other = any(fraction > 1 for fraction in fractions(outputs, before.outputs, case).values())
         differs |= other
         if other and kept and _has_nan(outputs) and not _has_nan(before.outputs):
-            continue  # products of infinities and zero, which are no part of what the operator is to compute
+            # Products of infinities and zero, which are no part of what the operator is to compute.
+            for file in (*case.inputs, *case.outputs):
+                del contents[file]
+            continue
         kept.append(case)
         cases[case.name] = replace(before, outputs=outputs)
         contents |= {
@@ -134,11 +137,6 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
         }
     if not differs:
         raise _extended(refused, f"{network.second_opinion_name} agrees with {network.reference_name}") from refused
-    for case in test.cases:
-        if case not in kept:
-            contents = {
-                file: content for file, content in contents.items() if file not in (*case.inputs, *case.outputs)
-            }
     changed = {
         "selftest": test.model_copy(update={"reference": network.second_opinion_name, "cases": kept}),
         "files": describe(contents),
