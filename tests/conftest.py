@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from support import properties
 from support.caches import KEPT, OTHERS, cool, is_patched, remove_stale, share_caches
@@ -51,6 +53,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name != "unit":
             item.add_marker("compiles")
+    for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+        for generator in _generators(module):
+            _BEGINNINGS.setdefault(generator, generator.bit_generator.state)
+
+
+# The state of each generator of random numbers that a test module has, as it was before the first test.
+_BEGINNINGS: dict[np.random.Generator, Any] = {}
+
+
+def _generators(module: ModuleType) -> list[np.random.Generator]:
+    return [value for value in vars(module).values() if isinstance(value, np.random.Generator)]
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
+    """A test draws the same numbers, whichever tests ran before it in the same process."""
+    for generator in _generators(request.module):
+        generator.bit_generator.state = _BEGINNINGS[generator]
 
 
 def _without_code(config: pytest.Config) -> bool:
