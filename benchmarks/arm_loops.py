@@ -1,6 +1,6 @@
 """What LLVM's scheduling models predict for the innermost loops that ARM boards run, and for whole tiles of layers.
 
-    python benchmarks/arm_loops.py [NETWORK ...] [--boards NAMES] [--tiles] [--json] [--mca PROGRAM]
+    python benchmarks/arm_loops.py [NETWORK ...] [--boards NAMES] [--tiles] [--json]
 
 No board is needed: networks are cross-compiled, the loops that multiply and add floats or bytes are taken out of the
 assembly, and llvm-mca predicts how many cycles an iteration takes. The bound is the cycles that the multiply-adds alone
@@ -102,10 +102,10 @@ def hot_loops(compiled: Compiled) -> list[Loop]:
     return list(loops.values())
 
 
-def look(board_name: str, paths: list[Path], mca: str) -> Iterator[Record]:
+def look(board_name: str, paths: list[Path]) -> Iterator[Record]:
     """One record for each loop of each network on a board."""
     board = load_board(board_name)
-    analyser = Analyser(board, mca)
+    analyser = Analyser(board)
     for name, network in networks(paths):
         compiled = compile_network(network, board)
         chosen = sorted({entry.tile for entry in compiled.functions.values() if entry.tile})
@@ -132,10 +132,10 @@ def look(board_name: str, paths: list[Path], mca: str) -> Iterator[Record]:
             )
 
 
-def look_at_tiles(board_name: str, paths: list[Path], mca: str) -> Iterator[TileRecord]:
+def look_at_tiles(board_name: str, paths: list[Path]) -> Iterator[TileRecord]:
     """One record for each loop over tiles of each layer on a board, but for Winograd's, which are of several kinds."""
     board = load_board(board_name)
-    analyser = Analyser(board, mca)
+    analyser = Analyser(board)
     for name, network in networks(paths):
         compiled, groups = compile_network(network, board), optimise(network, board).groups
         layers = {scheduled_name(function): group.layer for function, group in groups.items()}
@@ -214,9 +214,9 @@ def as_table(records: list[Record]) -> Table:
 
 def run(arguments: argparse.Namespace) -> None:
     """Look at all boards, and print."""
-    find: Callable[[str, list[Path], str], Iterator[Any]] = look_at_tiles if arguments.tiles else look
+    find: Callable[[str, list[Path]], Iterator[Any]] = look_at_tiles if arguments.tiles else look
     show: Callable[[list[Any]], Table] = as_table_of_tiles if arguments.tiles else as_table
-    found = {board: list(find(board, arguments.networks, arguments.mca)) for board in arguments.boards.split(",")}
+    found = {board: list(find(board, arguments.networks)) for board in arguments.boards.split(",")}
     if arguments.json:
         print(json.dumps([asdict(record) for records in found.values() for record in records], indent=2))
         return
@@ -233,7 +233,6 @@ def main() -> None:
     parser.add_argument("--boards", default=",".join(BOARDS), help=f"separated by commas ({','.join(BOARDS)})")
     parser.add_argument("--tiles", action="store_true", help="whole tiles of layers in the place of innermost loops")
     parser.add_argument("--json", action="store_true", help="print one JSON value for scripts")
-    parser.add_argument("--mca", default="llvm-mca", metavar="PROGRAM", help="llvm-mca's name or path")
     arguments = parser.parse_args()
     with ending_with_errors():
         run(arguments)

@@ -22,18 +22,15 @@ NONE = "-"
 SPILLS = 0.02
 
 
-def table(mca: str) -> list[list[str]]:
+def table() -> list[list[str]]:
     """A row for each layer of `layers.yaml`: products in a cycle in bytes, and in brackets in float, by core.
 
     Tiles are whole: with the biases before sums, and what makes bytes of them, or activations, after these. Where a
     layer has several loops over tiles, the one that multiplies most counts. A star says that it spills.
-
-    Args:
-        mca: llvm-mca's name or path.
     """
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         paths = list(_written(Path(folder)))
-        rates = {board: _rates(board, paths, mca) for board in CORES}
+        rates = {board: _rates(board, paths) for board in CORES}
     rows = [["layer", *CORES.values()]]
     for name in read_layers():
         cells = []
@@ -58,12 +55,12 @@ def _written(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _rates(board: str, paths: list[Path], mca: str) -> dict[str, str]:
+def _rates(board: str, paths: list[Path]) -> dict[str, str]:
     """Products in a cycle of the tiles that multiply most, by file, with a star where they spill."""
     profile = load_board(board)
     peak = profile.vector.bits / 32 * profile.fma.per_cycle
     found: dict[str, tuple[float, float, bool]] = {}
-    for record in look_at_tiles(board, paths, mca):
+    for record in look_at_tiles(board, paths):
         if record.network.endswith(_file("", "float")) and record.products_per_cycle > peak:
             continue  # a loop whose inner one could not be counted
         spills = record.stack_accesses > SPILLS * record.cycles

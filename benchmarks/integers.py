@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Quantise, build, measure, and write the page."""
     progress = ConsoleProgress()
     if "loops" in arguments.tables:
-        write("loops", as_table(integer_loops.table(arguments.mca)))
+        write("loops", as_table(integer_loops.table()))
     if not {"times", "memory"} & {*arguments.tables}:
         return
     with TemporaryDirectory() as folder:
@@ -139,7 +139,6 @@ def main() -> None:
     parser.add_argument("--networks", type=lambda text: text.split(","), default=NETWORKS, help="which of the zoo")
     parser.add_argument("--inferences", type=int, default=300, help="of each network, for each CPU (300)")
     parser.add_argument("--tables", type=lambda text: text.split(","), default=["times", "memory"], help="which")
-    parser.add_argument("--mca", default="llvm-mca", metavar="PROGRAM", help="llvm-mca's name or path")
     arguments = parser.parse_args()
     with ending_with_errors():
         run(arguments)

@@ -26,6 +26,9 @@ MODELS = {
     "cortex-a76": "neoverse-n1",
 }
 
+# A version whose models of all these cores are whole; `make predictions` installs it.
+PROGRAM = "llvm-mca-19"
+
 # Iterations of which only the later half is counted: the first ones fill the pipeline.
 ITERATIONS = 200
 
@@ -55,20 +58,16 @@ class Prediction:
 class Analyser:
     """llvm-mca for one board's core.
 
-    Args:
-        board: whose core it is.
-        program: llvm-mca's name or path.
-
     Raises:
         ToolchainError: there is no such program.
     """
 
-    def __init__(self, board: Board, program: str = "llvm-mca") -> None:
-        found = shutil.which(program)
+    def __init__(self, board: Board) -> None:
+        found = shutil.which(PROGRAM)
         if found is None:
             raise ToolchainError(
-                f"there is no program {program!r}",
-                hints=["install LLVM's tools (on Debian: apt install llvm)", "name the program with --mca"],
+                f"{PROGRAM} is not installed",
+                hints=["on Debian 12 and 13: make predictions, or as root: apt install llvm-19"],
             )
         self.model = MODELS.get(board.cpu, board.cpu)
         self._rate = board.fma.per_cycle

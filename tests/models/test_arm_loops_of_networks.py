@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import arm_loops
 import pytest
 from assembly import Loop
 from mca import Analyser, Prediction
+from support.predictions import needs_mca
 from support.shared_networks import FILES, SHAPES, is_quantised
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 
-pytestmark = pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="there is no llvm-mca (apt install llvm)")
+pytestmark = needs_mca
 
 # Layers of every kind; the other networks take a minute or more together.
 QUICK = {"mobilenet_v1_0.25_224_float", "squeezenet_v1.1_227"}

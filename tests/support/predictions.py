@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from mca import PROGRAM
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.predicting.means import Means
 from support.agents import command_of
+
+needs_mca = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"{PROGRAM} is not installed: apt install llvm-19")
 
 
 def require_predictions(board: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import onnx
 import pytest
 from arm_loops import look_at_tiles
 from layers import Layer, quantised
+from support.predictions import needs_mca
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu.configuration import Steps
@@ -19,8 +19,6 @@ from edgedeploy.onnxruntime_session import cpu_session
 pytestmark = pytest.mark.compiles
 
 POINTWISE = Layer(inputs=32, outputs=64, feature_map=(16, 16))
-
-needs_mca = pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="there is no llvm-mca (apt install llvm)")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +39,6 @@ def test_a_layer_of_bytes_reads_and_gives_bytes(layer: Layer, tmp_path: Path) ->
 @pytest.mark.parametrize(("board", "rate"), [("rpi4", 7.0), ("rpi3", 3.0)])
 def test_short_sums_take_little_more_than_their_products(board: str, rate: float, tmp_path: Path) -> None:
     onnx.save(quantised(POINTWISE.model()), tmp_path / "layer.onnx")
-    [tile] = look_at_tiles(board, [tmp_path / "layer.onnx"], "llvm-mca")
+    [tile] = look_at_tiles(board, [tmp_path / "layer.onnx"])
     assert tile.products_per_cycle > rate
     assert tile.stack_accesses < 0.02 * tile.cycles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import tvm
 from assembly import Loop, nests
 from mca import Analyser
 from support.integer_runs import assembly, random_case, requantised_group, scheduled
+from support.predictions import needs_mca
 from whole_tiles import Work, predict_tile, tile_loops, work_of
 
 from edgedeploy.board import load_board
@@ -24,9 +24,6 @@ from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolu
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.rows import Rows, write
 from edgedeploy.compile.types import LayerTypes
-
-# A version whose models of all these cores are whole.
-MCA = "llvm-mca-19"
 
 CODE = """
 	.type	fused_conv2d_compute_,@function
@@ -132,7 +129,7 @@ MOST_STACK_ACCESSES = 8
 
 
 @pytest.mark.compiles
-@pytest.mark.skipif(shutil.which(MCA) is None, reason=f"there is no {MCA}")
+@needs_mca
 @pytest.mark.parametrize(("name", "kind"), LEAST)
 def test_bytes_take_many_products_in_a_cycle_and_stay_in_registers(tmp_path: Path, name: str, kind: str) -> None:
     board, layer = load_board(name), layers()[kind]
@@ -141,7 +138,7 @@ def test_bytes_take_many_products_in_a_cycle_and_stay_in_registers(tmp_path: Pat
     assert isinstance(chosen, Tiled)
     code = assembly(scheduled(with_all_bytes(layer), board, chosen).function, board, tmp_path)
     loops = [tile for nest in nests(code) for tile in tile_loops(nest)]
-    found = [predict_tile(tile, work_of(strategy, chosen), Analyser(board, MCA)) for tile in loops]
+    found = [predict_tile(tile, work_of(strategy, chosen), Analyser(board)) for tile in loops]
     assert found
     assert min(tile.products_per_cycle for tile in found) >= LEAST[name, kind]
     assert max(tile.stack_accesses for tile in found) <= MOST_STACK_ACCESSES
