@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.patience import generous
+from conftest import Command
 
 CONTENT = b"weights"
 ENTRY = """
@@ -30,8 +28,6 @@ files:
 input: {{name: data, shape: [1, 3, 8, 8]}}
 """
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
@@ -41,10 +37,8 @@ class Quiet(SimpleHTTPRequestHandler):
 class Shell:
     """A working folder with one entry of its own, and the command line in it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environment = {name: value for name, value in os.environ.items() if name != "EDGEDEPLOY_MODELS"}
-        self.environment |= {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_CONFIG_HOME": str(folder / "config")}
+    def __init__(self, folder: Path, command: Command, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self._command, self.patch = folder, command, patch
         (folder / "models").mkdir()
 
     def entry(self, name: str = "toy", origin: str = "note: made by hand", content: bytes = CONTENT) -> None:
@@ -54,27 +48,19 @@ class Shell:
     def mirror(self) -> Path:
         (self.folder / "mirror").mkdir()
         (self.folder / "mirror" / "toy.onnx").write_bytes(CONTENT)
-        self.environment["EDGEDEPLOY_MODELS"] = str(self.folder / "mirror")
+        self.patch.setenv("EDGEDEPLOY_MODELS", str(self.folder / "mirror"))
         return self.folder / "mirror" / "toy.onnx"
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "edgedeploy", "models", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=generous(60),
-            check=False,
-        )
+        return subprocess.CompletedProcess(arguments, *self._command("models", *arguments))
 
     def states(self) -> dict[str, Any]:
         return {entry["name"]: entry["state"] for entry in json.loads(self.run("--json").stdout)}
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(command: Command, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(Path.cwd(), command, monkeypatch)
 
 
 @pytest.fixture
@@ -117,7 +103,7 @@ def test_a_broken_entry_is_warned_of_and_hides_no_other(shell: Shell) -> None:
 
 
 def test_a_mirror_that_is_not_there_is_an_error(shell: Shell) -> None:
-    shell.environment["EDGEDEPLOY_MODELS"] = "/does/not/exist"
+    shell.patch.setenv("EDGEDEPLOY_MODELS", "/does/not/exist")
     done = shell.run()
     assert done.returncode == 3
     assert "EDGEDEPLOY_MODELS names /does/not/exist" in done.stderr
