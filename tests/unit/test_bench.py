@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from conftest import Command
+from conftest import ROOT, Command
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import becomes, generous
@@ -231,6 +231,11 @@ def test_without_counted_runs_means_are_not_printed(found: report.Report) -> Non
     assert "medians of 5 rounds; edgedeploy 1.0, onnxruntime 1.0" in report.heading(found)
 
 
+def test_a_network_that_failed_is_named_with_its_cause(found: report.Report) -> None:
+    failed = replace(found, failed={"broken.onnx": PackageError("it is empty")})
+    assert "broken.onnx was not measured: it is empty" in report.notes(failed)
+
+
 def test_random_weights_are_pointed_out(found: report.Report) -> None:
     assert report.notes(replace(found, random_weights=["small"]))[0].startswith("weights are random in small")
     assert not any("random" in line for line in report.notes(found))
@@ -297,41 +302,43 @@ def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
         networks.source_to_measure(str(entry(tmp_path)), None, SILENT, AS_THE_FILE_SAYS)
 
 
-def test_the_bundled_network_is_measured_and_compared(command: Command) -> None:
-    code, out, err = command("bench", "digits", "--against", "onnxruntime", "--threads", 1, "--rounds", 2, "--json")
+def test_the_bundled_network_is_measured_and_compared(command: Command, tmp_path: Path) -> None:
+    options = ["--threads", 1, "--rounds", 2, "--runs", 7, "--report", tmp_path / "out.html", "--json"]
+    code, out, err = command("bench", "digits", "--against", "onnxruntime,mnn", *options)
     assert code == 0, err
     printed = json.loads(out)
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    [embedded] = re.findall(r'<script type="application/json" id="report">(.*?)</script>', page, re.DOTALL)
+    assert json.loads(embedded) == printed
     assert printed["machine"]["cpu"]
     assert printed["machine"]["cores"] >= 1
     rows = {entry["engine"]: entry for entry in printed["rows"]}
-    assert list(rows) == ["edgedeploy", "onnxruntime"]
-    assert {(entry["model"], entry["threads"]) for entry in rows.values()} == {("digits", 1)}
+    assert [name for name in rows if name != "mnn"] == ["edgedeploy", "onnxruntime"]
+    assert {(each["model"], each["batch"], each["threads"]) for each in rows.values()} == {("digits", None, 1)}
+    assert printed["runs"] == 7
+    for each in rows.values():
+        assert (each["runs"], len(each["turns_ms"]), each["device"]) == (7, 2, "CPU")
+        assert 0 < each["min_ms"] <= each["mean_ms"] <= each["max_ms"]
+        assert each["median_ms"] <= each["p90_ms"] <= each["p99_ms"] <= each["max_ms"]
+        assert each["same_top1"] is True
+        assert each["load_s"] > 0
+        assert each["first_s"] > 0
+        assert each["peak_bytes"] > 10e6  # Python alone takes that
     assert rows["onnxruntime"]["version"] == onnxruntime.__version__
     ours, theirs = rows["edgedeploy"], rows["onnxruntime"]
-    assert ours["median_ms"] > 0
+    assert theirs["compile_s"] is None
+    assert theirs["size_bytes"] == (ROOT / "models" / "digits.onnx").stat().st_size
+    assert ours["compile_s"] > 0
+    assert ours["size_bytes"] > theirs["size_bytes"]
+    if "mnn" in rows:
+        assert rows["mnn"]["compile_s"] > 0
+        assert rows["mnn"]["size_bytes"] > 0
     assert ours["ratio"] == 1.0
     assert theirs["ratio"] == pytest.approx(ours["median_ms"] / theirs["median_ms"])
     assert theirs["max_rel_diff"] == 0.0
     assert 0 < ours["max_rel_diff"] < 1e-4
-    assert printed["geometric_means"] == pytest.approx({"onnxruntime": theirs["ratio"], "best": theirs["ratio"]})
-
-
-def test_tables_are_printed_for_people(command: Command, tmp_path: Path) -> None:
-    net = tiny(tmp_path / "net.onnx")
-    code, out, err = command("bench", net, "--against", "onnxruntime", "--threads", 1, "--rounds", 1)
-    assert code == 0, err
-    assert re.search(r"^net +[\d.]+ +[\d.]+ \([\d.]+\) +[\d.]+ \(onnxruntime\)", out, re.MULTILINE)
-    assert "largest difference from the outputs of onnxruntime" in out
-
-
-def test_runs_are_counted_on_request(command: Command, tmp_path: Path) -> None:
-    net = tiny(tmp_path / "net.onnx")
-    code, out, err = command("bench", net, "--against", "onnxruntime", "--threads", 1, "--runs", 7, "--json")
-    assert code == 0, err
-    printed = json.loads(out)
-    assert printed["runs"] == 7
-    assert [(entry["runs"], entry["device"]) for entry in printed["rows"]] == [(7, "CPU"), (7, "CPU")]
-    assert all(0 < entry["min_ms"] <= entry["mean_ms"] <= entry["max_ms"] for entry in printed["rows"])
+    others = {name: each["ratio"] for name, each in rows.items() if name != "edgedeploy"}
+    assert printed["geometric_means"] == pytest.approx({**others, "best": max(others.values())})
 
 
 INTERRUPTIBLE = """
@@ -364,13 +371,6 @@ def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
     assert becomes(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
 
 
-def test_markdown_is_printed(command: Command, tmp_path: Path) -> None:
-    net = tiny(tmp_path / "net.onnx")
-    code, out, err = command("bench", net, "--against", "onnxruntime", "--threads", 1, "--rounds", 1, "--markdown")
-    assert code == 0, err
-    assert "| model | edgedeploy ms | onnxruntime ms (ratio) | ratio to the best |" in out
-
-
 def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Command) -> None:
     others = ["openvino", "ncnn", "mnn", "torch"]
     code, out, err = command("bench", "digits", "--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json")
@@ -383,7 +383,7 @@ def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Co
     assert all(entry["max_rel_diff"] < 1e-4 for entry in printed["rows"])
 
 
-def test_an_engine_that_is_not_installed_is_named_and_left_out(
+def test_an_engine_that_is_not_installed_is_named_and_left_out_of_the_tables(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = replace(mnn.ENGINE, module="no_such_module")
@@ -397,18 +397,18 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out(
     assert "pip install 'edgedeploy[bench]'" in err
     assert "mnn was not measured on net" in out
     assert "onnxruntime ms" in out
+    assert re.search(r"^net +[\d.]+ +[\d.]+ \([\d.]+\) +[\d.]+ \(onnxruntime\)", out, re.MULTILINE)
+    assert "largest difference from the outputs of onnxruntime" in out
 
 
 @pytest.mark.skipif(not litert.ENGINE.installed(), reason="LiteRT is not installed")
-def test_an_engine_that_reads_other_files_is_named_with_the_reason(command: Command, tmp_path: Path) -> None:
+def test_markdown_names_an_engine_that_reads_other_files_with_the_reason(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
-    code, out, _ = command("bench", net, "--against", "litert", "--threads", 1, "--rounds", 1, "--json")
-    assert code == 0
-    printed = json.loads(out)
-    assert printed["skipped"] == [
-        {"engine": "litert", "models": ["net"], "reason": "it reads .tflite files, and the network is a .onnx file"}
-    ]
-    assert [entry["engine"] for entry in printed["rows"]] == ["edgedeploy"]
+    options = ["--against", "onnxruntime,litert", "--threads", 1, "--rounds", 1, "--markdown"]
+    code, out, err = command("bench", net, *options)
+    assert code == 0, err
+    assert "| model | edgedeploy ms | onnxruntime ms (ratio) | ratio to the best |" in out
+    assert "- litert was not measured on net: it reads .tflite files, and the network is a .onnx file" in out
 
 
 @pytest.mark.compiles

@@ -106,28 +106,6 @@ def test_the_top_class_is_compared_where_there_are_classes(
     assert same_top1({"y": np.array(outputs)}, {"y": np.array(reference)}) is same
 
 
-def test_what_engines_need_is_measured(command: Command, tmp_path: Path) -> None:
-    net = tiny(tmp_path / "net.onnx")
-    code, out, err = command("bench", net, "--against", "onnxruntime,mnn", "--threads", 1, "--rounds", 2, "--json")
-    assert code == 0, err
-    rows = {each["engine"]: each for each in json.loads(out)["rows"]}
-    for each in rows.values():
-        assert each["load_s"] > 0
-        assert each["first_s"] > 0
-        assert each["peak_bytes"] > 10e6  # Python alone takes that
-        assert each["batch"] is None
-        assert len(each["turns_ms"]) == 2
-        assert each["median_ms"] <= each["p90_ms"] <= each["p99_ms"] <= each["max_ms"]
-        assert each["same_top1"] is True
-    assert rows["onnxruntime"]["compile_s"] is None
-    assert rows["onnxruntime"]["size_bytes"] == net.stat().st_size
-    assert rows["edgedeploy"]["compile_s"] > 0
-    assert rows["edgedeploy"]["size_bytes"] > net.stat().st_size
-    if "mnn" in rows:
-        assert rows["mnn"]["compile_s"] > 0
-        assert rows["mnn"]["size_bytes"] > 0
-
-
 def with_reshape(path: Path, *shape: int, batch: int = 1) -> Path:
     """Four features of each image of 3 x 4 x 4, brought into a shape that the exporter wrote down."""
     graph = Graph()
@@ -252,6 +230,7 @@ def test_tuned_code_takes_turns_with_the_same_network_untuned(command: Command, 
     assert said["geometric_means"]["best"] == pytest.approx(rows["onnxruntime"]["ratio"])
 
 
+@pytest.mark.slow
 def test_a_note_says_what_is_left_out_for_people(tmp_path: Path) -> None:
     from edgedeploy.api import measuring
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.networks import tiny
 from test_bench_costs import COSTS, report, row
 
 from edgedeploy.benchmarking.charts import compile_and_run, medians, spreads
@@ -75,15 +74,6 @@ def test_a_hostile_name_stays_text(found: Report) -> None:
 
 def test_a_report_without_any_other_engine_has_a_page() -> None:
     assert "No other engine was measured" in page(report(row("edgedeploy", Costs())))
-
-
-@pytest.mark.compiles
-def test_a_page_is_written_beside_what_is_printed(command: Command, tmp_path: Path) -> None:
-    net, output = tiny(tmp_path / "net.onnx"), tmp_path / "out.html"
-    options = ["--against", "onnxruntime", "--threads", 1, "--rounds", 1, "--report", output, "--json"]
-    code, out, err = command("bench", net, *options)
-    assert code == 0, err
-    assert embedded(output.read_text(encoding="utf-8")) == json.loads(out)
 
 
 def test_what_keeps_a_page_from_being_written_is_said_before_any_work(
