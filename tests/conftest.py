@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,18 +42,21 @@ USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where slow tests are left out, so are three of four examples of properties."""
+    """Where slow tests are left out, so are seven of eight examples of properties."""
     if "not slow" in config.getoption("markexpr"):
-        properties.share = 4
+        properties.share = 8
     if not hasattr(config, "workerinput"):
         remove_stale()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of boards and of whole networks all need code."""
+    """Tests of boards and of whole networks all need code; rows that are not quick are slow."""
     for item in items:
         if item.path.parent.name != "unit":
             item.add_marker("compiles")
+        row = item.callspec.id if hasattr(item, "callspec") else ""
+        if (quick := item.get_closest_marker("quick")) and not any(fnmatchcase(row, each) for each in quick.args):
+            item.add_marker("slow")
     for module in {item.module for item in items if isinstance(item, pytest.Function)}:
         for generator in _generators(module):
             _BEGINNINGS.setdefault(generator, generator.bit_generator.state)

@@ -23,8 +23,8 @@ from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
 from edgedeploy.zoo.source import find_source
 
 ALL = get_args(Architecture)
-LARGE = set(ALL) - {"efficientdet-d0", "mobilenet_v3_small", "nanodet-m", "resnet18", "yolox-nano", "yolox-tiny"}
-NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in ALL]
+every = pytest.mark.parametrize("name", ALL)
+quick = pytest.mark.quick("mobilenet_v3_small", "nanodet-m", "resnet18", "yolox-nano")
 RANDOM = ImportOptions(weights="random")
 
 # Learned values: google/automl, efficientdet_arch_test.py; Keras's summary of YOLO v3 (its weights file holds 52,608
@@ -106,16 +106,13 @@ def learned(name: Architecture) -> int:
     return sum(constants[each] for each in found)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_has_as_many_parameters_as_published(name: Architecture) -> None:
+@quick
+@every
+def test_it_has_as_many_parameters_and_does_as_much_work_as_published(name: Architecture) -> None:
     if name in EXACT:
         assert learned(name) == EXACT[name]
     else:
         assert round(learned(name) / 1e6, 2) == MILLIONS[name]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_works_as_much_as_published(name: Architecture) -> None:
     graph = inferred(name).graph
     shapes = {
         value.name: [each.dim_value for each in value.type.tensor_type.shape.dim]
@@ -142,7 +139,8 @@ def test_yolo_v3_has_as_many_layers_as_published() -> None:
     assert (counts["BatchNormalization"], counts["Add"]) == (72, 23)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@quick
+@every
 def test_its_model_is_valid_and_is_what_the_zoo_says(name: Architecture) -> None:
     onnx.checker.check_model(inferred(name), full_check=True)
     graph, stated = inferred(name).graph, entry(name)
@@ -152,7 +150,8 @@ def test_its_model_is_valid_and_is_what_the_zoo_says(name: Architecture) -> None
     assert [output.name for output in graph.output] == stated.outputs
 
 
-@pytest.mark.parametrize("name", NAMES)
+@quick
+@every
 def test_on_an_image_its_activations_neither_vanish_nor_overflow(name: Architecture) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(inferred(name))

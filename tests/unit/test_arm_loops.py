@@ -124,6 +124,7 @@ def loops_of(tmp_path_factory: pytest.TempPathFactory):
     return loops
 
 
+@pytest.mark.quick("rpi5-1x1 *", "*-3x3 64-64 56", "*-depthwise 3x3 112")
 @pytest.mark.parametrize(("board", "layer"), REGISTERS_ONLY)
 def test_inner_loops_leave_the_stack_alone(loops_of, board: str, layer: str) -> None:
     """Winograd's transforms hold more values than there are registers; its sums must not."""
@@ -133,14 +134,16 @@ def test_inner_loops_leave_the_stack_alone(loops_of, board: str, layer: str) -> 
         assert loop.stack_accesses == ()
 
 
-def test_32_bit_arm_multiplies_and_adds_in_one_instruction(loops_of) -> None:
-    for layer in (*FIRST, *DENSE):
-        for loop in loops_of("rpi-armhf", layer):
-            assert loop.multiply_adds
-            assert loop.multiply_adds == loop.arithmetic or not loop.accumulates
+@pytest.mark.quick("3x3 64-64 56", "1x1 512-512 14")
+@pytest.mark.parametrize("layer", [*FIRST, *DENSE])
+def test_32_bit_arm_multiplies_and_adds_in_one_instruction(loops_of, layer: str) -> None:
+    for loop in loops_of("rpi-armhf", layer):
+        assert loop.multiply_adds
+        assert loop.multiply_adds == loop.arithmetic or not loop.accumulates
 
 
 @needs_mca
+@pytest.mark.quick("3x3 64-64 56", "1x1 512-512 14", "5x5 24-48 20")
 @pytest.mark.parametrize("layer", [*FIRST, *DENSE[:-1]])
 def test_sums_on_cortex_a72_take_no_longer_than_their_multiply_adds(loops_of, layer: str) -> None:
     analyser = Analyser(load_board("rpi4"))

@@ -347,6 +347,7 @@ def test_concatenated_channels_that_are_read_twice_are_joined_once() -> None:
     assert [name for name in compiled.templates if "concat" in name]
 
 
+@pytest.mark.quick("size0-channels0-*", "size1-channels2-*", "size2-channels1-*")
 # Each size with each number of channels, and both with each padding.
 @pytest.mark.parametrize(
     ("size", "channels", "pads"),

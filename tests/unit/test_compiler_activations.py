@@ -88,6 +88,7 @@ WITHOUT_NAN = {
 }
 
 
+@pytest.mark.quick("Clip", "*older exporters", "LeakyRelu", "Mish", "PRelu", "Silu", "Swish")
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_an_activation_is_fused_and_keeps_layout_and_winograd(name: str) -> None:
     graph = Graph(opset=24 if name == "Swish" else 20)

@@ -165,6 +165,7 @@ def between(graph: Graph, data: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.quick("0.75-*", "*-prelu")
 @pytest.mark.parametrize("name", between(Graph(), "data"))
 @pytest.mark.parametrize("bias", [0.0, 0.75, -0.75])
 def test_constants_pass_through_what_lies_between(name: str, bias: float) -> None:

@@ -67,6 +67,7 @@ def test_damaged_files_are_refused_or_are_networks_that_onnxruntime_takes(
     assert count / 30 < converted < count * 2 / 3
 
 
+@pytest.mark.quick("*-file")
 @pytest.mark.parametrize("weights", ["file", "random"])
 @pytest.mark.parametrize(
     "body",

@@ -49,6 +49,7 @@ def test_what_is_a_zero_point_between_bounds_is_known(
 
 
 @pytest.mark.compiles
+@pytest.mark.quick("4--128-127-3-*", "16--100-90--11-*")
 @pytest.mark.parametrize("features", [frozenset(), frozenset({"avx512f"}), frozenset({"dotprod"})])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(

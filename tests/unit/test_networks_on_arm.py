@@ -55,18 +55,10 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "layers-only": ("pairs-s8s8-channels", {"op_types_to_quantize": ["Conv", "Gemm"]}),
 }
 
-# Each board and each network; Cortex-A76, which has dot products, has all.
-QUICK = {("rpi3", "int8"), ("rpi4", "layers-only"), ("rpi-armhf", "uint8")}
-CASES = [
-    pytest.param(
-        board, kind, marks=() if board == "rpi5" or (board, kind) in QUICK else pytest.mark.slow, id=f"{kind}-{board}"
-    )
-    for kind in NETWORKS
-    for board in BOARDS
-]
 
-
-@pytest.mark.parametrize(("board", "kind"), CASES)
+@pytest.mark.quick("int8-rpi3", "layers-only-rpi4", "int8-rpi5", "uint8-rpi-armhf")  # each board and each network
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("kind", NETWORKS)
 def test_a_network_gives_what_onnxruntime_gives(tmp_path: Path, board: str, kind: str) -> None:
     form, options = NETWORKS[kind]
     source = detector(tmp_path)
