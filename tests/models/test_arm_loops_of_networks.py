@@ -18,15 +18,6 @@ from edgedeploy.frontends.onnx import read_onnx
 
 pytestmark = needs_mca
 
-# Layers of every kind; the other networks take a minute or more together.
-QUICK = {"mobilenet_v1_0.25_224_float", "squeezenet_v1.1_227"}
-
-NETWORKS = [
-    pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
-    for path in FILES
-    if not is_quantised(path)
-]
-
 # Loops of fewer multiply-adds belong to dense layers of a few outputs.
 SMALLEST_TILE = 8
 
@@ -46,7 +37,9 @@ def bound(loop: Loop, prediction: Prediction) -> float:
     return max(by_arithmetic * prediction.arithmetic, BOUND_BY_LOADS * prediction.loads)
 
 
-@pytest.mark.parametrize("path", NETWORKS)
+# Layers of every kind; the other networks take a minute or more together.
+@pytest.mark.quick("mobilenet_v1_0.25_224_float")
+@pytest.mark.parametrize("path", [path for path in FILES if not is_quantised(path)], ids=lambda path: path.stem)
 def test_sums_stay_in_registers_and_take_no_longer_than_their_multiply_adds(path: Path) -> None:
     board = load_board("rpi4")
     analyser = Analyser(board)

@@ -81,13 +81,8 @@ def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str
     assert all(close(array, wanted[array.shape]) for array in found.values())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("resnet18", "yolov3-tiny") else pytest.mark.slow)
-        for name in ARCHITECTURES
-    ],
-)
+@pytest.mark.quick("resnet18", "yolov3-tiny")
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures_with_seeded_weights_equal_a_second_implementation(name: str, shared: Path) -> None:
     cfg = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"
     model = FORMAT.convert([cfg], {}, RANDOM).model

@@ -32,8 +32,6 @@ from edgedeploy.vision.source import Shot
 
 # Of networks of several sizes a package has one.
 ONE_SIZE = [name for name in all_demos() if isinstance(DEMOS.load(name).fit, str)]
-# One of each way to decode; the others are slow tests.
-QUICK = {"classification", "digits", "face-mesh", "landmark", "nanodet", "retinaface", "yolo-fastest", "yunet"}
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,8 @@ def packaged(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pac
     return make
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ONE_SIZE]
-)
+@pytest.mark.quick("classification", "landmark", "retinaface", "yolo-fastest")
+@pytest.mark.parametrize("name", ONE_SIZE)
 def test_a_package_alone_detects_what_its_demo_does(name: str, packaged: Callable[..., Packaged]) -> None:
     found = packaged(name)
     image = read_image(found.image)

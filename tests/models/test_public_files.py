@@ -20,13 +20,8 @@ DEMO_LINES = {
 }
 
 
-# Faces, of one file, and points, of another; the others are built as these are.
-QUICK = {"retinaface", "landmark"}
-
-
-@pytest.mark.parametrize(
-    "demo", [pytest.param(demo, marks=() if demo in QUICK else pytest.mark.slow) for demo in DEMO_LINES]
-)
+@pytest.mark.quick("retinaface", "landmark")  # faces, of one file, and points, of another
+@pytest.mark.parametrize("demo", DEMO_LINES)
 def test_a_demo_runs_from_public_files_alone(
     demo: str, shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -99,14 +99,9 @@ def moves(form: str) -> Graph:
     return graph
 
 
+@pytest.mark.quick("*-pairs-u8s8-channels-*")
 @pytest.mark.parametrize("make", [layers, moves])
-@pytest.mark.parametrize(
-    "form",
-    [
-        "pairs-u8s8-channels",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("pairs-u8s8", "pairs-s8s8-channels", "pairs-u8u8")),
-    ],
-)
+@pytest.mark.parametrize("form", ["pairs-u8s8-channels", "pairs-u8s8", "pairs-s8s8-channels", "pairs-u8u8"])
 def test_operators_give_what_onnxruntime_gives(
     tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str
 ) -> None:

@@ -87,19 +87,11 @@ def check(case: Case, board: Board, chosen: Configuration, folder: Path) -> str:
 CPUS = [name for name in BOARDS if name != "visionfive2"]
 
 
-# Those that the normal suite runs; a layer takes a second or two on each CPU.
-QUICK = ("padded", "odd channels", "product")
-
-
+# A layer takes a second or two on each CPU.
+@pytest.mark.quick("int8-padded-*", "int8-odd channels-*", "int8-product-*")
 @pytest.mark.parametrize("name", CPUS)
-@pytest.mark.parametrize(
-    ("kind", "weights"),
-    [
-        pytest.param(kind, weights, marks=() if kind in QUICK and weights == "int8" else pytest.mark.slow)
-        for kind in layers(BOARDS["rpi4"])
-        for weights in ("int8", "int16")
-    ],
-)
+@pytest.mark.parametrize("kind", layers(BOARDS["rpi4"]))
+@pytest.mark.parametrize("weights", ["int8", "int16"])
 def test_a_layer_and_its_requantisation_are_exact(tmp_path: Path, name: str, kind: str, weights: str) -> None:
     board = BOARDS[name]
     need_cpu(board)
@@ -201,15 +193,9 @@ def test_weights_that_no_two_bytes_are_have_no_step_but_are_exact(tmp_path: Path
     check(case, board, host_of(board).strategy(layer).default(), tmp_path)
 
 
+@pytest.mark.quick("depthwise, long-*")
 @pytest.mark.parametrize("name", CPUS)
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=() if kind == "depthwise, long" else pytest.mark.slow)
-        for kind in layers(BOARDS["rpi4"])
-        if kind.startswith("depthwise")
-    ],
-)
+@pytest.mark.parametrize("kind", [kind for kind in layers(BOARDS["rpi4"]) if kind.startswith("depthwise")])
 def test_each_channel_by_itself_takes_bytes_by_several_at_a_time(tmp_path: Path, name: str, kind: str) -> None:
     board = BOARDS[name]
     need_cpu(board)

@@ -86,11 +86,8 @@ def check(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> None:
         assert np.abs(found - wanted).max() <= (1 if rounding else 0)
 
 
-@pytest.mark.parametrize(
-    "types",
-    [pytest.param(types, marks=pytest.mark.slow) for types in (FLOAT32, HALF, DOUBLE)] + [HALF_STORED, INTEGER],
-    ids=lambda types: "-".join(astuple(types)),
-)
+@pytest.mark.quick(*(f"*-{'-'.join(astuple(types))}" for types in (HALF_STORED, INTEGER)))
+@pytest.mark.parametrize("types", [FLOAT32, HALF, DOUBLE, HALF_STORED, INTEGER], ids=lambda it: "-".join(astuple(it)))
 @pytest.mark.parametrize("name", layers(FLOAT32))
 def test_a_layer_computes_what_its_types_say(tmp_path: Path, name: str, types: LayerTypes) -> None:
     layer = layers(types)[name]
