@@ -161,9 +161,7 @@ def export(
 def import_records(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE|DIR", help="What `records export` wrote, or a folder of records, of an earlier version too."
-        ),
+        typer.Argument(metavar="FILE|DIR", help="What `records export` wrote, or a folder of records."),
     ],
     into: Annotated[
         str | None,
@@ -201,7 +199,7 @@ def prune(
     from edgedeploy.records.header import find_folder
 
     folder = find_folder(name)
-    pruned = prune_records(folder, keep, dry_run=dry_run, progress=quiet_if(json_output))
+    pruned = prune_records(folder, keep, dry_run=dry_run)
     if json_output:
         print_json({"folder": str(folder), "removed": pruned.removed, "kept": pruned.kept, "dry_run": dry_run})
         return
@@ -285,10 +283,7 @@ def _print_merged(merged: Merged, json_output: bool) -> None:
     if json_output:
         print_json({**vars(merged), "folder": str(merged.folder)})
         return
-    text = f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known"
-    if merged.left_out:
-        text += f"; {merged.left_out} left out, of MetaSchedule's schedules, which earlier versions searched too"
-    stdout().print(text)
+    stdout().print(f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known")
 
 
 def _destination(name: str) -> Path:

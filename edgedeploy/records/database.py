@@ -20,15 +20,14 @@ from edgedeploy.documents import Record
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.files import cannot_write, is_folder
 from edgedeploy.kept import key_of
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
 from edgedeploy.records.header import DATABASE, Header
-from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, parse_header, read_old_files, require_plain
+from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, parse_header, require_plain
 from edgedeploy.records.trial import Trial, best_of, by_workload
 
 Item = TypeVar("Item", bound=Record)
 
-_VERSION = 2
+_VERSION = 1
 _SCHEMA = (
     "CREATE TABLE header (content TEXT NOT NULL)",
     "CREATE TABLE trials (time TEXT, run TEXT, task TEXT, workload TEXT, number INTEGER, configuration TEXT, "
@@ -47,12 +46,12 @@ _LONGEST_ERROR = 4000  # letters, of its end, where compilers and TVM say what i
 
 
 def read_records(folder: Path) -> Content:
-    """What the records in a folder say; those of earlier versions too.
+    """What the records in a folder say.
 
     Raises:
-        RecordsError: there are none, they are damaged, or of a later version.
+        RecordsError: there are none, they are damaged, or of another version.
     """
-    content = _found(folder, _content) or read_old_files(folder)
+    content = _found(folder, _content)
     if content is None:
         raise RecordsError(
             f"{folder} holds no tuning records",
@@ -73,11 +72,11 @@ class Records(Closing):
         self._used: dict[str, str] = {}
 
     @staticmethod
-    def open(folder: Path, header: Header | None = None, progress: Progress = SILENT) -> Records:
+    def open(folder: Path, header: Header | None = None) -> Records:
         """Open a folder of records.
 
-        With a header it is opened to add trials, and made if need be; what earlier versions left there is taken over,
-        and `progress` told so. Without one it is only read, and no file stays open.
+        With a header it is opened to add trials, and created first where there is none. Without a header it is only
+        read, and no file stays open.
 
         Raises:
             RecordsError: there are no records, they are damaged, or of another board, target or TVM.
@@ -85,12 +84,12 @@ class Records(Closing):
         """
         if header is None:
             return Records(folder, read_records(folder))
-        present = _found(folder, _content) or read_old_files(folder)  # before anything is changed there
+        present = _found(folder, _content)  # before anything is changed there
         if present:
             _require_same(folder, header, present.header)
         connection = _connect(folder)
         try:
-            return Records(folder, _begun(connection, folder, header, progress), connection)
+            return Records(folder, _begun(connection, folder, header), connection)
         except BaseException:
             _disconnect(connection)
             raise
@@ -306,8 +305,8 @@ def _connect(folder: Path) -> sqlite3.Connection:
         return sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
 
 
-def _begun(connection: sqlite3.Connection, folder: Path, header: Header, progress: Progress) -> Content:
-    """What a database says; an empty one is begun, with what earlier versions left in its folder."""
+def _begun(connection: sqlite3.Connection, folder: Path, header: Header) -> Content:
+    """What a database says; an empty one is begun."""
     path = folder / DATABASE
     with _writing(path):
         for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
@@ -316,16 +315,10 @@ def _begun(connection: sqlite3.Connection, folder: Path, header: Header, progres
         if content := _content(connection, path):
             _require_same(folder, header, content.header)  # it may have been begun meanwhile
             return content
-        content = read_old_files(folder) or Content(header)
         for statement in (*_SCHEMA, f"PRAGMA user_version={_VERSION}"):
             connection.execute(statement)
-        connection.execute("INSERT INTO header VALUES (?)", [content.header.model_dump_json()])
-        _insert(connection, content.trials, content.events)
-    if content.trials or content.left_out:
-        text = f"{folder}: {len(content.trials)} trials of an earlier version were taken over into {DATABASE}"
-        left_out = f"; {content.left_out} of MetaSchedule's schedules were left out" if content.left_out else ""
-        progress.note(text + left_out)
-    return content
+        connection.execute("INSERT INTO header VALUES (?)", [header.model_dump_json()])
+    return Content(header)
 
 
 def _disconnect(connection: sqlite3.Connection) -> None:

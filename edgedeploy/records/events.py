@@ -35,13 +35,13 @@ class TaskSummary(_TaskRecord):
 
     Attributes:
         mflop: millions of arithmetic operations of one run.
-        candidates: how many there are, the default among them.
+        candidates: how many there are, the default among them; None where no event of a run says.
         trials: how many it has at most, those of earlier runs among them.
         done: how many earlier runs measured.
     """
 
     mflop: Quantity
-    candidates: Count | None  # None in events of earlier versions, for TVM's own schedules
+    candidates: Count | None
     trials: Count
     done: Count = 0
 
@@ -130,7 +130,7 @@ class TaskEnded(Record):
     """A task of a run is done."""
 
     event: Literal["task ended"] = "task ended"
-    run: str = ""  # which events of earlier versions do not say
+    run: str
     result: TaskResult
 
 

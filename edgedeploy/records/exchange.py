@@ -26,13 +26,11 @@ class Merged:
         folder: where they went.
         added: trials that are new there.
         known: trials that were there before.
-        left_out: trials of earlier versions that this one does not know.
     """
 
     folder: Path
     added: int
     known: int
-    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,13 @@ def merge(sources: Sequence[Path], into: Path, progress: Progress = SILENT) -> M
             raise RecordsError(f"the records in {source} cannot be merged with those in {sources[0]}", why=difference)
     trials = [trial for content in contents for trial in content.trials]
     events = [event for content in contents for event in content.events]
-    return _add(Content(header, trials, events, sum(content.left_out for content in contents)), into, progress)
+    return _add(Content(header, trials, events), into, progress)
 
 
 def _add(content: Content, into: Path, progress: Progress) -> Merged:
-    with Records.open(into, content.header, progress) as records, progress.stage("merge"):
+    with Records.open(into, content.header) as records, progress.stage("merge"):
         added = records.absorb(content)
-    return Merged(into, added, len(content.trials) - added, content.left_out)
+    return Merged(into, added, len(content.trials) - added)
 
 
 def export(folder: Path, output: Path) -> int:
@@ -83,7 +81,7 @@ def import_records(source: Path, into: Path | None = None, progress: Progress = 
     """Add the records of a file or a folder to those of their board.
 
     Args:
-        source: what `export` wrote, or a folder of records, of this version or an earlier one.
+        source: what `export` wrote, or a folder of records.
         into: the folder to add to; the default one of their board if None.
         progress: is told about each step.
 
@@ -101,14 +99,13 @@ def import_records(source: Path, into: Path | None = None, progress: Progress = 
     return _add(content, into or default_folder(content.header.board), progress)
 
 
-def prune(folder: Path, keep: int, *, dry_run: bool = False, progress: Progress = SILENT) -> Pruned:
+def prune(folder: Path, keep: int, *, dry_run: bool = False) -> Pruned:
     """Drop failures, and of each task all but the best. The default stays, and what the last run measured interleaved.
 
     Args:
         folder: the records.
         keep: how many of the best trials of each task stay.
         dry_run: change nothing; say what would happen.
-        progress: is told if records of an earlier version are taken over.
 
     Raises:
         RecordsError: there are none, or they are damaged.
@@ -118,7 +115,7 @@ def prune(folder: Path, keep: int, *, dry_run: bool = False, progress: Progress 
     if dry_run:
         kept = len(_worth_keeping(content.trials, keep))
         return Pruned(kept, len(content.trials) - kept)
-    with Records.open(folder, content.header, progress) as records:
+    with Records.open(folder, content.header) as records:
         return Pruned(*records.thin_out(lambda trials: _worth_keeping(trials, keep)))
 
 

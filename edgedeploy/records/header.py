@@ -17,9 +17,6 @@ from edgedeploy.version import __version__
 
 DATABASE = "records.sqlite"
 
-# What earlier versions kept records in, beside this file.
-OLD_HEADER = "header.json"
-
 
 class Header(Record):
     """Whose records a folder holds.
@@ -33,7 +30,7 @@ class Header(Record):
         created: when it did, in UTC.
     """
 
-    format: Literal[2] = 2
+    format: Literal[1] = 1
     board: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f.][^/\x00-\x1f\x7f]*$", max_length=200)]
     target: dict[str, Any]
     tvm: str
@@ -81,8 +78,8 @@ def records_root() -> Path:
 
 
 def holds_records(folder: Path) -> bool:
-    """Whether a folder has a file of records, of this version or an earlier one."""
-    return any(is_file(folder / name) for name in (DATABASE, OLD_HEADER))
+    """Whether a folder has a file of records."""
+    return is_file(folder / DATABASE)
 
 
 def folders() -> list[Path]:

@@ -133,7 +133,7 @@ class TuningSession:
         board, began = self.boards.board, time.monotonic()
         others = [Records.open(other) for other in warm_start]
         header = Header.of(board.label, board.profile.target())
-        with Records.open(folder, header, self.progress) as records:
+        with Records.open(folder, header) as records:
             run = TuningRun(
                 tasks,
                 records,

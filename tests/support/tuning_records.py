@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,31 +93,6 @@ def content_of(folder: Path) -> Content:
     """What a folder holds, in an order of its own."""
     content = read_records(folder)
     return Content(content.header, sorted(content.trials, key=Trial.model_dump_json), content.events)
-
-
-def write_old_files(folder: Path, *, trials: str | None = None) -> Path:
-    """The same as `filled`, in the files of earlier versions, with two trials of MetaSchedule's space."""
-    scheduled = {"space": "metaschedule", "scheduled": "0123", "configuration": None}
-    default = {"space": "metaschedule", "scheduled": None, "record": None}
-    lines = [
-        *(
-            {**each.model_dump(mode="json"), "space": "templates", "scheduled": None, "record": 7}
-            for each in TRIALS[:3]
-        ),
-        {**trial(4, 0.1).model_dump(mode="json"), **scheduled, "record": 3},
-        {**trial(5).model_dump(mode="json"), **scheduled, "record": None},
-        *({**each.model_dump(mode="json"), **default} for each in TRIALS[3:]),
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    old = {**header().model_dump(mode="json"), "format": 1}
-    (folder / "header.json").write_text(json.dumps(old, indent=1))
-    (folder / "trials.jsonl").write_text(trials or "".join(json.dumps(line) + "\n" for line in lines))
-    begun = {"event": "run started", "run": "first", "model": "net", "board": "rpi4", "hosts": ["a"], "tuner": "xgb"}
-    ended = {"event": "run ended", "run": "first", "results": [], "seconds": 1.5}
-    events = ({**begun, "space": "templates", "folder": "f", "tasks": []}, ended)
-    (folder / "runs.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    (folder / "database_workload.json").write_text("[]\n")
-    return folder
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

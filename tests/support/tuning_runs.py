@@ -99,7 +99,7 @@ class Simulation:
             failures=sum(trial.failure is not None for trial in trials),
             configuration=finals[1].configuration,
         )
-        return [*events, TaskEnded(result=result)]
+        return [*events, TaskEnded(run=self.run, result=result)]
 
     def _trial(self, summary: TaskSummary, number: int, chance: random.Random) -> Trial:
         failed = number % 7 == 3

@@ -17,7 +17,6 @@ from time import monotonic, process_time
 
 import pytest
 from pydantic import ValidationError
-from support.notebook import Notebook
 from support.patience import generous
 from support.tuning_records import (
     PRODUCT,
@@ -30,14 +29,13 @@ from support.tuning_records import (
     result,
     started,
     trial,
-    write_old_files,
 )
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
 from edgedeploy.records.database import Records, read_records
 from edgedeploy.records.events import EVENT, Noted, RunEnded, TaskEnded
-from edgedeploy.records.header import DATABASE, OLD_HEADER
+from edgedeploy.records.header import DATABASE
 from edgedeploy.records.trial import Conditions, Trial
 
 # Adds trials, says the number of each when it is recorded, and opens the folder anew every twenty.
@@ -301,54 +299,8 @@ class TestHeader:
                 Records.open(folder)
 
 
-class TestOldFiles:
-    """The files in which earlier versions kept records."""
-
-    def test_are_read_as_they_are(self, tmp_path: Path) -> None:
-        before = files_of(write_old_files(tmp_path))
-        content = read_records(tmp_path)
-        assert content.header == header()
-        assert content.trials == TRIALS
-        assert [event.event for event in content.events] == ["run started", "run ended"]
-        assert content.left_out == 2
-        assert files_of(tmp_path) == before
-
-    def test_are_taken_over_once(self, tmp_path: Path) -> None:
-        write_old_files(tmp_path)
-        for expected in (1, 0):
-            notebook = Notebook()
-            with Records.open(tmp_path, header(), notebook) as records:
-                assert records.trials(PRODUCT) == TRIALS[:4]
-            notes = [note for note in notebook.lines if "5 trials of an earlier version were taken over" in note]
-            assert len(notes) == expected
-            assert all("2 of MetaSchedule's schedules were left out" in note for note in notes)
-        assert len(read_records(tmp_path).trials) == 5
-
-    def test_of_another_board_are_not_mixed_in(self, tmp_path: Path) -> None:
-        before = files_of(write_old_files(tmp_path))
-        with pytest.raises(RecordsError, match="its board is"):
-            Records.open(tmp_path, header(board="rpi3"))
-        assert files_of(tmp_path) == before
-
-    @pytest.mark.parametrize("name", ["trials.jsonl", "runs.jsonl"])
-    @pytest.mark.parametrize("lost", [1, 2, 40])
-    def test_may_have_lost_the_end_of_their_last_line(self, tmp_path: Path, name: str, lost: int) -> None:
-        path = write_old_files(tmp_path) / name
-        path.write_bytes(path.read_bytes()[:-lost])
-        content = read_records(tmp_path)
-        assert (len(content.trials), len(content.events)) == ((4, 2) if name == "trials.jsonl" else (5, 1))
-
-    @pytest.mark.parametrize("line", ["", "[", "{}", "null", "[0,1]", "[" * 200_000])
-    def test_that_are_damaged_before_the_last_line_are_told(self, tmp_path: Path, line: str) -> None:
-        write_old_files(tmp_path, trials=f"{line}\n{trial(1, 1.0).model_dump_json()}\n")
-        with pytest.raises(RecordsError, match=r"trials\.jsonl:1 is damaged"):
-            Records.open(tmp_path, header())
-        assert DATABASE not in files_of(tmp_path)
-
-
-@pytest.mark.parametrize("name", [OLD_HEADER, DATABASE])
-def test_a_pipe_in_a_files_place_is_not_waited_for(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)
+def test_a_pipe_in_a_files_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / DATABASE)
     for given in (None, header()):
         with pytest.raises(RecordsError, match="not a plain file"):
             Records.open(tmp_path, given)

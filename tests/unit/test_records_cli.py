@@ -19,7 +19,6 @@ from support.tuning_records import (
     header,
     started,
     trial,
-    write_old_files,
 )
 
 from edgedeploy.cli.records import complete_records
@@ -151,29 +150,13 @@ def test_what_is_done_with_records_is_told_as_json(command: Command, rpi4: Path,
 
     file = tmp_path / "pi.jsonl"
     assert told("export", "rpi4", file) == {"file": str(file), "trials": 5, "bytes": file.stat().st_size}
-    assert told("import", file, "--into", "mine") == {"folder": "mine", "added": 5, "known": 0, "left_out": 0}
-    assert told("merge", "mine", "rpi4", "--into", "./both") == {
-        "folder": "both",
-        "added": 5,
-        "known": 5,
-        "left_out": 0,
-    }
+    assert told("import", file, "--into", "mine") == {"folder": "mine", "added": 5, "known": 0}
+    assert told("merge", "mine", "rpi4", "--into", "./both") == {"folder": "both", "added": 5, "known": 5}
     wanted = {"folder": str(rpi4), "removed": 2, "kept": 3, "dry_run": True}
     assert told("prune", "rpi4", "--keep", 1, "--dry-run") == wanted
 
 
-def test_records_of_an_earlier_version_are_shown_and_imported(command: Command, tmp_path: Path) -> None:
-    old = write_old_files(default_folder("rpi4"))
-    assert rows(command("records", "list")[1])[1][:1] == ["rpi4"]
-    code, out, _ = command("records", "import", old, "--into", "mine")
-    assert code == 0
-    assert "mine: 5 trials added, 0 known; 2 left out, of MetaSchedule's schedules" in out
-    code, _, err = command("records", "prune", "rpi4")
-    assert code == 0
-    assert "5 trials of an earlier version were taken over" in err
-
-
-@pytest.mark.parametrize(("content", "why"), [(b"\x1f\x8b", "packed archive"), (b"{}\n", "damaged")])
+@pytest.mark.parametrize(("content", "why"), [(b"\x1f\x8b", "damaged"), (b"{}\n", "damaged")])
 def test_hostile_files_are_refused_with_their_own_exit_code(
     command: Command, rpi4: Path, tmp_path: Path, content: bytes, why: str
 ) -> None:

@@ -13,14 +13,12 @@ from support.tuning_records import (
     PRODUCT,
     SMALLER,
     START,
-    TRIALS,
     content_of,
     files_of,
     filled,
     header,
     started,
     trial,
-    write_old_files,
 )
 
 from edgedeploy.errors import OutputError, RecordsError
@@ -115,14 +113,6 @@ class TestLines:
             export(other(tmp_path / "a"), Path("/dev/full/a.jsonl"))
 
 
-def test_a_folder_of_an_earlier_version_is_imported_without_metaschedules_schedules(tmp_path: Path) -> None:
-    write_old_files(tmp_path / "old")
-    for added in (5, 0):
-        merged = import_records(tmp_path / "old", tmp_path / "a")
-        assert merged == Merged(tmp_path / "a", added=added, known=5 - added, left_out=2)
-    assert read_records(tmp_path / "a").trials == TRIALS
-
-
 Change = Callable[[list[bytes]], list[bytes]]
 
 
@@ -142,7 +132,7 @@ HOSTILE: dict[str, Change] = {
     "a header that is no JSON": lambda lines: [b"{\n", *lines[1:]],
     "a board whose name is a path": replaced(0, b'"rpi4"', b'"../../rpi4"'),
     "another board": replaced(0, b'"rpi4"', b'"rpi3"'),
-    "a later version": replaced(0, b'"format":2', b'"format":3'),
+    "a later version": replaced(0, b'"format":1', b'"format":2'),
     "no header": lambda lines: lines[1:],
     "two headers": lambda lines: [lines[0], *lines],
     "a time below zero": replaced(1, b"[0.0005]", b"[-0.0005]"),

@@ -81,14 +81,12 @@ def networks_of(content: Content) -> list[Network]:
 
 
 def _runs(events: Iterable[Event]) -> dict[str, Run]:
-    """Runs by their identity, in order. The end of a task that names no run is of the last one before it."""
+    """Runs by their identity, in order."""
     runs: dict[str, Run] = {}
-    last = ""
     for event in events:
         if isinstance(event, RunStarted):
-            last = event.run
-            runs[last] = Run(event)
-        elif isinstance(event, TaskEnded) and (run := runs.get(event.run or last)):
+            runs[event.run] = Run(event)
+        elif isinstance(event, TaskEnded) and (run := runs.get(event.run)):
             run.results[event.result.workload] = event.result
         elif isinstance(event, RunEnded) and (run := runs.get(event.run)):
             run.ended = event
