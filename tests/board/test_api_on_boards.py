@@ -53,6 +53,7 @@ def test_detects_there(bench: Bench) -> None:
         assert board.open("digits").detect(DIGIT)[0].label == "3"
 
 
+@pytest.mark.slow
 def test_tunes_there(bench: Bench, tmp_path: Path) -> None:
     network = tiny(tmp_path / "net.onnx")
     with ed.connect(bench.board, host=bench.host) as board:

@@ -344,6 +344,7 @@ class TestTheCommand:
         assert (code, f"port {port} of 127.0.0.1 is taken" in err, built) == (7, True, [])
 
     @pytest.mark.compiles
+    @pytest.mark.slow
     def test_ctrl_c_ends_it_in_a_pause_with_the_summary(self, tmp_path: Path) -> None:
         film = write_film(tmp_path / "long.avi", [DIGIT] * 3000)
         command = [sys.executable, "-m", "edgedeploy", "demo", "digits", "--image", film, "--serve", "--port", "0"]

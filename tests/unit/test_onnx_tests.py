@@ -44,6 +44,7 @@ def judge(case: Case) -> Iterator[object]:
     yield "pass", ""
 
 
+@pytest.mark.slow
 def test_a_worker_that_crashes_or_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_tests, "DEADLINE_S", 2.0)
     results = onnx_tests.run([Case(each) for each in ("kill", "ok", "hang", "ok")], 1, judge=judge)

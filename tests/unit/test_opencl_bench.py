@@ -33,6 +33,7 @@ def test_kernels_and_the_whole_are_measured_beside_another_engine(opencl: Any, c
     assert 0 < ours["max_rel_diff"] < 1e-3
 
 
+@pytest.mark.slow
 def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command) -> None:
     code, out, err = command("bench", "digits", "--board", BOARD, "--runs", 12, "--against", "onnxruntime")
     assert code == 0, err
@@ -65,6 +66,7 @@ def test_this_machine_is_not_reached_over_ssh_by_that_name(command: Command) -> 
 
 
 @pytest.mark.skipif(not openvino.ENGINE.installed(), reason="OpenVINO is not installed")
+@pytest.mark.slow
 def test_openvino_takes_the_processor_where_it_knows_no_graphics_processor(opencl: Any, command: Command) -> None:
     import openvino as library
 
@@ -76,6 +78,7 @@ def test_openvino_takes_the_processor_where_it_knows_no_graphics_processor(openc
     assert [row["device"] for row in json.loads(out)["rows"]] == [opencl.device_name, "CPU"]
 
 
+@pytest.mark.quick("no device")
 @pytest.mark.parametrize(
     ("variables", "message"),
     [({"OCL_ICD_VENDORS": os.devnull}, "OpenCL"), ({"POCL_DEVICES": ""}, "device")],

@@ -57,6 +57,7 @@ def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Bu
     assert {built.compiled.templates[name] for name in on_device} == {"gpu convolution", "gpu depthwise convolution"}
 
 
+@pytest.mark.quick("Acosh", "Erf", "Tan")
 @pytest.mark.parametrize(
     "name", ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Cos", "Cosh", "Erf", "Sinh", "Tan", "Tanh"]
 )

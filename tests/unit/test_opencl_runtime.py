@@ -324,6 +324,7 @@ def test_another_program_is_not_taken_for_the_kept_one(program: Program, tmp_pat
     assert len(list((tmp_path / "programs").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_where_no_program_can_be_kept_it_is_compiled_each_time(program: Program) -> None:
     program(DOUBLED, EDGEDEPLOY_OPENCL_CACHE="/proc/none").check_returncode()
 

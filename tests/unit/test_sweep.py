@@ -174,6 +174,7 @@ def test_a_page_keeps_its_rows_beside_new_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.compiles
+@pytest.mark.slow
 def test_exporters_are_compared_with_the_older_one_in_the_same_turns(tmp_path: Path) -> None:
     save(tmp_path)
     dynamo = Case(NETWORK, "dynamo")
