@@ -136,10 +136,9 @@ void CheckSizes(const Manifest& manifest, const std::vector<TensorSpec>& specs, 
 
 Manifest Read(const Json& json) {
   const int64_t format = json.at("format").integer();
-  if (format < kOldestManifestFormat || format > kManifestFormat) {
-    throw JsonError("another version of edgedeploy wrote it: this agent reads formats " +
-                    std::to_string(kOldestManifestFormat) + " to " + std::to_string(kManifestFormat) + ", not " +
-                    std::to_string(format));
+  if (format != kManifestFormat) {
+    throw JsonError("another version of edgedeploy wrote it: this agent reads format " +
+                    std::to_string(kManifestFormat) + ", not " + std::to_string(format));
   }
   json.Of({"format", "model", "model_sha256", "weights", "board", "build_key", "target", "opencl_device", "threads",
            "versions", "linker", "tuning_records", "disabled_passes", "set_inputs", "inputs", "outputs", "tail", "further",

@@ -85,9 +85,8 @@ struct Manifest {
   const Member& File(const std::string& name) const;
 };
 
-// The versions of the manifest's structure that are read.
-inline constexpr int64_t kOldestManifestFormat = 2;
-inline constexpr int64_t kManifestFormat = 4;
+// The version of the manifest's structure that is read.
+inline constexpr int64_t kManifestFormat = 1;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kLibraryName = "model.so";
 // The program itself, which lies beside them on a board.

@@ -27,7 +27,6 @@ from edgedeploy.package.manifest import (
     TAIL_NAME,
     Check,
     Manifest,
-    format_of,
     packageable,
 )
 from edgedeploy.package.usage import Usage
@@ -332,9 +331,6 @@ def _build(
         first, *further = records_of
         quantisation = quantised.recorded(network.metadata, quantised=network.quantised)
         manifest = Manifest(
-            format=format_of(
-                tail=first.tail, further=further, quantisation=quantisation, transformed=transformed, usage=usage
-            ),
             model=source.name,
             model_sha256=source.sha256[0],
             weights=source.options.weights,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from edgedeploy.documents import Listed, Record
 
@@ -75,13 +75,6 @@ class TensorSpec(Record):
         if not limits.min <= self.steps.zero_point <= limits.max:
             raise ValueError(f"its zero point is no {self.dtype}")
         return self
-
-    @model_serializer(mode="wrap")
-    def _as_earlier_versions_read_it(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = written(self)
-        if self.steps is None:
-            content.pop("steps", None)
-        return content
 
     def misfit(self, array: np.ndarray) -> str | None:
         """What an array has instead of this shape and dtype, for messages; None if it has both."""

@@ -23,12 +23,8 @@ from edgedeploy.tensors import TensorSpec
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"
 TAIL_NAME = "tail.json"
-# Versions of the manifest's structure, with the fields that each added; the agent reads the same ones
-# (agent/manifest.cc). Packages are written in the oldest that has what they need, so that earlier versions of
-# edgedeploy read them.
-_FORMATS: dict[int, tuple[str, ...]] = {2: (), 3: ("tail", "further", "quantisation"), 4: ("transformed", "usage")}
-PLAIN_FORMAT: Literal[2] = 2
-FORMAT: Literal[4] = 4
+# The version of the manifest's structure; the agent reads the same one (agent/manifest.cc).
+FORMAT: Literal[1] = 1
 # The library's function that makes of the members that `Manifest.transformed` lists what its entries take.
 TRANSFORM = "transform_weights"
 # The program that a board runs packages with, which lies among the package's files there.
@@ -156,7 +152,7 @@ class Manifest(Record):
         files: the members beside this manifest, by name.
     """
 
-    format: Annotated[Literal[2, 3, 4], BeforeValidator(whole)] = PLAIN_FORMAT
+    format: Annotated[Literal[1], BeforeValidator(whole)] = FORMAT
     model: Annotated[str, Field(pattern=MODEL_NAME)]
     model_sha256: Sha256
     weights: Literal["file", "random"] = "file"
@@ -191,11 +187,8 @@ class Manifest(Record):
     @field_validator("format", mode="before")
     @classmethod
     def _is_read_here(cls, value: object) -> object:
-        if isinstance(value, int) and value not in _FORMATS:
-            raise ValueError(
-                "another version of edgedeploy wrote it: "
-                f"this one reads formats {PLAIN_FORMAT} to {FORMAT}, not {value}"
-            )
+        if isinstance(value, int) and value != FORMAT:
+            raise ValueError(f"another version of edgedeploy wrote it: this one reads format {FORMAT}, not {value}")
         return value
 
     @property
@@ -217,8 +210,8 @@ class Manifest(Record):
         return self.model_copy(update={**alone, "further": []})
 
     def written(self) -> dict[str, Any]:
-        """What stands in the file: of the plain format, only what that one has."""
-        return self.model_dump(mode="json", by_alias=True, exclude=set(_fields_after(self.format)))
+        """What stands in the file."""
+        return self.model_dump(mode="json", by_alias=True)
 
     @field_validator("target")
     @classmethod
@@ -249,8 +242,6 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
-        if any(getattr(self, field) for field in _fields_after(self.format)):
-            raise ValueError(f"format {self.format} has no {' or '.join(_fields_after(self.format))}")
         entries = self.entries
         for entry in entries:
             if any(not len(c.relative) == len(c.spread) == len(entry.outputs) for c in entry.selftest.cases):
@@ -280,16 +271,6 @@ class Manifest(Record):
 
 
 _MANIFEST = TypeAdapter(Manifest)
-
-
-def format_of(**fields: object) -> Literal[2, 3, 4]:
-    """The oldest format that has the fields of a manifest that are given and not empty."""
-    return next(version for version in (2, 3, FORMAT) if not any(map(fields.get, _fields_after(version))))
-
-
-def _fields_after(version: int) -> list[str]:
-    """The fields that a format lacks."""
-    return [field for later, fields in _FORMATS.items() if later > version for field in fields]
 
 
 def check_size(size: int) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_validator
 
 from edgedeploy.camera.format import Camera
 from edgedeploy.camera.geometry import Fit
@@ -55,13 +55,6 @@ class Usage(Record):
             if depth(value) > _DEEPEST:
                 raise ValueError("it is nested too deeply")
         return value
-
-    @model_serializer(mode="wrap")
-    def _as_earlier_versions_read_it(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = written(self)
-        if self.camera is None:
-            content.pop("camera", None)
-        return content
 
     def lines(self) -> list[str]:
         """The same in lines for people."""

@@ -23,7 +23,6 @@ from edgedeploy.errors import (
     UnsuitableBoardError,
 )
 from edgedeploy.package.archive import read_manifest, read_package
-from edgedeploy.package.manifest import FORMAT
 from edgedeploy.quantised import Agreement, Quantisation
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.layout import Release
@@ -133,7 +132,7 @@ def test_a_package_for_a_processor_with_more_features_is_refused_before_anything
 def test_a_network_that_lost_too_much_is_refused_before_anything_is_sent(bench: Bench) -> None:
     before = bench.push(bench.first)
     agreeing = Quantisation(method="minmax", samples=50, agreement=Agreement(of="top-1", value=0.9, samples=50))
-    package = with_manifest(bench.first, "inaccurate.tar.gz", quantisation=agreeing, format=FORMAT)
+    package = with_manifest(bench.first, "inaccurate.tar.gz", quantisation=agreeing)
     with bench.connected() as connection:
         sent = connection.sent
         for rule in (AccuracyRule(minimum=0.95), AccuracyRule(max_loss=0.05)):

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgedeploy.demo.packaged import look_of
 from edgedeploy.demo.pipeline import called, placed
-from edgedeploy.package.manifest import FORMAT, Manifest, parse_manifest
+from edgedeploy.package.manifest import Manifest, parse_manifest
 from edgedeploy.vision.preprocess import input_size, place
 from edgedeploy.vision.results import Detection
 from support.agents import call
@@ -65,7 +65,6 @@ def manifest(
         "spread": [None] * count,
     }
     fields = {
-        "format": FORMAT,
         "inputs": [image],
         "outputs": list(outputs),
         "heads": list(heads),

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgedeploy.package.archive import describe, manifest_bytes
 from edgedeploy.package.entry import Case, SelfTest
-from edgedeploy.package.manifest import FORMAT, Abi, Check, Manifest, Memory
+from edgedeploy.package.manifest import Abi, Check, Manifest, Memory
 from edgedeploy.tensors import TensorSpec
 from support.archives import add
 
@@ -57,7 +57,7 @@ def document() -> dict[str, Any]:
 
 def changed(field: str, value: object) -> bytes:
     """A manifest's text in which a field has another value, be it one that none can have."""
-    return json.dumps({**document(), "format": FORMAT, field: value}).encode()
+    return json.dumps({**document(), field: value}).encode()
 
 
 def packed(path: Path, files: dict[str, bytes]) -> Path:
@@ -152,7 +152,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "threads in a text": ("threads", "2", "threads: Input should be a valid integer"),
     "a truth value of threads": ("threads", True, "threads: Input should be a valid integer"),
     "threads as a float": ("threads", 1.0, "threads: Input should be a valid integer"),
-    "a format as a float": ("format", 4.0, "format: Input should be a valid integer"),
+    "a format as a float": ("format", 1.0, "format: Input should be a valid integer"),
     "weights of another kind": ("weights", "x", "weights: Input should be 'file' or 'random'"),
     "a device by another name": ("device", "x", "device: Extra inputs are not permitted"),
     "an unknown field": ("x", 1, "x: Extra inputs are not permitted"),
@@ -160,7 +160,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "an unknown field of a case": ("selftest", selftest(x=1), "selftest.cases.0.x: Extra inputs are not permitted"),
     "an unknown field of the test": ("selftest", {**selftest(), "x": 1}, "selftest.x: Extra inputs are not permitted"),
     "an unknown field of the library": ("abi", {**document()["abi"], "x": 1}, "abi.x: Extra inputs are not permitted"),
-    "another format": ("format", 1, "format: another version of edgedeploy wrote it"),
+    "another format": ("format", 2, "format: another version of edgedeploy wrote it"),
     "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is no number"),
     "a target of deep lists": ("target", {"a": [[[[[1]]]]]}, "nested too deeply"),
 }
@@ -186,7 +186,6 @@ def full_document() -> dict[str, Any]:
     }
     return {
         **document(),
-        "format": FORMAT,
         "inputs": [quantised],
         "further": [{**entry, "function": "main_1"}],
         "heads": [{"output": "x", "kind": "yolo", "anchors": [[1.5, 2.5]], "classes": 2, "scale_x_y": 1.5}],

@@ -97,12 +97,6 @@ def test_the_camera_is_part_of_the_build_key() -> None:
     assert len({build_key(source, board, usage=use.usage) for use in uses if use}) == 3
 
 
-def test_a_use_without_a_camera_is_written_as_before() -> None:
-    use = find_use("digits")
-    assert use
-    assert "camera" not in use.usage.model_dump(mode="json")
-
-
 @pytest.mark.parametrize("pixels", ["jpeg", "yuv420"])
 def test_manifests_with_impossible_cameras_are_refused(pixels: str) -> None:
     use = find_use("digits", camera=CAMERA)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
-from pydantic import ValidationError
 from support.agents import answer, call, request, unpack
 from support.networks import Graph, tiny
 from support.packages import manifest
@@ -219,14 +218,6 @@ def test_packages_of_other_shapes_have_other_keys(tmp_path: Path) -> None:
     assert build_key(source, board) != build_key(source.with_further([{"data": [1, 3, 9, 9]}]), board)
 
 
-def test_packages_of_one_shape_are_written_as_before() -> None:
-    """Earlier versions of edgedeploy read them."""
-    written = json.loads(manifest_bytes(manifest()))
-    assert written["format"] == 2
-    assert not {"tail", "further", "transformed"} & written.keys()
-    assert parse_manifest(json.dumps(written).encode()) == manifest()
-
-
 def _entry(**fields: object) -> dict[str, object]:
     first = manifest()
     return {
@@ -254,12 +245,6 @@ UNSOUND = {
 @pytest.mark.parametrize("case", UNSOUND)
 def test_unsound_entries_are_refused(case: str) -> None:
     further, said = UNSOUND[case]
-    document = {**json.loads(manifest_bytes(manifest())), "format": 3, "further": further}
+    document = {**json.loads(manifest_bytes(manifest())), "further": further}
     with pytest.raises(ValueError, match=said):
-        parse_manifest(json.dumps(document).encode())
-
-
-def test_the_plain_format_has_no_further_entries() -> None:
-    document = {**json.loads(manifest_bytes(manifest())), "further": [_entry()]}
-    with pytest.raises((ValueError, ValidationError), match="format 2 has no tail or further"):
         parse_manifest(json.dumps(document).encode())

@@ -22,7 +22,7 @@ from edgedeploy.board import BOARDS, load_board
 from edgedeploy.errors import InaccurateReleaseError
 from edgedeploy.heads import Head
 from edgedeploy.package.archive import read_manifest, write_package
-from edgedeploy.package.manifest import FORMAT, PLAIN_FORMAT, Manifest, parse_manifest
+from edgedeploy.package.manifest import Manifest, parse_manifest
 from edgedeploy.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.push import push
@@ -277,7 +277,7 @@ def test_a_build_quantises_on_the_way_and_keeps_what_it_made(command: Command, d
     assert "quantising digits, kept for later runs" in said
     package = Path("dist/local/digits-int8.tar.gz")
     first = read_manifest(package)
-    assert (first.format, first.model) == (FORMAT, "digits-int8")
+    assert first.model == "digits-int8"
     assert first.quantisation is not None
     assert first.quantisation.agreement is not None
     assert first.quantisation.agreement.value >= 0.98
@@ -329,8 +329,7 @@ FOREIGN = Quantisation()
 
 
 def manifest(quantisation: Quantisation | None) -> Manifest:
-    form = FORMAT if quantisation else PLAIN_FORMAT
-    return packages.manifest().model_copy(update={"quantisation": quantisation, "format": form})
+    return packages.manifest().model_copy(update={"quantisation": quantisation})
 
 
 @pytest.mark.parametrize(
@@ -427,12 +426,9 @@ def test_what_releases_are_refused_by_is_shown_whoever_recorded_it() -> None:
 def test_manifests_with_a_record_are_read_back_and_unsound_ones_refused() -> None:
     written = json.dumps(manifest(ACCURATE).written()).encode()
     assert parse_manifest(written).quantisation == ACCURATE
-    assert "quantisation" not in manifest(None).written()
     for value in ({"method": "magic"}, {"accuracy": {"of": "top-1", "before": 2}}, 5, {"more": 1}):
         with pytest.raises(ValueError, match="quantisation"):
             parse_manifest(json.dumps({**manifest(ACCURATE).written(), "quantisation": value}).encode())
-    with pytest.raises(ValueError, match="format 2 has no"):
-        parse_manifest(json.dumps({**manifest(ACCURATE).written(), "format": PLAIN_FORMAT}).encode())
 
 
 @pytest.fixture

@@ -358,6 +358,6 @@ def test_long_work_is_not_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_manifest_of_another_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
     package = built(tiny(tmp_path / "net.onnx")).path
     manifest, contents = read_package(package)
-    write_package(package, manifest.model_copy(update={"format": 1}), contents)
-    with pytest.raises(PackageError, match="another version of edgedeploy wrote it: this one reads formats 2 to 4"):
+    write_package(package, manifest.model_copy(update={"format": 5}), contents)
+    with pytest.raises(PackageError, match="another version of edgedeploy wrote it: this one reads format 1, not 5"):
         read_package(package)

@@ -11,7 +11,7 @@ import pytest
 from conftest import Command
 from support.commands import output_of
 from support.networks import tiny
-from support.packages import changed, document, manifest
+from support.packages import changed, document
 
 from edgedeploy.board import load_board
 from edgedeploy.build_key import build_key
@@ -23,7 +23,7 @@ from edgedeploy.demo.usage import Use, find_use
 from edgedeploy.errors import InputError
 from edgedeploy.metadata import ENTRY
 from edgedeploy.package.archive import read_manifest
-from edgedeploy.package.manifest import FORMAT, PLAIN_FORMAT, parse_manifest
+from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
 from edgedeploy.vision.image import read_image
@@ -56,7 +56,7 @@ def test_what_is_written_of_a_demo_is_read_as_the_same_decoder_and_fit(name: str
         except Exception as error:  # a network of the user's own
             assert "of your own" in str(error)  # noqa: PT017
             continue
-        text = json.dumps({**document(), "format": FORMAT, "usage": use.usage.model_dump(mode="json")})
+        text = json.dumps({**document(), "usage": use.usage.model_dump(mode="json")})
         read = look_of(parse_manifest(text.encode()), Path("net.tar.gz"))
         assert (read.stage.decoder, read.stage.fit) == (stage.decoder, stage.fit)
         assert (read.labels, list(read.outputs)) == (use.part.labels, list(use.part.outputs))
@@ -133,11 +133,6 @@ def test_classes_are_not_called_by_the_names_of_others(
     assert usage.labels == []
 
 
-def test_manifests_without_a_use_are_written_and_read_as_before() -> None:
-    assert "usage" not in manifest().written()
-    assert parse_manifest(json.dumps(document()).encode()).format == PLAIN_FORMAT
-
-
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [
@@ -154,16 +149,9 @@ def test_a_use_that_makes_no_sense_is_refused(field: str, value: Any, why: str) 
         parse_manifest(changed("usage", {**usage, field: value}))
 
 
-def test_formats_before_it_have_no_use() -> None:
-    usage = use_of("digits").usage.model_dump(mode="json")
-    for version in (PLAIN_FORMAT, 3):
-        with pytest.raises(ValueError, match="has no"):
-            parse_manifest(json.dumps({**document(), "format": version, "usage": usage}).encode())
-
-
 def test_a_package_of_a_later_decoder_can_be_read_but_not_be_used_here() -> None:
     usage = {**use_of("digits").usage.model_dump(mode="json"), "decoder": {"kind": "of-tomorrow"}}
-    found = parse_manifest(json.dumps({**document(), "format": FORMAT, "usage": usage}).encode())
+    found = parse_manifest(json.dumps({**document(), "usage": usage}).encode())
     with pytest.raises(InputError, match="does not know") as raised:
         look_of(found, Path("net.tar.gz"))
     assert "of-tomorrow" in str(raised.value.why)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.emulated import emulated_outputs
 from support.networks import Graph
-from support.packages import changed, manifest, spec
+from support.packages import manifest
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 
@@ -24,7 +24,7 @@ from edgedeploy.compile.explain import functions
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
-from edgedeploy.package.manifest import format_of, parse_manifest
+from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.zoo.source import find_source
@@ -122,26 +122,7 @@ def test_weights_that_grow_by_little_are_transformed_when_it_is_built(
     assert not lifted(lower_network(network, LOCAL, at_load=True).module).weights
 
 
-@pytest.mark.parametrize(
-    ("fields", "oldest"),
-    [({}, 2), ({"tail": None, "further": []}, 2), ({"further": [1]}, 3), ({"further": [1], "transformed": [1]}, 4)],
-)
-def test_a_manifest_is_of_the_oldest_format_that_has_its_fields(fields: dict[str, object], oldest: int) -> None:
-    assert format_of(**fields) == oldest
-
-
-@pytest.mark.parametrize(
-    ("version", "fields"), [(2, "tail or further or quantisation or transformed"), (3, "transformed")]
-)
-def test_older_formats_have_no_weights_to_transform(version: int, fields: str) -> None:
-    document = json.loads(changed("transformed", [spec("model.so", [1000])])) | {"format": version}
-    with pytest.raises(ValueError, match=f"format {version} has no {fields}"):
-        parse_manifest(json.dumps(document).encode())
-
-
 def test_a_later_format_is_refused_with_what_this_version_reads() -> None:
     document = json.loads(manifest_bytes(manifest())) | {"format": 5}
-    with pytest.raises(
-        ValueError, match="another version of edgedeploy wrote it: this one reads formats 2 to 4, not 5"
-    ):
+    with pytest.raises(ValueError, match="another version of edgedeploy wrote it: this one reads format 1, not 5"):
         parse_manifest(json.dumps(document).encode())
