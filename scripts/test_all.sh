@@ -30,9 +30,11 @@ part() {
 }
 
 summary=() first=0
-for folder in unit board models; do
-    part "tests-$folder" .venv/bin/python -m pytest -n auto -o "cache_dir=$stamps/$folder" "tests/$folder"
-done
+# Runs the tests of some folders: NAME FOLDER...
+tests() { part "tests-$1" .venv/bin/python -m pytest -n auto -o "cache_dir=$stamps/$1" "${@:2}"; }
+
+tests unit tests/unit
+tests boards-and-models tests/board tests/models  # networks run beside the last of the boards, which take turns
 part newest-python scripts/test_with.sh newest
 printf '%s\n' "${summary[@]}"
 exit "$first"
