@@ -72,8 +72,9 @@ def show(
 ) -> None:
     """Show one network: its inputs and outputs, its licence, and where its files are.
 
-    With --graph it is fetched if need be, and its layers are drawn by Graphviz; NAME may then be any network's file. A
-    convolution shares its box with its normalisation and activation, and a block that follows itself has one box.
+    With --graph it is downloaded if it is not here yet, and Graphviz draws its layers; NAME may then be any network's
+    file. A convolution shares its box with its normalisation and activation, and a block that follows itself has one
+    box.
 
     Examples: edgedeploy models show yunet; edgedeploy models show net.onnx --graph net.svg
     """
