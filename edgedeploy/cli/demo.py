@@ -24,6 +24,7 @@ from edgedeploy.cli.options import (
     complete,
     complete_model,
     file_option,
+    here_if_silent,
     import_options,
 )
 from edgedeploy.cli.overrides import overridable
@@ -213,13 +214,14 @@ def demo(
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
     place, options = where.place(resolved), import_options(weights, values=set_inputs)
+    hinting = here_if_silent(board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
         if wav and microphone:
             raise InputError("--wav does not go with --microphone")
-        if sound_demo(
+        if hinting(sound_demo)(
             name,
             wav,
             from_microphone=microphone,
@@ -241,6 +243,7 @@ def demo(
     style = log or (Log.named if sys.stdout.isatty() else Log.tengine)
     printer = Printer(json_output, style.value, several=name == ALL)
 
+    @hinting
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
         program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)

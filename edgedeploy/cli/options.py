@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -70,6 +71,19 @@ def board_or_last(
         hints = ["name one with --board; --host only says where it is"]
         raise InputError("no board is named, and nothing was built in this folder", hints=hints)
     return resolve(board, overrides or {})
+
+
+@contextmanager
+def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
+    """Within the block, an error of a board that the user did not name begins its hints with this machine."""
+    from edgedeploy.errors import BoardConnectionError
+
+    try:
+        yield
+    except BoardConnectionError as error:
+        if board is None and where.address is None and not where.virtual:
+            error.hints = ("run it on this machine: --board local", *error.hints)
+        raise
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import subprocess
 from pathlib import Path
@@ -126,9 +125,8 @@ def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
 def test_this_machines_own_compiler_builds_programs_for_it(
     command: Command, project: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
     toolchain._check.cache_clear()
-    out = output_of(command, "toolchains", "cmake", "local")
+    out = output_of(command, "-v", "toolchains", "cmake", "local")
     assert "CMAKE_SYSTEM_NAME" not in out
     # zig builds other libraries for what is stripped; CMake strips nothing, and would then be silent for minutes.
     tried = [call.split() for call in caplog.messages if "line.so" in call]
