@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -205,6 +206,25 @@ def parse_values(options: list[str] | None) -> dict[str, Any]:
             raise InputError(f"input {name!r} is set twice")
         values[name] = numbers if "," in text or text.startswith("[") else numbers[0]
     return values
+
+
+def parse_numbers(name: str, option: str | None) -> list[float] | None:
+    """The value of an option, such as `0.485,0.456,0.406`, as numbers; None if it is not given.
+
+    Raises:
+        InputError: it has another form, or a number is not finite.
+    """
+    from edgedeploy.errors import InputError
+
+    try:
+        numbers = None if option is None else [float(each) for each in option.split(",")]
+    except ValueError:
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers or ())):
+        raise InputError(
+            f"{name} {option!r} is no list of numbers", hints=[f"write it as {name} 0.5 or {name} 0.4,0.5,0.6"]
+        )
+    return numbers
 
 
 def _number(text: str) -> bool | int | float:
