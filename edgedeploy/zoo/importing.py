@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from edgedeploy.catalog import unknown_name
+from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import cannot_write, is_file, replacing
 from edgedeploy.frontends.foreign import foreign
@@ -157,7 +158,7 @@ def import_network(
     except ValidationError as error:
         raise ModelError(
             f"{source.file} keeps weights in a file that cannot lie beside an entry",
-            why=error.errors()[0]["msg"],
+            why=first_fault(error),
             hints=["save the network again, with all weights in one file"],
         ) from error
     entry = ZooModel(

@@ -147,7 +147,7 @@ def test_a_network_that_lost_too_much_is_refused_before_anything_is_sent(bench: 
 
 def test_a_package_with_a_name_that_is_a_path_is_refused(bench: Bench) -> None:
     path = with_manifest(bench.first, "evil.tar.gz", model="../../evil")
-    with pytest.raises(PackageError, match="model: String should match"):
+    with pytest.raises(PackageError, match="model: must match"):
         Release.of(path, bench.agent, load_board("local"))
 
 
