@@ -208,7 +208,7 @@ def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command
     hosts = ("--host", "board@127.0.0.1:1", "--host", bench.host)
     code, out, err = board_command("push", bench.first, "--board", "local", *hosts)
     assert code == 13
-    assert [line.split() for line in out.splitlines()][1] == ["board@127.0.0.1:1", "failed"]
+    assert [line.split() for line in out.splitlines()][1] == ["board@127.0.0.1:1", "digits", "failed"]
     assert "pushed, " in out
     assert max(map(len, out.splitlines())) <= 100
     assert "board@127.0.0.1:1 failed: board@127.0.0.1:1 cannot be reached" in err
