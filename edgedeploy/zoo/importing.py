@@ -86,7 +86,8 @@ class Stated:
             return guessed
         if len(guessed.shape) != 4:
             raise InputError(
-                "--mean, --std and --preset are for images", why=f"input {guessed.name!r} is {shown(guessed.shape)}"
+                "--mean, --std and --preset are for images",
+                why=f"the shape of input {guessed.name!r} is {shown(guessed.shape)}",
             )
         values = {}
         for name, given in (("mean", self.mean or [0.0]), ("std", self.std or [1.0])):
