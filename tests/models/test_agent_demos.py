@@ -41,7 +41,7 @@ def test_the_agents_log_is_the_hosts(
         pytest.skip(str(error))
     with program.opened(Place(board)) as session:
         for image in [demo_image, *sorted((shared / "images").glob("*.jpg"))]:
-            wanted = session.infer(Shot(0, image, read_image(image)), repeat=1).log("tengine")
+            wanted = session.infer(Shot(0, image, read_image(image)), repeat=1).log()
             done = call(agent, "demo", package, "--image", image)
             assert done.returncode == 0, done.stderr.decode()
             assert_alike(masked(done.stdout.decode()).rstrip("\n"), masked("\n".join(wanted)))
