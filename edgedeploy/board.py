@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from edgedeploy.catalog import Catalog
 from edgedeploy.core_model import CoreModel
 from edgedeploy.devices import AnyDevice, Device
-from edgedeploy.documents import Record
+from edgedeploy.documents import Record, faults
 from edgedeploy.errors import InputError
 from edgedeploy.hosts import host_facts
 from edgedeploy.triples import Fma, Positive, Vector, architecture_of
@@ -208,10 +208,9 @@ class Board(Record):
         try:
             board = Board.model_validate({**fields, **stated})
         except ValidationError as error:
-            [fault, *_] = error.errors(include_url=False)
-            name = str(fault["loc"][0]) if fault["loc"] else "triple"
-            message = fault["msg"].removeprefix("Value error, ")
-            raise InputError(f"{overrides.get(name)!r} cannot be the board's {name}", why=message) from error
+            keys, _, why = next(faults(error))
+            name = str(keys[0]) if keys else "triple"
+            raise InputError(f"{overrides.get(name)!r} cannot be the board's {name}", why=why) from error
         if board.family != self.family:
             raise InputError(
                 f"{board.triple!r} cannot be the board's triple",

@@ -19,13 +19,22 @@ def toolchain_file(resolved: ResolvedBoard, progress: Progress = SILENT) -> str:
     """
     board = resolved.profile
     c, cxx = c_compiler(board), cxx_compiler(board)
-    c.check()
-    cxx.check(progress)
+    # CMake strips nothing: what zig builds at first use is built here, where progress shows it.
+    c.check(stripped=False)
+    cxx.check(progress, stripped=False)
     lines = [
         f"# Written by `edgedeploy toolchains cmake {resolved.label}`: {c.toolchain} for {board.triple}.",
         "#   cmake -B build -DCMAKE_TOOLCHAIN_FILE=THIS_FILE",
         "",
     ]
+    if cxx.first_use:
+        lines += [
+            "if(NOT DEFINED EDGEDEPLOY_TOOLCHAIN)  # once for a build folder",
+            f'  set(EDGEDEPLOY_TOOLCHAIN {cxx.toolchain} CACHE INTERNAL "")',
+            f'  message(STATUS "{cxx.toolchain} for {board.triple}: {cxx.first_use}")',
+            "endif()",
+            "",
+        ]
     if not board.runs_here:
         lines += ["set(CMAKE_SYSTEM_NAME Linux)", f"set(CMAKE_SYSTEM_PROCESSOR {board.architecture})", ""]
     lines += [f"set(CMAKE_C_COMPILER {_command(c)})", f"set(CMAKE_CXX_COMPILER {_command(cxx)})"]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 from pydantic_core import PydanticCustomError
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Record, first_fault
 
 # By the name that profiles state as `backend`, the class of such entries: `module:class`.
 KINDS = {"opencl": "edgedeploy.opencl.profile:OpenCL"}
@@ -101,9 +101,7 @@ def _read(entry: object) -> object:
     try:
         return kind(str(backend)).model_validate(entry)
     except ValidationError as error:
-        [fault, *_] = error.errors(include_url=False)
-        field = ".".join(map(str, fault["loc"]))
-        raise PydanticCustomError("device", "{field}: {fault}", {"field": field, "fault": fault["msg"]}) from error
+        raise PydanticCustomError("device", "{fault}", {"fault": first_fault(error)}) from error
 
 
 AnyDevice = Annotated[SerializeAsAny[Device], BeforeValidator(_read)]

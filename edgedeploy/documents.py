@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +19,28 @@ Item = TypeVar("Item")
 
 # A list that is refused at its first fault: an error for each of a million items would take gigabytes.
 Listed = Annotated[list[Item], Field(fail_fast=True)]
+
+# Pydantic's words, and plain ones, in the order in which they are replaced.
+_PLAIN = [
+    (re.compile(words), plain)
+    for words, plain in (
+        ("^Value error, ", ""),
+        ("^Field required$", "must be given"),
+        ("^Extra inputs are not permitted$", "there is no such field"),
+        ("^[A-Z][a-z]+ should ", "must "),
+        ("a valid integer.*", "a whole number"),
+        ("a valid number.*", "a number"),
+        ("a valid string.*", "a text"),
+        ("a valid boolean.*", "true or false"),
+        ("a valid (list|tuple|array).*", "a list"),
+        ("a valid (dictionary|object).*", "a list of fields"),
+        ("greater than or equal to", "at least"),
+        ("less than or equal to", "at most"),
+        ("greater than", "above"),
+        ("less than", "below"),
+        (" after validation", ""),
+    )
+]
 
 
 class Record(BaseModel):
@@ -49,13 +73,9 @@ def read_document(path: Path, model: type[Document]) -> Document:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        faults = []
-        for fault in error.errors(include_url=False):
-            keys = [key for key in fault["loc"] if not _is_union_tag(key)]
-            field = ".".join(str(key) for key in keys) or "(document)"
-            faults.append(f"{path}:{_line_of(root, keys)}: {field}: {fault['msg']}")
+        lines = [f"{path}:{_line_of(root, keys)}: {field}: {said}" for keys, field, said in faults(error)]
         hints = ["the fields are described in docs/data-files.md"]
-        raise ConfigurationError("\n".join(faults), hints=hints) from error
+        raise ConfigurationError("\n".join(lines), hints=hints) from error
 
 
 def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
@@ -82,15 +102,28 @@ def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
 def whole(value: Any) -> Any:
     """A validator before those of `Literal`, to which 4.0 is 4, strict or not."""
     if type(value) is not int:
-        raise ValueError("Input should be a valid integer")
+        raise ValueError("must be a whole number")
     return value
 
 
 def first_fault(error: ValidationError) -> str:
     """The first of a document's faults, as `field: fault`."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(map(str, first["loc"])) or "(document)"
-    return f"{field}: {first['msg'].removeprefix('Value error, ')}"
+    _, field, said = next(faults(error))
+    return f"{field}: {said}"
+
+
+def faults(error: ValidationError) -> Iterator[tuple[list[Any], str, str]]:
+    """A document's faults: where each is, as keys and as one name, and what it is in plain words."""
+    for fault in error.errors(include_url=False, include_input=False):
+        keys = [key for key in fault["loc"] if not _is_union_tag(key)]
+        yield keys, ".".join(map(str, keys)) or "(document)", _plain(fault["msg"])
+
+
+def _plain(said: str) -> str:
+    """What pydantic says of a fault, in plain words."""
+    for words, plain in _PLAIN:
+        said = words.sub(plain, said)
+    return said
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

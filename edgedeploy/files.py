@@ -19,7 +19,7 @@ from edgedeploy.progress import SILENT, Progress
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well.
 
-    Otherwise it vanishes, with the folders that were made for it.
+    Otherwise it vanishes, with the folders that were created for it.
 
     Raises:
         OutputError: the folder cannot be made or written, or `path` is a folder.
@@ -27,24 +27,39 @@ def replacing(path: Path) -> Iterator[Path]:
     if is_folder(path):
         raise cannot_write(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    made = [folder for folder in (path.parent, *path.parent.parents) if not is_folder(folder)]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
-        yield temporary
-        temporary.replace(path)
+        with filling(path.parent):
+            try:
+                temporary.touch()
+                yield temporary
+                temporary.replace(path)
+            finally:
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def filling(folder: Path) -> Iterator[None]:
+    """Create `folder` for a block that fills it, and remove what was created if the block leaves it empty.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    created = [each for each in (folder, *folder.parents) if not is_folder(each)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
     finally:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-            for folder in made:  # which ends at the first that holds something
-                folder.rmdir()
+            for each in created:  # which ends at the first that holds something
+                each.rmdir()
 
 
 @contextmanager
 def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True) -> Iterator[None]:
-    """Hold `folder`, which is made if need be, alone among all processes that use this function.
+    """Lock `folder` against all other processes that use this function; create it if it is missing.
 
     The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
 
@@ -75,7 +90,7 @@ _MOST_TRIES = 100
 
 
 def _opened(folder: Path) -> int:
-    """A descriptor of a folder, which is made if need be and may be moved away at any time."""
+    """A descriptor of a folder, which may be moved away at any time; created if it is missing."""
     for _ in range(_MOST_TRIES):
         with suppress(FileNotFoundError, FileExistsError):
             folder.mkdir(parents=True, exist_ok=True)

@@ -150,12 +150,13 @@ def _parsed(path: Path, _changed: int, _size: int, *, users: bool) -> Mapping[st
         import tomli as tomllib
     from pydantic import ValidationError
 
+    from edgedeploy.documents import faults
+
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         return _schema(users=users).model_validate(content).model_dump(exclude_unset=True)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)]
-        where = "; ".join(faults)
+        where = "; ".join(f"{field}: {said}" for _, field, said in faults(error))
         hint = "the settings are described in docs/configuration.md"
         raise ConfigurationError(f"{path} does not say what it should", why=where, hints=[hint]) from error
     except (OSError, ValueError) as error:  # tomllib's error is a ValueError

@@ -107,16 +107,24 @@ class Driver:
     language: str
     identity: str
 
-    def check(self, progress: Progress = SILENT) -> None:
+    @property
+    def first_use(self) -> str:
+        """What the driver does at its first use that takes minutes; empty if nothing."""
+        built = {"c": "C library", "c++": "C and C++ libraries"}[self.language]
+        return f"at first use it builds its {built}, for minutes" if self.toolchain == "zig" else ""
+
+    def check(self, progress: Progress = SILENT, *, stripped: bool = True) -> None:
         """Refuse a driver that makes code for other machines than the board, before it is given work.
+
+        Args:
+            progress: is told of it.
+            stripped: whether what it will link is stripped: zig builds its libraries for each of both.
 
         Raises:
             ToolchainError: it does, or links nothing.
         """
-        built = {"c": "its C library", "c++": "its C and C++ libraries"}[self.language]
-        own = f" (at first it builds {built}, for minutes)" if self.toolchain == "zig" else ""
-        with progress.stage(f"try {self.toolchain}{own}"):
-            _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language)
+        with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):
+            _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language, stripped)
 
 
 def c_compiler(board: Board) -> Driver:
@@ -245,7 +253,9 @@ def _in_short(command: str) -> str:
 
 
 @cache
-def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: str, language: str) -> None:
+def _check(
+    driver: tuple[str, ...], triple: str, float_abi: str | None, name: str, language: str, stripped: bool
+) -> None:
     """Compare what a driver makes with the board, once per process.
 
     The target that it states (`-dumpmachine`, which zig does not answer) and a library linked from one line of C or
@@ -264,8 +274,8 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         source, library = Path(folder) / "line", Path(folder) / "line.so"
         source.write_text("int edgedeploy_line(int x) { return x + 1; }\n", encoding="utf-8")
-        # Stripped, as all that is linked later: zig builds its C++ library for each of both.
-        command = [*driver, "-x", language, "-shared", "-fPIC", "-s", "-o", str(library), str(source)]
+        options = ["-x", language, "-shared", "-fPIC", *(["-s"] if stripped else [])]
+        command = [*driver, *options, "-o", str(library), str(source)]
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
         machine, made_float_abi = machine_of(library) or (None, None)
     if machine is None or machine != (wanted.elf_machine or machine):

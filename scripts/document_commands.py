@@ -12,9 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from edgedeploy.cli import app
+from edgedeploy.cli import _tree
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 
@@ -37,7 +35,7 @@ def commands() -> Iterator[tuple[str, Any]]:
         for child, subcommand in getattr(command, "commands", {}).items():
             yield from below(f"{name} {child}", subcommand)
 
-    return below("edgedeploy", typer.main.get_command(app))
+    return below("edgedeploy", _tree())
 
 
 def page() -> str:

@@ -24,17 +24,17 @@ class Log : public Report {
   explicit Log(const Showing& showing) : showing_(showing), log_(showing.manifest, showing.package, showing.threads) {}
 
   void Begin() override {
-    if (showing_.kind == Kind::kCamera) Write(log_.Head(showing_.source));
+    if (showing_.kind != Kind::kImage) Write(log_.Head(showing_.source));
   }
 
   void Add(const Outcome& outcome, const Picture&) override {
-    if (showing_.kind == Kind::kCamera) return Write(log_.OfFrame(outcome));
-    Write((outcome.number > 0 ? "\n" : "") + log_.OfImage(outcome));
+    if (showing_.kind == Kind::kImage) return Write(log_.OfImage(outcome));
+    const std::string name = outcome.file.substr(outcome.file.rfind('/') + 1);
+    Write(log_.OfFrame(showing_.kind == Kind::kCamera ? Text("frame %d", outcome.number) : name, outcome));
   }
 
   void End(const Summary& summary, bool) override {
-    if (showing_.kind == Kind::kCamera) Write(summary.Line() + "\n" + log_.Tail());
-    if (showing_.kind == Kind::kImages) Write("\n" + summary.Line() + "\n");
+    if (showing_.kind != Kind::kImage) Write(summary.Line() + "\n" + log_.Tail());
   }
 
  private:

@@ -49,7 +49,11 @@ std::string Count(const Detections& detections) { return Text("detection num: %z
 
 std::string Classification(const Detections& detections) {
   std::string text;
-  for (const Detection& each : detections) text += Text("%f, %" PRId64 "\n", each.score.value_or(0), each.class_id);
+  for (const Detection& each : detections) {
+    text += Text("%f, %" PRId64, each.score.value_or(0), each.class_id);
+    if (each.label != std::to_string(each.class_id)) text += ", " + Printable(each.label);
+    text += "\n";
+  }
   return text;
 }
 
@@ -78,29 +82,31 @@ std::string ScoredPoints(const Detections& detections) {
   return text;
 }
 
-// A line of an object: class, percents, box and label.
-std::string Object(const Detection& detection, int64_t number, const char* percents, const std::string& box) {
-  return Text("%2" PRId64 ": ", number) + Joined(percents, {Percent(detection)}) + "%, [" + box + "], " +
-         Printable(detection.label) + "\n";
+// A line of an object: percents, box and label.
+std::string Named(const Detection& detection, const char* percents, const std::string& box) {
+  return Joined(percents, {Percent(detection)}) + "%, [" + box + "], " + Printable(detection.label) + "\n";
+}
+
+// The same after the class.
+std::string Object(const Detection& detection, const char* percents, const std::string& box) {
+  return Text("%2" PRId64 ": ", detection.class_id) + Named(detection, percents, box);
 }
 
 std::string Yolo(const Detections& detections) {
   std::string text;
-  // Tengine counts classes from 1: 0 is the background.
-  for (const Detection& each : detections)
-    text += Object(each, each.class_id + 1, "%3.0f", Corners(BoxOf(each), "%4.0f"));
+  for (const Detection& each : detections) text += Named(each, "%3.0f", Corners(BoxOf(each), "%4.0f"));
   return text;
 }
 
 std::string YoloV3(const Detections& detections) {
   std::string text = Count(detections);
-  for (const Detection& each : detections) text += Object(each, each.class_id, "%3.0f", Corners(BoxOf(each), "%4.0f"));
+  for (const Detection& each : detections) text += Object(each, "%3.0f", Corners(BoxOf(each), "%4.0f"));
   return text;
 }
 
 std::string NanoDet(const Detections& detections) {
   std::string text = Count(detections);
-  for (const Detection& each : detections) text += Object(each, each.class_id, "%3.3f", Corners(BoxOf(each), "%7.3f"));
+  for (const Detection& each : detections) text += Object(each, "%3.3f", Corners(BoxOf(each), "%7.3f"));
   return text;
 }
 
@@ -111,7 +117,7 @@ std::string EfficientDet(const Detections& detections) {
     // Corners are whole numbers there, cut off; none is -0.
     const auto whole = [](double value) { return std::trunc(value) + 0.0; };
     const std::string corners = Joined("%4.0f", {whole(box.x1), whole(box.y1), whole(box.x2), whole(box.y2)});
-    text += Object(each, each.class_id, "%3.0f", corners);
+    text += Object(each, "%3.0f", corners);
   }
   return text;
 }
@@ -201,7 +207,6 @@ TengineLog::TengineLog(const Manifest& manifest, std::string file, int threads)
 }
 
 std::string TengineLog::OfImage(const Outcome& outcome) const {
-  const bool of_points = log_ == "landmark" || log_ == "points";
   std::string text = VersionLine();
   if (log_ == "classification" || log_ == "efficientdet") {
     const ImageInput& input = manifest_.usage->input;
@@ -214,8 +219,8 @@ std::string TengineLog::OfImage(const Outcome& outcome) const {
     text += Text("img_h, img_w : %d, %d\n", outcome.frame.image.height, outcome.frame.image.width);
   }
   text += TimeLine(outcome);
-  // tm_landmark only draws its points.
-  if (!of_points) text += kRule + "\n" + Results(outcome.detections);
+  if (log_ != "landmark" && log_ != "points") text += kRule + "\n";
+  text += Results(outcome.detections);
   if (log_ == "classification") text += kRule + "\n";
   return text + Tail();
 }
@@ -224,8 +229,8 @@ std::string TengineLog::Head(const std::string& source) const {
   return VersionLine() + "model file : " + file_ + "\nimage file : " + Printable(source) + "\n";
 }
 
-std::string TengineLog::OfFrame(const Outcome& outcome) const {
-  return Text("frame %d: ", outcome.number) + outcome.parts.Line() + "\n" + Results(outcome.detections);
+std::string TengineLog::OfFrame(const std::string& name, const Outcome& outcome) const {
+  return Printable(name) + ": " + outcome.parts.Line() + "\n" + Results(outcome.detections);
 }
 
 std::string TengineLog::Tail() const {

@@ -1,4 +1,5 @@
-// The logs of Tengine's example programs, line for line as edgedeploy/demo/tengine_log.py prints them.
+// The logs of Tengine's example programs with names of classes, line for line as edgedeploy/demo/tengine_log.py prints
+// them in its style `named`.
 #pragma once
 
 #include <string>
@@ -16,9 +17,9 @@ class TengineLog {
 
   // The lines of one image.
   std::string OfImage(const Outcome& outcome) const;
-  // The lines before those of a camera's images, of one of these, and after them.
+  // The lines before those of several images or a camera's, of one of these, and after them.
   std::string Head(const std::string& source) const;
-  std::string OfFrame(const Outcome& outcome) const;
+  std::string OfFrame(const std::string& name, const Outcome& outcome) const;
   std::string Tail() const;
 
  private:

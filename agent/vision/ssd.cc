@@ -22,6 +22,11 @@ class Ssd : public BoxDecoder {
     }
     if (const Json* variances = parameters.Find("variances")) variances_ = SidesOf(*variances);
     spread_ = parameters.Choice("spacing", {"stride", "even"}, 0) == 1;
+    const size_t format = parameters.Choice("box_format", {"xyxy", "yxyx", "cxcywh", "cycxhw"}, levels_.empty() ? 0 : 2);
+    if (!levels_.empty() && format < 2) throw JsonError("with levels box_format is cxcywh or cycxhw");
+    x_ = format % 2;
+    centred_ = format >= 2;
+    background_ = parameters.Choice("background", {"first", "last", "none"}, 0);
     parameters.Finish();
   }
 
@@ -29,7 +34,8 @@ class Ssd : public BoxDecoder {
   Candidates Find(const Outputs& outputs, const Frame& frame) const override {
     const Table boxes = outputs.TableOf(boxes_, levels_.empty() ? -1 : PriorCount(frame.network), 4);
     const Table scores = outputs.TableOf(scores_, boxes.rows);
-    if (scores.columns < 2) throw NotOfThisKind("its output '" + scores_ + "' has no class beside the background");
+    const int64_t classes = scores.columns - (background_ == 2 ? 0 : 1);
+    if (classes < 1) throw NotOfThisKind("its output '" + scores_ + "' has no class beside the background");
     Table points{nullptr, boxes.rows, 0};
     if (!points_.empty()) points = outputs.TableOf(points_, boxes.rows);
     if (points.columns % 2 != 0) {
@@ -43,17 +49,19 @@ class Ssd : public BoxDecoder {
     const auto along = static_cast<float>(variances_.first);
     const auto across = static_cast<float>(variances_.second);
     const auto add = [&](int64_t row, const Box* prior) {
-      const Best best = BestOf(scores.Row(row) + 1, scores.columns - 1);
+      const Best best = BestOf(scores.Row(row) + (background_ == 0 ? 1 : 0), classes);
       if (!Reaches(best.value)) return;
       const float* values = boxes.Row(row);
-      if (!prior) {
-        found.Add(best.value, {values[0] * width, values[1] * height, values[2] * width, values[3] * height},
-                  best.index);
-      } else {
+      const float x = values[x_], y = values[1 - x_], right = values[2 + x_], low = values[3 - x_];
+      if (prior) {
         found.Add(best.value,
-                  Around(prior->x1 + along * values[0] * prior->x2, prior->y1 + along * values[1] * prior->y2,
-                         prior->x2 * Exponential(across * values[2]), prior->y2 * Exponential(across * values[3])),
+                  Around(prior->x1 + along * x * prior->x2, prior->y1 + along * y * prior->y2,
+                         prior->x2 * Exponential(across * right), prior->y2 * Exponential(across * low)),
                   best.index);
+      } else if (centred_) {
+        found.Add(best.value, Around(x * width, y * height, right * width, low * height), best.index);
+      } else {
+        found.Add(best.value, {x * width, y * height, right * width, low * height}, best.index);
       }
       for (int64_t i = 0; i < points.columns; i += 2) {
         const float* point = points.Row(row) + i;
@@ -112,6 +120,9 @@ class Ssd : public BoxDecoder {
   std::vector<PriorLevel> levels_;
   std::pair<double, double> variances_{0.1, 0.2};
   bool spread_;
+  size_t x_;  // where x stands among a box's values; y is the other one of the first two
+  bool centred_;
+  size_t background_;
 };
 
 }  // namespace

@@ -47,6 +47,9 @@ OLDEST_GLIBC = "2.28"
 # Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
 DEFAULT_TOOLCHAIN = "zig"
 
+# What a checkout says where an agent is compiled.
+_IN_THE_WHEEL = "a wheel has the agents of all profiles built in: make wheel, then pip install dist/edgedeploy-*.whl"
+
 # Of the agent's folder: headers that are compiled once for all of its own sources.
 _PRECOMPILED = "precompiled.h"
 # Fewer sources than these are compiled quicker without that.
@@ -114,7 +117,8 @@ def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progre
         OutputError: the user's cache folder cannot be written.
     """
     came = _shipped_agent(board) if toolchain == DEFAULT_TOOLCHAIN else None
-    return came or build_product(_agent(board), board, toolchain, progress)
+    note = None if shipped.there_are() else _IN_THE_WHEEL
+    return came or build_product(_agent(board), board, toolchain, progress, note)
 
 
 def built_agent(board: Board) -> Agent | None:
@@ -147,9 +151,13 @@ def agents_to_ship(boards: Iterable[Board], progress: Progress = SILENT) -> list
 
 
 def build_product(
-    product: Product, board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progress = SILENT
+    product: Product,
+    board: Board,
+    toolchain: str = DEFAULT_TOOLCHAIN,
+    progress: Progress = SILENT,
+    note: str | None = None,
 ) -> Agent:
-    """A product for a board's triple: the one that was built before, or a new one.
+    """A product for a board's triple: the one that was built before, or a new one, with a note where that begins.
 
     Raises:
         ToolchainError, OutputError: as `agent_for`.
@@ -161,6 +169,8 @@ def build_product(
         yield from _own_jobs(product.sources, [*recipe.flags, *recipe.own_flags, *_definitions(board)], built.key)
 
     def make(folder: Path) -> None:
+        if note:
+            progress.note(note)
         target = folder / product.name
         if target.suffix == ".a":
             merged = target.with_suffix(".o")

@@ -11,7 +11,7 @@ from edgedeploy.agent.recipe import library_folder, library_sources, load_recipe
 from edgedeploy.agent.wheel import PACKAGE, platform_tag, wheel_name, write_wheel
 from edgedeploy.board import Board
 from edgedeploy.errors import OutputError
-from edgedeploy.files import cannot_write, replacing
+from edgedeploy.files import cannot_write, filling, replacing
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.library import LIBRARY_NAME
 from edgedeploy.triples import architecture_of
@@ -73,7 +73,7 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
 
     Args:
         board: the board.
-        folder: where they go; made if need be. What was written there before is replaced.
+        folder: where they go; created if it is missing. What was written there before is replaced.
         progress: is told what is built.
 
     Returns:
@@ -87,8 +87,8 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
         if folder.exists() and any(folder.iterdir()) and not (folder / "include" / _HEADERS[0]).is_file():
             why, hints = "it holds something else", ["name a new folder, or an empty one"]
             raise OutputError(f"the library is not written to {folder}", why=why, hints=hints)
-        folder.mkdir(parents=True, exist_ok=True)  # before the long work
-        shared, static = shared_library(board, progress), static_library(board, progress)
+        with filling(folder):  # before the long work: an unwritable folder should not cost it
+            shared, static = shared_library(board, progress), static_library(board, progress)
 
         def text(content: str) -> Callable[[Path], object]:
             return lambda path: path.write_text(content, encoding="utf-8")

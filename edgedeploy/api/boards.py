@@ -137,7 +137,7 @@ class Board(Closing):
         """Put a network on the board as a release, which is tested there, switched to, and confirmed.
 
         Args:
-            network: a package, or what is built if need be: a name of the zoo or a network's file.
+            network: a package, or what is built unless that was done before: a name of the zoo or a network's file.
             dry_run: send nothing; say what would be sent.
             keep: how many releases of the model to keep.
             health_check: a shell command that checks, on the board, whether the release in use works; the profile's
@@ -173,7 +173,7 @@ class Board(Closing):
         """A network, ready to run on the board until it or the board is closed; it lies there as a trial.
 
         Args:
-            network: a package, or what is built if need be: a name of the zoo or a network's file.
+            network: a package, or what is built unless that was done before: a name of the zoo or a network's file.
             threads: threads to use; what the package says unless given.
             shapes: shapes of inputs that a network's file leaves open, by name.
             options: what else it leaves open.
@@ -307,7 +307,7 @@ def connect(
         board: its profile, by name or by the path of a YAML file. Without one, `host` says where the board is, and what
             lies there can be listed and switched, but nothing can be built for it.
         host: where it is, as `USER@HOST`, if its profile does not say it.
-        virtual: whether the virtual board of this profile is meant, started if need be; what was set once unless given.
+        virtual: whether to use the profile's virtual board, and start it if it is not running; as configured if None.
         strict_host_key: whether a board is refused whose host key is not known.
         progress: is told about each step.
 
@@ -327,7 +327,7 @@ def connect(
 
 
 def release_of(network: AnyNetwork, board: ResolvedBoard, progress: Progress = SILENT) -> Release:
-    """The release of a package or a network, which is built if need be.
+    """The release of a package, or of a network, which is built unless that was done before.
 
     Raises:
         EdgedeployError: as `package_of` and `release_for`.

@@ -195,10 +195,10 @@ def open_network(
     """A network, ready to run: on this machine, or on a board over SSH, where it is a trial that is never in use.
 
     Args:
-        network: a package, or what is built if need be and kept: a name of the zoo or a network's file.
+        network: a package, or what is built unless that was done before: a name of the zoo or a network's file.
         board: the board that it runs on, by name or by the path of a YAML file.
         host: where the board is, as `USER@HOST`, if its profile does not say it; `local` for this machine.
-        virtual: whether the virtual board of this profile is meant, started if need be; what was set once unless given.
+        virtual: whether to use the profile's virtual board, and start it if it is not running; as configured if None.
         strict_host_key: whether a board is refused whose host key is not known.
         threads: threads to use; what the package says unless given.
         shapes: shapes of inputs that the file leaves open, by name; several such mappings make several entries.

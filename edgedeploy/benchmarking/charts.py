@@ -55,9 +55,9 @@ def medians(report: Report) -> str | None:
 
 
 def compile_and_run(report: Report) -> str | None:
-    """The time that compiling takes, against the median of running; None if no engine compiles."""
+    """The time that compiling takes, against the median of running; None if less than two were compiled."""
     rows = [row for row in report.rows if row.costs.compile_s]
-    if not rows:
+    if len(rows) < 2:
         return None
     with chart("what compiling takes, against what an inference takes") as made:
         made.scale_vertical([row.times.total.median_ms for row in rows])

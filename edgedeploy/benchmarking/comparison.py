@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgedeploy.benchmarking.report import case_of, geometric_mean
+from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError
 from edgedeploy.text import count, significant
 
@@ -125,11 +126,9 @@ def read_report(path: Path) -> Saved:
     except OSError as error:
         raise InputError(f"cannot read {path}", why=error.strerror) from error
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"]))
         raise InputError(
             f"{path} is no report of edgedeploy bench",
-            why=f"{where}: {fault['msg']}" if where else fault["msg"],
+            why=first_fault(error),
             hints=["write one: edgedeploy bench MODEL --json > report.json"],
         ) from error
 

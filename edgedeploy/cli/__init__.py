@@ -43,7 +43,7 @@ from edgedeploy.cli import (
 from edgedeploy.cli.console import log, print_json, print_json_error, print_lines
 from edgedeploy.cli.groups import InSections
 from edgedeploy.cli.manners import Manners, WrongColourError, manners, speak, taken
-from edgedeploy.cli.options import JsonOption
+from edgedeploy.cli.options import MOST, JsonOption
 from edgedeploy.cli.tvmc import translated
 from edgedeploy.errors import InternalError, ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
@@ -150,8 +150,22 @@ def _options(
 
 @cache
 def _tree() -> Any:
-    """All commands as typer parses them, which takes long to make."""
-    return typer.main.get_command(app)
+    """All commands as typer parses them, which takes long to make; ranges of numbers stand in words in their help."""
+
+    def in_words(command: Any) -> Any:
+        for each in command.params:
+            low, high = getattr(each, "min", None), getattr(each, "max", None)
+            if high not in (None, MOST):
+                each.help += f" From {low:g} to {high:g}."
+            elif low is not None and low > 1:
+                each.help += f" At least {low:g}."
+            if not getattr(each, "count", False):
+                each.min = each.max = None  # which typer would show as 1<=x<=2147483647
+        for each in getattr(command, "commands", {}).values():
+            in_words(each)
+        return command
+
+    return in_words(typer.main.get_command(app))
 
 
 @app.command("help", rich_help_panel="About")
@@ -206,16 +220,22 @@ def _run() -> object:
             print_json_error(what, why, [typed.command], 2)
         print(f"error: {printable(what)}: {printable(why)}\n  try: {printable(typed.command)}", file=sys.stderr)
         return 2
-    if not chosen.json:
-        return _tree()(words or ["--help"], prog_name="edgedeploy")
     try:
         return _tree()(words or ["--help"], prog_name="edgedeploy", standalone_mode=False)
     except Exception as error:
-        said = getattr(error, "format_message", None)
-        if said is None:
+        wrong: Any = error
+        if not hasattr(wrong, "format_message"):
             raise
-        print_json_error(said(), None, [f"edgedeploy {' '.join(['help', *_command_of(words)])}"], 2)
-        error.show()  # type: ignore[attr-defined]
+        from pydantic import ValidationError
+
+        from edgedeploy.documents import faults
+
+        if isinstance(error.__cause__, ValidationError):  # typer repeats pydantic's words
+            [(_, _, wrong.message), *_] = faults(error.__cause__)
+        if chosen.json:
+            hints = [f"edgedeploy {' '.join(['help', *_command_of(words)])}"]
+            print_json_error(wrong.format_message(), None, hints, 2)
+        wrong.show()
         return 2
 
 

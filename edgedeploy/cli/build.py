@@ -264,7 +264,7 @@ def build(
     for name in names:
         outcomes[name] = attempted(partial(planned, name), alone=alone)
     if output and not is_folder(output):
-        progress.note(f"the folder {output} is made")
+        progress.note(f"the new folder {output} is for the packages")
     for name, found in outcomes.items():
         if isinstance(found, Plan):
             outcomes[name] = attempted(partial(built, found), alone=alone)

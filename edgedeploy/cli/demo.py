@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from edgedeploy.cli.options import (
     complete,
     complete_model,
     file_option,
+    here_if_silent,
     import_options,
 )
 from edgedeploy.cli.overrides import overridable
@@ -109,13 +109,12 @@ def demo(
         ),
     ] = None,
     log: Annotated[
-        Log | None,
+        Log,
         typer.Option(
             "--log",
-            help="The lines: `tengine`, as Tengine's examples print them; `named`, with names of classes and points. "
-            "On a terminal `named`, else `tengine`.",
+            help="`named`: with the names of classes, and landmarks' points. `tengine`: exactly as Tengine's examples.",
         ),
-    ] = None,
+    ] = Log.named,
     frames: Annotated[
         int | None,
         typer.Option(
@@ -135,11 +134,11 @@ def demo(
 ) -> None:
     """Run a network on an image, a folder of images, a video or a camera, and print the results.
 
-    Results are printed in the format of Tengine's examples; on a terminal, or with `--log named`, classes have their
-    names and landmarks their points. For a video or a camera they follow the times of each image's preprocessing,
-    inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video or
-    camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras give
-    one object on each line, the last one under the key `summary`.
+    Results are printed in the format of Tengine's examples, with the names of classes and the points of landmarks;
+    `--log tengine` leaves both out where Tengine does. For a folder, video or camera they follow the times of each
+    image's preprocessing, inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video
+    or camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras
+    give one object on each line, the last one under the key `summary`.
 
     --serve shows folders, videos and cameras on a page in the browser, with the results drawn in and the rates
     (docs/live-page.md). It ends with the video, or with Ctrl-C.
@@ -213,13 +212,14 @@ def demo(
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
     place, options = where.place(resolved), import_options(weights, values=set_inputs)
+    hinting = here_if_silent(board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
         if wav and microphone:
             raise InputError("--wav does not go with --microphone")
-        if sound_demo(
+        if hinting(sound_demo)(
             name,
             wav,
             from_microphone=microphone,
@@ -238,9 +238,9 @@ def demo(
         raise InputError(
             "--wav, --microphone and --threshold are for demos on sounds", hints=["name one of them, as wake-word"]
         )
-    style = log or (Log.named if sys.stdout.isatty() else Log.tengine)
-    printer = Printer(json_output, style.value, several=name == ALL)
+    printer = Printer(json_output, log.value, several=name == ALL)
 
+    @hinting
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
         program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)

@@ -25,7 +25,7 @@ class Printer:
         self._as_lines = False
 
     def image(self, result: Result) -> None:
-        """A single image, or one of a folder, told as Tengine does."""
+        """A single image, or one of a folder in Tengine's log."""
         if self._as_json:
             self._objects.append(result.as_dict())
         else:
@@ -33,7 +33,7 @@ class Printer:
 
     def begin(self, session: DemoSession, source: Source) -> None:
         """What comes before the images of a sequence."""
-        if source.is_film and not self._as_json:
+        if self._in_frames(source) and not self._as_json:
             self._block(session.head(source.path))
 
     def frame(self, result: Result, source: Source) -> None:
@@ -41,8 +41,9 @@ class Printer:
         if self._as_json:
             self._as_lines = True
             print_json_line(result.frame_dict())
-        elif source.is_film:
-            print_lines(result.frame_log(self._style))
+        elif self._in_frames(source):
+            name = f"frame {result.shot.index}" if source.is_film else result.shot.file.name
+            print_lines(result.frame_log(name, self._style))
         else:
             self.image(result)
 
@@ -51,7 +52,7 @@ class Printer:
         if self._as_json:
             about = session.as_dict(source.path)
             print_json_line({"summary": {**about, **summary.as_dict(), "interrupted": interrupted}})
-        elif source.is_film:
+        elif self._in_frames(source):
             print_lines([summary.line(), *session.tail()])
         else:
             self._block([summary.line()])
@@ -69,6 +70,10 @@ class Printer:
                 print_json_line(each)
         else:
             print_json(self._objects if self._several else self._objects[0])
+
+    def _in_frames(self, source: Source) -> bool:
+        """Whether the images of a sequence share one head; Tengine's examples take one image, and know no folders."""
+        return source.is_film or self._style != "tengine"
 
     def _block(self, lines: list[str]) -> None:
         print_lines([*([""] if self._printed else []), *lines])

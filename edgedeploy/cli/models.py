@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from edgedeploy.cli.options import (
     SetOption,
     complete_model,
     file_option,
+    parse_numbers,
     parse_shapes,
     parse_values,
 )
@@ -31,6 +33,12 @@ ModelNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model),
 ]
+
+
+class Preset(str, Enum):
+    """Means and deviations that have a name."""
+
+    imagenet = "imagenet"
 
 
 @app.callback()
@@ -72,8 +80,9 @@ def show(
 ) -> None:
     """Show one network: its inputs and outputs, its licence, and where its files are.
 
-    With --graph it is fetched if need be, and its layers are drawn by Graphviz; NAME may then be any network's file. A
-    convolution shares its box with its normalisation and activation, and a block that follows itself has one box.
+    With --graph it is downloaded if it is not here yet, and Graphviz draws its layers; NAME may then be any network's
+    file. A convolution shares its box with its normalisation and activation, and a block that follows itself has one
+    box.
 
     Examples: edgedeploy models show yunet; edgedeploy models show net.onnx --graph net.svg
     """
@@ -163,32 +172,73 @@ def pull(
 def import_model(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A network's file, or all of its files.")],
     name: Annotated[str, typer.Option("--name", help="The network's name in the zoo.")],
+    task: Annotated[
+        str | None,
+        typer.Option("--task", help="What it does, such as `classification`; `edgedeploy models` lists tasks."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE|NAME",
+            help="A .txt file with the name of a class on each line; or imagenet, coco, voc.",
+        ),
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            "--mean",
+            metavar="M[,M,M]",
+            help="What is subtracted from each channel, as torchvision's Normalize has it: for pixels from 0 to 1, or "
+            "from 0 to 255 if a value of --mean or --std exceeds 1.",
+        ),
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option("--std", metavar="S[,S,S]", help="What each channel is then divided by.")
+    ] = None,
+    preset: Annotated[
+        Preset | None, typer.Option("--preset", help="The mean and standard deviation of ImageNet's images.")
+    ] = None,
     input_shape: InputShapeOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a network of this name.")] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Add a network of your own to the zoo: its files are copied beside an entry in your configuration folder.
 
-    The entry holds what the files state, and guesses for everything else: task, colour, mean, scale, labels. Edit it.
+    The entry holds what the files and the options state, and marked guesses for the rest: task, colour, mean, scale,
+    labels. Edit them there.
 
-    Examples: edgedeploy models import net.onnx --name mine; edgedeploy models import my.cfg my.weights --name mine
+    Example: edgedeploy models import net.onnx --name mine --task classification --labels classes.txt --preset imagenet
+
+    Example: edgedeploy models import my.cfg my.weights --name mine --mean 0.5 --std 0.5
     """
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.zoo.importing import import_network
+    from edgedeploy.errors import InputError
+    from edgedeploy.zoo.importing import PRESETS, Stated, import_network
 
-    path = import_network(name, files, parse_shapes(input_shape), replace=force, progress=quiet_if(json_output))
+    if preset and (mean or std):
+        raise InputError("--preset does not go with --mean and --std", why="it is both of them")
+    pixels = PRESETS[preset.value] if preset else (parse_numbers("--mean", mean), parse_numbers("--std", std))
+    stated = Stated(task, labels, *pixels)
+    shapes = parse_shapes(input_shape)
+    path = import_network(name, files, shapes, stated, replace=force, progress=quiet_if(json_output))
     _, model = _entry(str(path))
     if json_output:
-        print_json({"name": name, "file": str(path), "task": model.task, "labels": model.labels})
+        about = model.input.model_dump(include={"mean", "scale"})
+        print_json({"name": name, "file": str(path), "task": model.task, "labels": model.labels, **about})
         return
     console = stdout()
     console.print(f"{name}: {path}")
-    console.print(f"task: {model.task}, guessed")
-    where = (
-        f"names of classes go into {path.parent / 'labels' / name}.txt, one a line, and `labels: {name}` into the entry"
-    )
-    console.print(f"labels: {f'{model.labels}, guessed by their number' if model.labels else 'none'}; {where}")
-    console.print("what is marked as guessed there decides what a demo shows: please check it")
+    console.print(f"task: {model.task}{'' if task else ', guessed'}")
+    if labels:
+        console.print(f"labels: {model.labels}")
+    else:
+        guess = f"{model.labels}, guessed by their number" if model.labels else "none"
+        console.print(f"labels: {guess}; --labels FILE takes a file with the name of a class on each line")
+    mean_of, scale = (" ".join(f"{each:g}" for each in values) for values in (model.input.mean, model.input.scale))
+    guess = "" if {"mean", "scale"} <= stated.fields else ", guessed"
+    console.print(f"of pixels from 0 to 255: mean {mean_of}, scale {scale}{guess}")
+    console.print("check what that file marks as guessed: it decides what a demo shows")
 
 
 @app.command()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -70,6 +72,19 @@ def board_or_last(
         hints = ["name one with --board; --host only says where it is"]
         raise InputError("no board is named, and nothing was built in this folder", hints=hints)
     return resolve(board, overrides or {})
+
+
+@contextmanager
+def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
+    """Within the block, an error of a board that the user did not name begins its hints with this machine."""
+    from edgedeploy.errors import BoardConnectionError
+
+    try:
+        yield
+    except BoardConnectionError as error:
+        if board is None and where.address is None and not where.virtual:
+            error.hints = ("run it on this machine: --board local", *error.hints)
+        raise
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:
@@ -191,6 +206,25 @@ def parse_values(options: list[str] | None) -> dict[str, Any]:
             raise InputError(f"input {name!r} is set twice")
         values[name] = numbers if "," in text or text.startswith("[") else numbers[0]
     return values
+
+
+def parse_numbers(name: str, option: str | None) -> list[float] | None:
+    """The value of an option, such as `0.485,0.456,0.406`, as numbers; None if it is not given.
+
+    Raises:
+        InputError: it has another form, or a number is not finite.
+    """
+    from edgedeploy.errors import InputError
+
+    try:
+        numbers = None if option is None else [float(each) for each in option.split(",")]
+    except ValueError:
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers or ())):
+        raise InputError(
+            f"{name} {option!r} is no list of numbers", hints=[f"write it as {name} 0.5 or {name} 0.4,0.5,0.6"]
+        )
+    return numbers
 
 
 def _number(text: str) -> bool | int | float:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from edgedeploy.remote.address import Address
     from edgedeploy.resolved import ResolvedBoard
 
-# Files that the table names; of more it says how many there are, and --json names all.
-_MOST_NAMED = 4
-
 
 @overridable
 def push(
@@ -154,12 +151,13 @@ def _built_packages(board: ResolvedBoard) -> list[str]:
 
 
 def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> list[str]:
+    """A line of the table, of at most 100 columns: why something failed stands below it, files are told by --json."""
     from edgedeploy.errors import EdgedeployError
 
     if isinstance(outcome, EdgedeployError):
-        return [str(address), model or "", "", f"{outcome.state}: {outcome.what}", "", ""]
+        return [str(address), model or "", "", outcome.state, "", ""]
     count = len(outcome.uploaded)
-    files = f" ({', '.join(outcome.uploaded) if count <= _MOST_NAMED else f'{count} files'})" if count else ""
+    files = f", {count} file{'s' if count > 1 else ''}" if count else ""
     sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
     result, seconds = outcome.state + files, f"{outcome.seconds:.1f}"
     return [str(address), outcome.model, outcome.id or "", result, f"{sent:,}", seconds]

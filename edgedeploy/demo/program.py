@@ -251,15 +251,15 @@ class Result:
     shot: Shot
     outcome: Outcome
 
-    def log(self, style: LogStyle = "tengine") -> list[str]:
+    def log(self, style: LogStyle = "named") -> list[str]:
         """The lines that Tengine's examples of the same tasks print; after them what `DemoSession.tail` says."""
         lines = log_lines(self.outcome, self.shot.file, style)
         return [*lines, *following_lines(self.outcome, times=True, style=style), *self.session.tail()]
 
-    def frame_log(self, style: LogStyle = "tengine") -> list[str]:
-        """The lines of one image of a video: its times and its results."""
+    def frame_log(self, name: str, style: LogStyle = "named") -> list[str]:
+        """The lines of one image of a sequence: its name, its times and its results."""
         results = [*result_lines(self.outcome, style), *following_lines(self.outcome, times=False, style=style)]
-        return [f"frame {self.shot.index}: {self.outcome.all_parts.line()}", *results]
+        return [f"{name}: {self.outcome.all_parts.line()}", *results]
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `--json` prints for a single image."""

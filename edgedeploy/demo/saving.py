@@ -74,6 +74,6 @@ def _check_folder(target: Path) -> None:
         raise OutputError(
             f"cannot write {target}",
             why="images of a folder are saved into a folder, and this is a file",
-            hints=["name a folder; it is made if need be"],
+            hints=["name a folder; it is created if it is missing"],
         )
     check_place(target / "image.png")

@@ -5,7 +5,7 @@ The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `t
 (OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead. `text` is not of
 Tengine, nor is `points`: landmarks with a score and a class before them.
 
-In the style `named` the lines say more to people: the names of classes, and the points of landmarks.
+Only the style `tengine` is that exactly. In the style `named`, classes have their names and landmarks their points.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LogStyle = Literal["tengine", "named"]
 _OF_POINTS = ("landmark", "points")
 
 
-def log_lines(outcome: Outcome, image_file: Path, style: LogStyle = "tengine") -> list[str]:
+def log_lines(outcome: Outcome, image_file: Path, style: LogStyle = "named") -> list[str]:
     """The lines of `outcome`, without line ends."""
     log = outcome.network.stage.log
     lines = [version_line()]
@@ -72,7 +72,7 @@ def time_line(outcome: Outcome) -> str:
     )
 
 
-def result_lines(outcome: Outcome, style: LogStyle = "tengine") -> list[str]:
+def result_lines(outcome: Outcome, style: LogStyle = "named") -> list[str]:
     """The lines of results alone.
 
     tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
@@ -82,7 +82,7 @@ def result_lines(outcome: Outcome, style: LogStyle = "tengine") -> list[str]:
     return list(told[log](outcome.detections)) if log else []
 
 
-def following_lines(outcome: Outcome, *, times: bool, style: LogStyle = "tengine") -> list[str]:
+def following_lines(outcome: Outcome, *, times: bool, style: LogStyle = "named") -> list[str]:
     """The lines of what the next networks made of the results, with the times of each inference if they are wanted.
 
     Networks that run for each line of a text have their times in one line.

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError
 from edgedeploy.files import is_file, is_folder
 from edgedeploy.progress import SILENT, Progress
@@ -300,8 +301,7 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
     try:
         document = _Document.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        fault = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
-        why = f"{'.'.join(map(str, fault['loc'])) or 'document'}: {fault['msg']}" if fault else str(error)
+        why = first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise InputError(
             f"{path} does not list boxes as COCO does",
             why=why,

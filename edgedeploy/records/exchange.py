@@ -42,7 +42,7 @@ class Pruned:
 
 
 def merge(sources: Sequence[Path], into: Path, progress: Progress = SILENT) -> Merged:
-    """Add the records of some folders to those of another one, which is made if need be. Each trial counts once.
+    """Add the records of some folders to those of `into`, which is created if it is missing. Each trial counts once.
 
     Raises:
         RecordsError: a folder holds none, or damaged ones, or they are not all of one board, target and TVM.

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from edgedeploy.documents import first_fault
 from edgedeploy.errors import RecordsError
 from edgedeploy.records.events import EVENT, Event
 from edgedeploy.records.header import Header
@@ -78,10 +79,7 @@ def parse_header(text: bytes | str, path: str) -> Header:
 
 def damaged(path: str, error: Exception) -> RecordsError:
     """The error for a file, or a line of one, that is no sound record."""
-    why = str(error)
-    if isinstance(error, ValidationError):
-        fault = error.errors(include_url=False)[0]
-        why = f"{'.'.join(map(str, fault['loc'])) or 'document'}: {fault['msg']}"
+    why = first_fault(error) if isinstance(error, ValidationError) else str(error)
     return RecordsError(f"{path} is damaged", why=why, hints=["take it from a copy"])
 
 

@@ -22,7 +22,7 @@ def write_program(language: Language, model: str, folder: Path) -> list[Path]:
     Args:
         language: what it is written in.
         model: the model's name.
-        folder: where its files go; made if need be. Files that are there are left as they are.
+        folder: where its files go; created if it is missing. Files that are there are left as they are.
 
     Returns:
         The files, relative to the folder.
@@ -43,7 +43,6 @@ def write_program(language: Language, model: str, folder: Path) -> list[Path]:
             if (folder / name).exists():
                 hints = ["name a new folder, or remove that file"]
                 raise OutputError(f"{folder / name} is left as it is", why="it exists", hints=hints)
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             with replacing(folder / name) as temporary:
                 temporary.write_text(text.replace(f'"{_EXAMPLE}"', f'"{model}"'), encoding="utf-8")

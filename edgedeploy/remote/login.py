@@ -1,4 +1,4 @@
-"""Logging in to a board, through jump hosts or a command if need be; all that was opened for it is closed again."""
+"""Logging in to a board, through jump hosts or a command where one is configured; closes what it opened."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from edgedeploy.text import printable, significant
@@ -9,6 +10,8 @@ from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+_CODE = re.compile("`([^`]+)`")
 
 
 def render(package: str, template: str, **values: object) -> str:
@@ -42,5 +45,12 @@ def html(text: str | None) -> Markup | None:
 
 
 def _printable(value: object) -> object:
-    """What a template shows; foreign text may hold what turns the direction of writing, HTML is not touched."""
-    return printable(value) if type(value) is str else value
+    """What a template shows; foreign text may hold what turns the direction of writing, HTML is not touched.
+
+    What stands between backticks, as messages have commands and names, is code.
+    """
+    if type(value) is not str:
+        return value
+    from markupsafe import Markup, escape
+
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable(value)))))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.heads import Side
@@ -50,11 +50,14 @@ class Ssd(ObjectDetector):
     (x, y) lies at (px + v x pw, py + v y ph).
 
     Attributes:
-        scores: the output with the probabilities, 1 x n x (1 + classes), the background's first.
+        scores: the output with the probabilities, 1 x n x (1 + classes), or 1 x n x classes without a background.
         boxes: the output with the boxes, 1 x n x 4.
         points: the output with landmarks, 1 x n x (2 for each landmark), if there is one.
-        levels: the prior boxes. Without them the network has applied them itself, and gives x1, y1, x2, y2 in
-            fractions of its input's width and height.
+        levels: the prior boxes. Without them the network has applied them itself, and gives fractions of its input's
+            width and height.
+        box_format: the order of a box's values: `xyxy` and `yxyx` are two corners, `cxcywh` and `cycxhw` centre and
+            size. `cxcywh` with prior boxes, which have no corners, and else `xyxy` unless given.
+        background: which column of the scores is the background's: the `first`, the `last`, or `none`.
         variances: v and w.
         spacing: `stride` puts neighbouring prior boxes one stride apart, as RetinaFace does; `even` spreads them
             evenly over the input, as PriorBox does when no step is given, and UltraFace. It matters only where the
@@ -70,12 +73,23 @@ class Ssd(ObjectDetector):
     levels: Annotated[list[PriorLevel], Field(min_length=1)] | None = None
     variances: tuple[Side, Side] = (0.1, 0.2)
     spacing: Literal["stride", "even"] = "stride"
+    box_format: Literal["xyxy", "yxyx", "cxcywh", "cycxhw"] | None = None
+    background: Literal["first", "last", "none"] = "first"
+
+    @model_validator(mode="after")
+    def _corrections_of_centre_and_size(self) -> Ssd:
+        if self.levels and self.box_format in ("xyxy", "yxyx"):
+            raise ValueError(f"with levels box_format is cxcywh or cycxhw, not {self.box_format}")
+        return self
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every prior box."""
         priors = self._priors(frame.network)
         boxes = table(outputs, self.boxes, columns=4, rows=None if priors is None else len(priors))
-        probabilities = table(outputs, self.scores, rows=len(boxes))[:, 1:]
+        if self.box_format in ("yxyx", "cycxhw"):
+            boxes = boxes[:, [1, 0, 3, 2]]
+        of_classes = {"first": slice(1, None), "last": slice(-1), "none": slice(None)}[self.background]
+        probabilities = table(outputs, self.scores, rows=len(boxes))[:, of_classes]
         if not probabilities.shape[1]:
             raise not_of_this_kind(f"its output {self.scores!r} has no class beside the background")
         points = None if self.points is None else table(outputs, self.points, rows=len(boxes))
@@ -86,6 +100,8 @@ class Ssd(ObjectDetector):
         size = np.array(frame.network[::-1], np.float32)
         if priors is None:
             boxes = boxes * np.tile(size, 2)
+            if self.box_format in ("cxcywh", "cycxhw"):
+                boxes = corners(boxes[:, :2], boxes[:, 2:])
             points = None if points is None else points * size
         else:
             along, across = self.variances

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Record, faults
 from edgedeploy.errors import ModelError
 from edgedeploy.vision.page import Side
 
@@ -67,10 +67,8 @@ class Description(Record):
         try:
             return Description.model_validate(fields)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise _not_ultralytics(
-                ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-            ) from error
+            _, field, said = next(faults(error))
+            raise _not_ultralytics(field, said) from error
 
 
 def _value(key: str, text: str) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
 
+from edgedeploy.catalog import unknown_name
+from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import cannot_write, is_file, replacing
 from edgedeploy.frontends.foreign import foreign
@@ -19,7 +22,9 @@ from edgedeploy.frontends.formats import describing
 from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.settings import user_folder
+from edgedeploy.tensors import shown
 from edgedeploy.zoo.entry import MODELS, ModelInput, ZooFile, ZooModel
+from edgedeploy.zoo.labels import load_labels
 from edgedeploy.zoo.source import Source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -28,7 +33,77 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LABELS = {1000: "imagenet", 1001: "imagenet-1001", 80: "coco", 20: "voc"}
 
 # Fields that a network's files do not hold.
-_GUESSED = ("task", "colour", "mean", "scale", "labels")
+_GUESSED = {"task", "colour", "mean", "scale", "labels"}
+
+# Mean and deviation of pixels from 0 to 1 that many networks were trained with.
+PRESETS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the user says of a network; the rest is guessed.
+
+    Attributes:
+        task: what it does, one of the tasks of the zoo's networks.
+        labels: the label set of its classes, or a file that names one class a line, which is copied.
+        mean, std: of each channel, or one for all: of pixels from 0 to 1, or from 0 to 255 where any value exceeds 1.
+            What is None is 0 and 1 if the other one is given.
+    """
+
+    task: str | None = None
+    labels: str | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+
+    @property
+    def fields(self) -> set[str]:
+        """The fields of the entry that are not guessed."""
+        of_pixels = {"mean", "scale"} if self.mean or self.std else set()
+        return of_pixels | {name for name in ("task", "labels") if getattr(self, name)}
+
+    def check(self) -> None:
+        """Refuse what no network can have, before its files are read.
+
+        Raises:
+            UnknownNameError: no network of the zoo has this task, or there are no such labels.
+            ConfigurationError: the labels cannot be read.
+            InputError: a deviation is not above 0.
+        """
+        if self.task and self.task not in (tasks := sorted({MODELS.load(each).task for each in MODELS.names()})):
+            raise unknown_name("task", self.task, tasks, "edgedeploy models")
+        if self.labels:
+            load_labels(self.labels)
+        if self.std and min(self.std) <= 0:
+            raise InputError("--std is not above 0", why="pixels are divided by it")
+
+    def of(self, guessed: ModelInput) -> ModelInput:
+        """The input with the mean and deviation that are stated.
+
+        Raises:
+            InputError: it is no image, or has another number of channels.
+        """
+        if not self.mean and not self.std:
+            return guessed
+        if len(guessed.shape) != 4:
+            raise InputError(
+                "--mean, --std and --preset are for images",
+                why=f"the shape of input {guessed.name!r} is {shown(guessed.shape)}",
+            )
+        values = {}
+        for name, given in (("mean", self.mean or [0.0]), ("std", self.std or [1.0])):
+            if len(given) not in (1, len(guessed.mean)):
+                why = f"input {guessed.name!r} has {len(guessed.mean)}, and {len(given)} values are given"
+                raise InputError(f"--{name} needs a value for each channel, or one for all", why=why)
+            values[name] = list(given) * (len(guessed.mean) // len(given))
+        unit = 255 if max(map(abs, values["mean"] + values["std"])) <= 1 else 1
+        pixels = {
+            "mean": [unit * each for each in values["mean"]],
+            "scale": [1 / (unit * each) for each in values["std"]],
+        }
+        return guessed.model_copy(update=pixels)
+
+
+NOTHING_STATED = Stated()
 
 
 def own_models() -> Path:
@@ -40,6 +115,7 @@ def import_network(
     name: str,
     files: Sequence[Path],
     shapes: Shapes | None = None,
+    stated: Stated = NOTHING_STATED,
     *,
     replace: bool = False,
     progress: Progress = SILENT,
@@ -50,6 +126,7 @@ def import_network(
         name: the entry's name.
         files: the network's files, in any order; those that lie beside one and belong to it may be left out.
         shapes: shapes of inputs that the network leaves open.
+        stated: what is not to be guessed.
         replace: whether an entry of this name, and its files, may be replaced.
         progress: is told about each step.
 
@@ -57,7 +134,8 @@ def import_network(
         The entry's file.
 
     Raises:
-        InputError: the name cannot be one, or is taken.
+        InputError: the name cannot be one, or is taken; or the network contradicts what is stated.
+        UnknownNameError, ConfigurationError: as `Stated.check`.
         ModelError: the files are no network that can be imported.
         OutputError: the user's folder cannot be written.
     """
@@ -68,35 +146,39 @@ def import_network(
     path = own_models() / f"{name}.yaml"
     if is_file(path) and not replace:
         raise InputError(f"there is a model {name!r} already", why=str(path), hints=["replace it with --force"])
+    stated.check()
     source = _source(name, files, shapes or {})
     with progress.stage("import"):
         network = source.read()
     copies = _copies(name, source)
     try:
-        stated = [
+        stated_files = [
             ZooFile(name=copy.name, sha256=digest, size=file.stat().st_size, bundled=True)
             for copy, file, digest in zip(copies, source.files, source.sha256, strict=True)
         ]
     except ValidationError as error:
         raise ModelError(
             f"{source.file} keeps weights in a file that cannot lie beside an entry",
-            why=error.errors()[0]["msg"],
+            why=first_fault(error),
             hints=["save the network again, with all weights in one file"],
         ) from error
     entry = ZooModel(
-        task=_task(network),
+        task=stated.task or _task(network),
         description=f"{source.format.name} network, imported from {source.file.name}",
         licence="none stated",
-        files=stated,
-        input=_input(network),
+        files=stated_files,
+        input=stated.of(_input(network)),
         outputs=[spec.name for spec in network.outputs],
-        labels=_labels(network),
+        labels=_labels(network, name, stated.labels),
     )
     before = MODELS.load(name).files if is_file(path) else []
     for copy, file in zip(copies, source.files, strict=True):
         _copy(file, copy)
     with replacing(path) as temporary:
-        temporary.write_text(_document(entry), encoding="utf-8")
+        temporary.write_text(_document(entry, _GUESSED - stated.fields), encoding="utf-8")
+    if stated.labels and entry.labels == name:
+        with replacing(path.parent / "labels" / f"{name}.txt") as temporary:
+            temporary.write_text("\n".join([*load_labels(stated.labels), ""]), encoding="utf-8")
     for old in {file.name for file in before if file.bundled} - {copy.name for copy in copies}:
         (path.parent / old).unlink(missing_ok=True)
     return path
@@ -111,7 +193,10 @@ def forget(name: str) -> list[Path]:
     path = own_models() / f"{name}.yaml"
     removed = []
     try:
-        for each in [path, *(path.parent / file.name for file in MODELS.load(str(path)).files if file.bundled)]:
+        entry = MODELS.load(str(path))
+        copies = [path.parent / file.name for file in entry.files if file.bundled]
+        labels = [path.parent / "labels" / f"{name}.txt"] if entry.labels == name else []
+        for each in [path, *copies, *labels]:
             if is_file(each):
                 each.unlink()
                 removed.append(each)
@@ -176,9 +261,18 @@ def _task(network: Network) -> str:
     return "classification" if len(shapes) == 1 and len(shapes[0]) == 1 else "unknown"
 
 
-def _labels(network: Network) -> str | None:
+def _labels(network: Network, name: str, stated: str | None) -> str | None:
+    """The label set of an entry: the one that is stated, under the entry's name if it is a file, or a guess."""
     counts = [head.classes for head in network.heads] or [max(spec.shape, default=0) for spec in network.outputs]
-    return _LABELS.get(counts[0] or 0) if _task(network) != "unknown" else None
+    classes = counts[0] if _task(network) != "unknown" else None
+    if not stated:
+        return _LABELS.get(classes or 0)
+    names = load_labels(stated)
+    if classes and len(names) != classes:
+        raise InputError(
+            f"--labels {stated} does not fit", why=f"it names {len(names)} classes, the network has {classes}"
+        )
+    return name if stated.endswith(".txt") else stated
 
 
 def _input(network: Network) -> ModelInput:
@@ -198,7 +292,7 @@ def _input(network: Network) -> ModelInput:
     )
 
 
-def _document(entry: ZooModel) -> str:
+def _document(entry: ZooModel, guessed: Container[str]) -> str:
     """The entry in YAML, with a comment where something is only a guess."""
     text = yaml.safe_dump(
         entry.model_dump(exclude_none=True), sort_keys=False, default_flow_style=None, width=1000, allow_unicode=True
@@ -207,6 +301,5 @@ def _document(entry: ZooModel) -> str:
         "# Written by `edgedeploy models import`; what a network's files do not say is guessed: please correct it."
     ]
     for line in text.splitlines():
-        guessed = line.strip().split(":")[0] in _GUESSED
-        lines.append(f"{line}  # guessed" if guessed else line)
+        lines.append(f"{line}  # guessed" if line.strip().split(":")[0] in guessed else line)
     return "\n".join(lines) + "\n"

@@ -181,7 +181,7 @@ def find_source(
     progress: Progress = SILENT,
     options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> Source:
-    """The network that `model` means, a name of the zoo or a path, fetched if need be.
+    """The network that `model` means, a name of the zoo or a path; it is downloaded if it is not here yet.
 
     Raises:
         NotInstalledError: what reads networks is not installed.

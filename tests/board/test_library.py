@@ -815,6 +815,14 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(command: Command, t
     assert (code, "cannot write" in err) == (10, True)
 
 
+def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_path: Path) -> None:
+    board = tmp_path / "sparc.yaml"
+    board.write_text((ROOT / "boards" / "rpi4.yaml").read_text().replace("aarch64-unknown", "sparc64-unknown"))
+    code, _, err = command("library", "--board", board, "--output", tmp_path / "a" / "b")
+    assert (code, "no agent can be built for the architecture sparc64" in err) == (11, True), err
+    assert not (tmp_path / "a").exists()
+
+
 # Other architectures
 
 

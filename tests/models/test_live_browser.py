@@ -122,6 +122,14 @@ def test_boxes_are_drawn_where_the_results_are_and_keys_work(shared: Path, tmp_p
         assert page.run("return document.getElementById('pause').disabled")
 
 
+def assert_results_are_seen_with_the_picture(page: Browser, height: int) -> None:
+    page.until(lambda: page.run("return document.querySelectorAll('#results li').length"))
+    places = "return [...document.querySelectorAll('#video, #results li')].map(each => each.getBoundingClientRect())"
+    for box in page.run(places):
+        assert 0 <= box["top"] < box["bottom"] <= height
+    assert page.run("return document.getElementById('video').getBoundingClientRect().height") > height / 4
+
+
 def test_it_fits_a_phone_and_has_names_for_screen_readers(shared: Path, tmp_path: Path) -> None:
     with served(shared, tmp_path) as (address, _, _), browser(tmp_path, 360, 740) as page:
         page.open(address)
@@ -138,6 +146,11 @@ def test_it_fits_a_phone_and_has_names_for_screen_readers(shared: Path, tmp_path
         named = "return [...document.querySelectorAll('img, button, a')].map(e => e.alt || e.innerText)"
         assert page.run(named) == ["Live image with the results drawn in", "Pause", "Save frame"]
         assert page.run("return document.documentElement.lang") == "en"
+        assert_results_are_seen_with_the_picture(page, 740)
+        with browser(tmp_path / "wide", 1280, 720) as wide:
+            wide.open(address)
+            wide.until(lambda: frame_of(wide) >= 1)
+            assert_results_are_seen_with_the_picture(wide, 720)
         page.press("\ue004")  # Tab
         page.press("\ue007")  # Enter
         page.until(lambda: page.text("state") == "paused")

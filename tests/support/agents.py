@@ -29,7 +29,7 @@ EMULATED = {name: architecture_of(load_board(name).triple).qemu for name in ("rp
 
 
 def command_of(board: str) -> list[str]:
-    """How a board's agent is called here, under emulation if need be; skips the test where that is not installed."""
+    """How a board's agent is called here; a test that needs an emulator which is not installed is skipped."""
     profile = load_board(board)
     return [*(emulation_here(profile) if board in EMULATED else []), str(agent_for(profile).path)]
 

@@ -19,7 +19,9 @@ from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
 from support.notebook import Notebook
 from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, full_document, manifest
 
-from edgedeploy.agent.build import Product, build_product
+from edgedeploy.agent import build as agent_build
+from edgedeploy.agent import shipped
+from edgedeploy.agent.build import Product, agent_for, build_product
 from edgedeploy.agent.recipe import agent_folder
 from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes
@@ -62,11 +64,26 @@ def test_each_part_of_a_build_that_takes_long_has_a_name(tmp_path: Path, monkeyp
     triple = board.triple
     assert watched.lines == [
         f"building part.so for {triple}",
-        "try zig (at first it builds its C and C++ libraries, for minutes)",
+        "try zig (at first use it builds its C and C++ libraries, for minutes)",
         "compiling sha256.cc",
         f"link part.so for {triple} (can take zig minutes at first)",
     ]
     assert watched.counts == {f"compile part.so for {triple}": (1, 1)}
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["checkout", "wheel"])
+def test_a_checkout_that_compiles_an_agent_names_the_wheel_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carried: bool
+) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path))  # nothing is built before
+    monkeypatch.setattr(shipped, "there_are", lambda: carried)
+    monkeypatch.setattr(shipped, "find", lambda *_: None)
+    monkeypatch.setattr(agent_build, "_make", lambda target, *_: target.touch())
+    watched = Watched()
+    for _ in range(2):
+        agent_for(load_board("local"), progress=watched)
+    said = ["a wheel has the agents of all profiles built in: make wheel"]
+    assert watched.lines[1:] == ([] if carried else said)
 
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

@@ -217,13 +217,16 @@ class TestPush:
         self, command: Command, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         where, facts = Address("board"), Facts(machine="aarch64", kernel="6", cores=4)
-        pushed = Pushed("digits", "id", "pushed", {}, 0, 0.0, facts)
-        results = [(where, "digits", CompileError("wrong")), (where, "digits", pushed)]
+        files = {f"selftest/output-{number}-edge.bin": 1 << 22 for number in range(4)}
+        pushed = Pushed("digits", "20261126T230000Z-0123abcd", "pushed", files, 1 << 24, 12.3, facts)
+        results = [(where, "digits", CompileError("wrong " * 20)), (where, "digits", pushed)]
         monkeypatch.setattr("edgedeploy.release.pushing.push_all", lambda *_, **__: results)
         code, out, err = command("push", "digits", "mobilenet_v1", *self.NOWHERE)
         assert code == 6
-        assert "failed: wrong" in out
-        assert err == "digits on board failed: wrong\n"
+        assert [line.split()[-1] for line in out.splitlines()] == ["s", "failed", "12.3"]
+        assert "pushed, 4 files" in out
+        assert max(map(len, out.splitlines())) < 80
+        assert err == f"digits on board failed: {'wrong ' * 20}\n"
 
     @pytest.mark.parametrize("host", ["pi@no-such-board.invalid", "pi@127.0.0.1:1"])
     def test_where_no_board_answers_it_says_what_it_looked_for_and_three_ways_on(

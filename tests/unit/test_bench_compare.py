@@ -113,8 +113,8 @@ def test_differences_between_the_reports_themselves_are_pointed_out(command: Com
     ("content", "message"),
     [
         ("", "JSON"),
-        ("[]", "should be an object"),
-        ("{}", "machine: Field required"),
+        ("[]", "must be an object"),
+        ("{}", "machine: must be given"),
         ('{"machine": {}, "rows": [{}]}', "rows.0.model"),
         (json.dumps({"machine": {}, "rows": [row(FAST, median_ms=0)]}), "rows.0.median_ms"),
         (json.dumps({"machine": {}, "rows": [row(FAST, median_ms=float("nan"))]}), "median_ms"),

@@ -45,7 +45,8 @@ def test_engines_that_compile_stand_with_both_times(found: Report) -> None:
     assert drawn is not None
     assert "edgedeploy on net (batch 4): 1.50 s, then 2.00 ms" in drawn
     assert "onnxruntime on" not in drawn
-    assert compile_and_run(report(row("onnxruntime", Costs()))) is None
+    for rows in ([row("onnxruntime", Costs())], [row("edgedeploy"), row("onnxruntime", Costs())]):
+        assert compile_and_run(report(*rows)) is None  # one point alone says no more than the table
 
 
 def test_there_is_a_box_for_each_engine(found: Report) -> None:
@@ -66,7 +67,10 @@ def test_the_page_says_all_that_the_report_holds(found: Report) -> None:
 def test_a_hostile_name_stays_text(found: Report) -> None:
     bad = report(*found.rows, row(HOSTILE))
     bad.skipped.append(Skipped("ncnn", [HOSTILE], HOSTILE))
+    bad.skipped.append(Skipped("mnn", ["net"], f"`pip install {HOSTILE}` brings it"))
     text = page(bad)
+    assert "<code>pip install &lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "`" not in text.partition('<script type="application/json"')[0]
     assert "<script>" not in text
     assert "\u202e" not in text
     assert json.loads(json.dumps(embedded(text))) == json.loads(json.dumps(bad.to_dict()))

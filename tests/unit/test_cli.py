@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,23 +90,39 @@ def test_a_second_host_is_served_or_refused_and_never_taken_silently(command: Co
         assert (code, "this command takes one, and 2 were given" in err) == (2, True), path
 
 
+def test_help_says_in_words_what_numbers_are_taken() -> None:
+    def below(command: Any) -> Iterator[Any]:
+        yield command
+        for each in getattr(command, "commands", {}).values():
+            yield from below(each)
+
+    records = {}
+    for each in below(cli._tree()):
+        for parameter in each.params:
+            names, said = parameter.get_help_record(typer.Context(each)) or ("", "")
+            records[names.split()[0]] = said
+            assert not re.search("x<=|x>=", said), (each.name, names)
+    assert "0 takes any. From 0 to 65535." in records["--port"]
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["biuld"],
-        ["build", "--no-such-option"],
-        ["run"],
-        ["run", "x", "--repeat", "0"],
-        ["build", "x", "--epsilon", "inf"],
-        ["run", "x", "--number", str(10**22)],
-        ["demo", "digits", "--repeat", str(10**22)],
-        ["demo", "digits", "--frames", str(10**22)],
+        (["biuld"], "No such command 'biuld'"),
+        (["build", "--no-such-option"], "No such option: --no-such-option"),
+        (["run"], "Missing argument"),
+        (["run", "x", "--repeat", "0"], "Invalid value for '--repeat' / '-r': must be at least 1"),
+        (["run", "x", "--repeat", "two"], "Invalid value for '--repeat' / '-r': must be a whole number"),
+        (["build", "x", "--epsilon", "inf"], "Invalid value for '--epsilon': must be at most 1"),
+        (["build", "x", "--epsilon", "x"], "Invalid value for '--epsilon': must be a number"),
+        (["run", "x", "--number", str(10**22)], "Invalid value for '--number': must be at most 2147483647"),
+        (["demo", "digits", "--log", "x"], "Invalid value for '--log': 'x' is not one of 'tengine', 'named'"),
     ],
 )
-def test_wrong_usage_exits_with_two(command: Command, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_two(command: Command, arguments: list[str], said: str) -> None:
     code, _, err = command(*arguments)
-    assert code == 2
-    assert "Usage" in err
+    assert (code, "Usage" in err, said in err) == (2, True, True), err
+    assert f'"code": {code}' in command("--json", *arguments)[1]
 
 
 @pytest.mark.parametrize(

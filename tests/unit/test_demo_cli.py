@@ -167,3 +167,23 @@ class TestAll:
     def test_each_demo_saves_an_image_of_its_own(self, run_demo: RunDemo, tmp_path: Path) -> None:
         run_demo("demo", "all", "--save", "out.png")
         assert sorted(path.name for path in tmp_path.glob("*.png")) == ["out-first.png", "out-last.png"]
+
+
+@pytest.mark.parametrize(
+    ("named", "first_hint"),
+    [
+        ([], "run it on this machine: --board local"),
+        (["--board", "rpi4"], "look whether it is switched on and runs an SSH server"),
+        (["--host", "pi@127.0.0.1:1"], "look whether it is switched on and runs an SSH server"),
+    ],
+    ids=["nothing", "board", "host"],
+)
+def test_where_a_board_that_nobody_named_does_not_answer_this_machine_is_the_first_hint(
+    run_demo: RunDemo, named: list[str], first_hint: str
+) -> None:
+    Path("dist/rpi4").mkdir(parents=True)
+    Path("dist/rpi4/any.tar.gz").touch()
+    Path("edgedeploy.toml").write_text('[hosts]\nrpi4 = "pi@127.0.0.1:1"\n')
+    code, _, err = run_demo("demo", "digits", "--camera", "auto", *named)
+    assert code == 13
+    assert err.split("  try: ")[1] == f"{first_hint}\n"

@@ -153,7 +153,7 @@ def test_points_with_a_score_and_a_class() -> None:
     assert lines == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
     network = SimpleNamespace(stage=SimpleNamespace(log="points"))
     outcome = SimpleNamespace(network=network, detections=[hand])
-    assert tengine_log.result_lines(outcome) == ["Left 99%, 2 points: 1,2 3,5"]  # type: ignore[arg-type]
+    assert tengine_log.result_lines(outcome, "tengine") == ["Left 99%, 2 points: 1,2 3,5"]  # type: ignore[arg-type]
 
 
 class TestNamed:

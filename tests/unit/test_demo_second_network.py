@@ -147,7 +147,7 @@ def test_both_logs_are_printed_the_second_for_each_box(make: Make) -> None:
         times,
         f"2 points: {SIDE + half},{quarter} {2 * SIDE},{SIDE}",
     ]
-    assert [line for line in result.frame_log() if "points" in line] == [rest[3], rest[5]]
+    assert [line for line in result.frame_log("frame 0") if "points" in line] == [rest[3], rest[5]]
 
 
 def test_json_has_the_second_results_in_the_first(make: Make) -> None:

@@ -102,10 +102,21 @@ class TestVideo:
 
 
 class TestFolder:
-    def test_each_image_is_told_as_if_it_came_alone(self, run_demo: RunDemo, folder: Path) -> None:
+    def test_each_image_has_its_times_and_results_below_one_head(self, run_demo: RunDemo, folder: Path) -> None:
         code, out, err = run_demo("demo", "digits", "--image", str(folder))
         assert code == 0
         assert "passed over, being no images: notes.txt" in err
+        head, *rest = re.split(r"^(?=scan)", out, flags=re.MULTILINE)
+        assert head.splitlines()[1:] == [f"model file : {MODEL}", f"image file : {folder}"]
+        assert [block.partition(":")[0] for block in rest] == ["scan1.png", "scan2.png", "scan10.png"]
+        for block in rest:
+            lines = block.splitlines()
+            assert re.fullmatch(rf"scan\d+\.png: {PARTS}", lines[0])
+            assert all(re.fullmatch(r"[01]\.\d{6}, \d", line) for line in lines[1:6])
+        assert out.splitlines()[-1].startswith("3 frames in ")
+
+    def test_in_tengines_log_each_image_is_told_as_if_it_came_alone(self, run_demo: RunDemo, folder: Path) -> None:
+        out = run_demo("demo", "digits", "--image", str(folder), "--log", "tengine")[1]
         summary = out.split("\n\n")[-1]
         assert re.findall(r"image file : .*/(.*)", out) == ["scan1.png", "scan2.png", "scan10.png"]
         assert out.count("Repeat 1 times") == 3

@@ -126,7 +126,7 @@ def test_only_text_is_printed_and_drawn(shown: Result) -> None:
         "Repeat 2 times, ppocr-v2-cls, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
         "Repeat 2 times, ppocr-v4-rec, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
     ]
-    assert shown.frame_log()[1:] == lines
+    assert shown.frame_log("frame 0")[1:] == lines
     assert [each.label for each in shown.outcome.all_detections] == ["ab", "ab"]
     assert np.array_equal(shown.drawn(), draw(IMAGE, shown.outcome.all_detections))
 

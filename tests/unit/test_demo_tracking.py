@@ -181,7 +181,7 @@ def test_logs_and_json_tell_what_is_followed(session: DemoSession) -> None:
     tracker = session.tracker()
     session.infer(shot(0, (24, 24)), repeat=0, tracker=tracker)
     result = session.infer(shot(1, (24, 24)), repeat=0, tracker=tracker)
-    times, count, box, points = result.frame_log()
+    times, count, box, points = result.frame_log("frame 1")
     assert times.startswith("frame 1: ")
     assert (count, points.partition(":")[0]) == ("detection num: 1", "spot 100%, 2 points")
     assert box.endswith(", spot")

@@ -231,7 +231,7 @@ def _entry(**fields: object) -> dict[str, object]:
 
 UNSOUND = {
     "two entries of one function": ([_entry(), _entry()], "two entries have one function"),
-    "a function that is none of ours": ([_entry(function="system")], "function: String should match"),
+    "a function that is none of ours": ([_entry(function="system")], "function: must match"),
     "the first function again": ([_entry(function="main")], "two entries have one function"),
     "inputs without a test": ([_entry(inputs=[])], "another number of tensors"),
     "a tail that is not there": (

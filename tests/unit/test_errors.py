@@ -20,8 +20,8 @@ from edgedeploy.toolchain import run_tool
 
 # Options that library code names and for which the API has nothing: of commands that are no calls.
 _COMMANDS_ALONE = {
-    "--enable", "--graph", "--image", "--key", "--model", "--name", "--port", "--save", "--system", "--tuner",
-    "--systemd", "--upgrade", "--wav",
+    "--enable", "--graph", "--image", "--key", "--labels", "--mean", "--model", "--name", "--port", "--preset",
+    "--save", "--std", "--system", "--tuner", "--systemd", "--upgrade", "--wav",
 }  # fmt: skip
 
 

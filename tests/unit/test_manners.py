@@ -188,8 +188,8 @@ def test_file_names_are_said_in_a_locale_without_their_letters(tmp_path: Path) -
 @pytest.mark.compiles
 def test_a_folder_that_is_made_and_another_suffix_are_said(command: Command) -> None:
     _, _, err = command("build", "digits", "-o", "made")
-    assert "the folder made is made" in err
-    assert "the folder" not in command("build", "digits", "-o", "made")[2]
+    assert "the new folder made is for the packages" in err
+    assert "the new folder" not in command("build", "digits", "-o", "made")[2]
     assert "out.txt is a .npz file" in command("run", "digits", "-o", "out.txt")[2]
     assert "is a .npz file" not in command("run", "digits", "-o", "out.npz")[2]
 

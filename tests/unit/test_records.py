@@ -281,7 +281,7 @@ class TestHeader:
             (" " * (2 << 20), "too long"),
             ('{"a": ' + "[" * 50_000, "damaged"),
             *(
-                (json.dumps({**header().model_dump(mode="json"), "board": board}), "board: String should")
+                (json.dumps({**header().model_dump(mode="json"), "board": board}), "board: must")
                 for board in ("", "../up", ".hidden", "a/b", "a\nb", "\x1b[2J", "x" * 300)
             ),
         ],

@@ -241,7 +241,7 @@ UNSOUND = {
     ),
     "a constant of objects": (block(constants={"one": {"dtype": "object", "shape": [1], "data": ""}}), "of object"),
     "a constant that is no base64": (block(constants={"one": {"dtype": "bool", "shape": [1], "data": "!"}}), "base64"),
-    "an unknown field": (block(code="print()"), "code: Extra inputs"),
+    "an unknown field": (block(code="print()"), "code: there is no such field"),
     "If without branches": (
         block(nodes=[{"name": "n", "operator": "If", "inputs": ["x"], "outputs": ["y"]}]),
         "If with 0 branches",

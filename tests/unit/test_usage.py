@@ -139,8 +139,8 @@ def test_classes_are_not_called_by_the_names_of_others(
         ("decoder", {"top": 5}, "it does not say its kind"),
         ("fit", {"kind": [[[[[[[[[1]]]]]]]]]}, "it does not say its kind"),
         ("decoder", {"kind": "classification", "top": [[[[[[[[[1]]]]]]]]]}, "nested too deeply"),
-        ("stage", 0, "greater than 0"),
-        ("surplus", 1, "Extra inputs are not permitted"),
+        ("stage", 0, "above 0"),
+        ("surplus", 1, "there is no such field"),
     ],
 )
 def test_a_use_that_makes_no_sense_is_refused(field: str, value: Any, why: str) -> None:

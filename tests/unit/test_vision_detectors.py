@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from support import plain_decoders as plain
 
 from edgedeploy.demo.spec import AnyDecoder
@@ -118,10 +119,42 @@ class TestSsd:
         assert found.box == pytest.approx((100, 150, 200, 299))
         assert found.points == ((200, 75),)
 
-    def test_the_background_is_nothing(self) -> None:
-        scores = np.zeros_like(self.outputs["scores"])
-        scores[..., 0] = 1
-        assert self.decoder().decode({**self.outputs, "scores": scores}, FRAME, []) == []
+    @pytest.mark.parametrize(
+        ("box_format", "values"),
+        [
+            ("xyxy", (0.25, 0.5, 0.5, 0.75)),
+            ("yxyx", (0.5, 0.25, 0.75, 0.5)),
+            ("cxcywh", (0.375, 0.625, 0.25, 0.25)),
+            ("cycxhw", (0.625, 0.375, 0.25, 0.25)),
+        ],
+    )
+    def test_boxes_come_in_each_order(self, box_format: str, values: tuple[float, ...]) -> None:
+        outputs = {"boxes": np.array([[values]], np.float32), "scores": np.array([[[0.2, 0.8]]], np.float32)}
+        [found] = self.decoder(levels=None, box_format=box_format).decode(outputs, FRAME, [])
+        assert found.box == pytest.approx((100, 150, 200, 225))
+
+    def test_corrections_of_prior_boxes_may_have_rows_first(self) -> None:
+        swapped = {**self.outputs, "boxes": self.outputs["boxes"][..., [1, 0, 3, 2]]}
+        expected = self.decoder().decode(self.outputs, FRAME, [])
+        assert self.decoder(box_format="cycxhw").decode(swapped, FRAME, []) == expected
+        with pytest.raises(ValidationError, match="with levels box_format is cxcywh or cycxhw, not yxyx"):
+            self.decoder(box_format="yxyx")
+
+    @pytest.mark.parametrize(
+        ("background", "scores", "class_id"),
+        [
+            ("first", (0.9, 0.1, 0.6), 1),
+            ("last", (0.1, 0.6, 0.9), 1),
+            ("none", (0.1, 0.6, 0.9), 2),
+        ],
+    )
+    def test_the_background_is_nothing(self, background: str, scores: tuple[float, ...], class_id: int) -> None:
+        outputs = {"boxes": np.array([[[0.2, 0.2, 0.4, 0.4]]], np.float32), "scores": np.array([[scores]], np.float32)}
+        [found] = self.decoder(levels=None, background=background).decode(outputs, FRAME, [])
+        assert found.class_id == class_id
+        only = {"first": (1, 0, 0), "last": (0, 0, 1), "none": (0, 0, 0)}[background]
+        outputs["scores"] = np.array([[only]], np.float32)
+        assert self.decoder(levels=None, background=background).decode(outputs, FRAME, []) == []
 
 
 class TestYuNet:

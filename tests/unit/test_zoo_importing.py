@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -48,20 +49,73 @@ def test_what_the_files_do_not_say_is_guessed_and_marked(command: Command, tmp_p
     assert marked == ["task", "colour", "mean", "scale", "labels"]
 
 
-def test_it_says_where_labels_are_stated_and_nothing_else_is_printed(command: Command, tmp_path: Path) -> None:
-    path = entries() / "mine.yaml"
-    where = (
-        f"names of classes go into {entries() / 'labels' / 'mine'}.txt, one a line, and `labels: mine` into the entry"
+def test_what_is_stated_is_not_guessed_and_printed_as_it_is(command: Command, tmp_path: Path) -> None:
+    network = detector(tmp_path / "net.onnx", outputs=3)
+    hint = "none; --labels FILE takes a file with the name of a class on each line"
+    guesses = [
+        f"mine: {entries() / 'mine.yaml'}",
+        "task: classification, guessed",
+        f"labels: {hint}",
+        "of pixels from 0 to 255: mean 0 0 0, scale 0.00392157 0.00392157 0.00392157, guessed",
+    ]
+    code, out, _ = command("models", "import", network, "--name", "mine")
+    assert (code, out.splitlines()[:4]) == (0, guesses)
+    (tmp_path / "names.txt").write_text("cat\ndog\nowl\n")
+    said = ["--task", "face detection", "--labels", tmp_path / "names.txt", "--preset", "imagenet"]
+    code, out, _ = command("models", "import", network, "--name", "mine", "--force", *said)
+    assert (code, out.splitlines()[1:4]) == (
+        0,
+        [
+            "task: face detection",
+            "labels: mine",
+            "of pixels from 0 to 255: mean 123.675 116.28 103.53, scale 0.0171248 0.017507 0.0174292",
+        ],
     )
-    for outputs, labels in ((1000, "imagenet, guessed by their number"), (7, "none")):
-        network = detector(tmp_path / "net.onnx", outputs=outputs)
-        code, out, _ = command("models", "import", network, "--name", "mine", "--force")
-        assert code == 0
-        assert out.splitlines()[:3] == [f"mine: {path}", "task: classification, guessed", f"labels: {labels}; {where}"]
-    (entries() / "labels").mkdir()
-    (entries() / "labels" / "mine.txt").write_text("\n".join("abcdefg"))
-    path.write_text(path.read_text() + "labels: mine\n")
-    assert load_labels(MODELS.load("mine").labels or "") == list("abcdefg")
+    text = (entries() / "mine.yaml").read_text()
+    assert [line.strip().split(":")[0] for line in text.splitlines() if line.endswith("# guessed")] == ["colour"]
+    assert load_labels(MODELS.load("mine").labels or "") == ["cat", "dog", "owl"]
+    assert command("models", "rm", "mine")[0] == 0
+    assert not list(entries().rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "mean", "scale"),
+    [
+        (["--mean", "0.5"], [127.5] * 3, [1 / 255] * 3),
+        (["--std", "0.25,0.5,1"], [0.0] * 3, [4 / 255, 2 / 255, 1 / 255]),
+        (["--mean", "127.5", "--std", "128"], [127.5] * 3, [1 / 128] * 3),
+        (["--mean", "1,2,3"], [1.0, 2.0, 3.0], [1.0] * 3),
+    ],
+    ids=["mean", "deviations", "both of 255", "means of 255"],
+)
+def test_means_and_deviations_are_of_pixels_to_1_unless_one_exceeds_it(
+    command: Command, tmp_path: Path, given: list[str], mean: list[float], scale: list[float]
+) -> None:
+    said = command("models", "import", detector(tmp_path / "net.onnx"), "--name", "mine", "--json", *given)[1]
+    assert [json.loads(said)[name] for name in ("mean", "scale")] == [pytest.approx(mean), pytest.approx(scale)]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        (["--mean", "0.5,0.5"], 7, "--mean needs a value for each channel, or one for all: input 'data' has 3, and 2"),
+        (["--mean", "half"], 7, "--mean 'half' is no list of numbers"),
+        (["--std", "nan"], 7, "--std 'nan' is no list of numbers"),
+        (["--std", "1,0,1"], 7, "--std is not above 0"),
+        (["--preset", "imagenet", "--std", "1"], 7, "--preset does not go with --mean and --std"),
+        (["--preset", "coco"], 2, "imagenet"),
+        (["--task", "clasification"], 4, "did you mean classification"),
+        (["--labels", "coco"], 7, "it names 80 classes, the network has 1000"),
+        (["--labels", "nosuch.txt"], 4, "there is no label file 'nosuch.txt'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_no_network_can_have_is_refused_and_leaves_nothing(
+    command: Command, tmp_path: Path, given: list[str], code: int, said: str
+) -> None:
+    found, _, err = command("models", "import", detector(tmp_path / "net.onnx"), "--name", "mine", *given)
+    assert (found, said in " ".join(err.split())) == (code, True), err
+    assert not entries().exists()
 
 
 @pytest.mark.parametrize(

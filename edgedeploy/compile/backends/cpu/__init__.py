@@ -74,7 +74,7 @@ class CpuBackend(Backend):
         return activation_type(self.board)
 
     def weight_type(self, weights: np.ndarray) -> str:
-        """In which type quantised weights, less their zero point, are stored: `int8`, or a wider one if need be."""
+        """The type in which quantised weights less their zero point are stored: `int8`, or one that they fit into."""
         return weight_type(weights, self.board)
 
     @property
