@@ -8,11 +8,12 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from edgedeploy.errors import OutputError
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.supervision import leaving
 
 
 @contextmanager
@@ -29,10 +30,13 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     made = [folder for folder in (path.parent, *path.parent.parents) if not is_folder(folder)]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
-        yield temporary
-        temporary.replace(path)
+        with ExitStack() as left:
+            for each in (*reversed(made), temporary):
+                left.enter_context(leaving(each))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.touch()
+            yield temporary
+            temporary.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
     finally:
