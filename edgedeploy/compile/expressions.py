@@ -64,12 +64,12 @@ def rewritten(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -
 
 
 def parts_of(function: relax.Function) -> list[Any]:
-    """All expressions of a function's body, as often as they are used there.
+    """All expressions of a function's body, as often as they are used there, each behind its operands.
 
     TVM's own walk shows the sizes of every field of a tuple's type as well, at each of its uses.
     """
     found: list[Any] = []
-    pending = [function.body.body, *(each.value for block in function.body.blocks for each in block.bindings)]
+    pending = [*(each.value for block in function.body.blocks for each in block.bindings), function.body.body]
     while pending:
         part = pending.pop()
         found.append(part)
@@ -79,7 +79,7 @@ def parts_of(function: relax.Function) -> list[Any]:
             pending.extend(part.fields)
         elif isinstance(part, relax.TupleGetItem):
             pending.append(part.tuple_value)
-    return found
+    return found[::-1]
 
 
 def is_call(expression: Any, operator: str) -> bool:
