@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from edgedeploy import interruption
+from edgedeploy import interruption, supervision
 
 
 def main() -> None:
@@ -15,9 +15,14 @@ def main() -> None:
         from edgedeploy.streams import open_standard_streams
 
         open_standard_streams()
+        ended = None
+        try:
+            supervision.supervise()
+        except supervision.EndedError as error:
+            ended = error
         from edgedeploy.cli import main as command
 
-        command()
+        command(ended)
     except BaseException:
         if not interruption.came():
             raise

@@ -8,11 +8,12 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from edgedeploy.errors import OutputError
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.supervision import leaving
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
         raise cannot_write(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        with filling(path.parent):
+        with filling(path.parent), leaving(temporary):
             try:
                 temporary.touch()
                 yield temporary
@@ -49,8 +50,11 @@ def filling(folder: Path) -> Iterator[None]:
     """
     created = [each for each in (folder, *folder.parents) if not is_folder(each)]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
+        with ExitStack() as left:
+            for each in reversed(created):
+                left.enter_context(leaving(each))
+            folder.mkdir(parents=True, exist_ok=True)
+            yield
     finally:
         with suppress(OSError):
             for each in created:  # which ends at the first that holds something

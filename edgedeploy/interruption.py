@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
+from edgedeploy import supervision
+
 # What a shell reports of a program that Ctrl-C ended.
 INTERRUPTED = 130
 
@@ -34,4 +36,5 @@ def check() -> None:
 def _remember(number: int, frame: FrameType | None) -> None:
     global _came
     _came = True
+    supervision.note_interruption()
     signal.default_int_handler(number, frame)

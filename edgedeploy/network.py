@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,10 @@ from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import TensorSpec
 
 Reference = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+# One inference operator by operator, of those below a number of GFLOP: which one, what the reference makes of what it
+# made before, and what the second opinion makes of the same.
+OperatorWise = Callable[[Mapping[str, np.ndarray], float], Iterator[tuple[str, list[np.ndarray], list[np.ndarray]]]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Network:
         second_opinion: one inference by a third program, maybe a slow one, for where the code differs from `reference`.
             None where there is none.
         second_opinion_name: that program and its version.
+        by_operator: both operator by operator, for networks that are too large for the third program. None where there
+            is no such program.
         cut_off: what follows `module`, where sizes depend on data; None for most networks.
     """
 
@@ -64,6 +70,7 @@ class Network:
     other_kernels_name: str = ""
     second_opinion: Reference | None = None
     second_opinion_name: str = ""
+    by_operator: OperatorWise | None = None
     cut_off: CutOff | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 

@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from typing import Annotated, Any
 
 import typer
@@ -49,6 +50,7 @@ from edgedeploy.errors import InternalError, ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
+from edgedeploy.supervision import EndedError
 from edgedeploy.text import printable
 from edgedeploy.version import __version__
 
@@ -194,14 +196,24 @@ def show_version(json_output: JsonOption = False) -> None:
         print_lines(f"{name} {version}" for name, version in found.items())
 
 
-def main() -> None:
-    """Run the command line; every failure ends in a message and a documented exit code."""
+def main(ended: EndedError | None = None) -> None:
+    """Run the command line; every failure ends in a message and a documented exit code.
+
+    Args:
+        ended: how the compiler ended the process that ran it, of which nothing is left to do but to say so.
+    """
     speak(Manners())
-    code = _code_of(_run)
+    code = _code_of(partial(_refuse, ended) if ended else _run)
     flushed = _code_of(sys.stdout.flush)
     if flushed:
         give_up_output()
     sys.exit(code or flushed)
+
+
+def _refuse(ended: EndedError) -> None:
+    with suppress(WrongColourError):
+        speak(taken(sys.argv[1:], _tree())[0])
+    raise ended.error()
 
 
 def _run() -> object:

@@ -1,4 +1,4 @@
-"""Concatenations: avoided where a convolution reads one, and written as a tree where they have many parts."""
+"""Concatenations and splits: as trees where they have many parts; and the former avoided where a layer reads one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from edgedeploy.compile.expressions import Rewriter, constant, constant_value, i
 from edgedeploy.compile.fusion import OPAQUE
 from edgedeploy.compile.types import is_floating
 
-# TVM writes the choice between parts as nested conditions, through which its passes recurse.
+# TVM writes the choice between parts as nested conditions, and parts that are split off as nested buffers: its passes
+# recurse through both. Besides, each use of a tuple takes time for all of its fields.
 _MOST_PARTS = 32
 
 _legalised = ir.Op.get("relax.concat").get_attr("FLegalize")
@@ -35,6 +36,25 @@ def _in_parts(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 LEGALISATIONS = {"relax.concat": _in_parts}
+
+
+def split_in_groups(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """A split into many parts as slices that are split in turn; equal parts share one function.
+
+    Returns:
+        A tuple of the parts, or None where there are few.
+    """
+    axis, parts = int(call.attrs.axis), list(call.ty.fields)
+    if len(parts) <= _MOST_PARTS:
+        return None
+    ends = np.cumsum([int(each.shape[axis]) for each in parts])
+    begin, found = 0, list[relax.Expr]()
+    for group in np.split(ends, range(_MOST_PARTS, len(ends), _MOST_PARTS)):
+        whole = builder.emit(relax.op.strided_slice(call.args[0], [axis], [begin], [int(group[-1])]))
+        split = builder.emit(relax.op.split(whole, [int(end) - begin for end in group[:-1]], axis))
+        found += [builder.emit(relax.TupleGetItem(split, place)) for place in range(len(group))]
+        begin = int(group[-1])
+    return relax.Tuple(found)
 
 
 def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:

@@ -6,17 +6,85 @@ whose weights are only reshaped. What numpy does not compute (`optraits.py`) is 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, parts_of, rewritten
 from edgedeploy.compile.optraits import evaluate, moves_values, operator_name, tensors_of
+from edgedeploy.errors import ModelError
 
 # Layers whose weights may stay integers.
 _OF_WEIGHTS = ("nn.conv1d", "nn.conv2d", "matmul")
+
+# What constants may take in bytes, beyond four times the weights.
+_MOST_GROWTH = 1 << 30
+
+
+class Room:
+    """The memory that constants may take which a network computes.
+
+    Args:
+        weights: bytes that its file holds.
+    """
+
+    def __init__(self, weights: int) -> None:
+        self._left = _MOST_GROWTH + 4 * weights
+
+    def take(self, operator: str, size: int | None, read: int, value: str = "") -> None:
+        """Count what an operator makes of constants, before it is computed.
+
+        Args:
+            operator: its name.
+            size: of its results in bytes; None if no memory holds them.
+            read: bytes of what it reads.
+            value: the name of its result, if the file has one.
+
+        Raises:
+            ModelError: there is no room for it.
+        """
+        self._left -= self._left if size is None else max(size - read, 0)
+        if self._left <= 0:
+            raise ModelError(
+                "constants of the network fill the memory" + (f" as of value {value!r}" if value else ""),
+                why=f"operator {operator} makes "
+                + (f"{size:,} bytes" if size is not None else "more values than any memory has room for"),
+                hints=["export the network without computing such a tensor of constants"],
+            )
+
+
+def bounded(module: tvm.IRModule) -> tvm.IRModule:
+    """The module of a network as an importer made it, where memory has room for its constants.
+
+    Raises:
+        ModelError: operators on constants make much more of them than there are weights.
+    """
+    weights = {part for part in parts_of(module["main"]) if isinstance(part, tvm.ir.GenericConst)}
+    room, known = Room(sum(map(_bytes, weights))), set[relax.Var]()
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            variables = relax.analysis.free_vars(binding.value)
+            if not known.issuperset(variables):
+                continue
+            known.add(binding.var)
+            if isinstance(binding.value, relax.Call):
+                room.take(operator_name(binding.value), _bytes(binding.var), sum(map(_bytes, variables)))
+    return module
+
+
+def _bytes(expression: relax.Expr) -> int:
+    """How many bytes a value takes, as far as its shapes are fixed."""
+    fields = expression.ty.fields if isinstance(expression.ty, relax.TupleType) else [expression.ty]
+    shapes = [(each.shape, str(each.dtype)) for each in fields if isinstance(each, relax.TensorType) and each.shape]
+    sizes = [(math.prod(map(_size, shape)), dtype) for shape, dtype in shapes]
+    return sum(count * tvm.DataType(dtype).itemsize for count, dtype in sizes)
+
+
+def _size(dimension: Any) -> int:
+    return int(dimension) if isinstance(dimension, tvm.tirx.IntImm) else 0
 
 
 class ConstantFolder(Rewriter):

@@ -64,10 +64,22 @@ def rewritten(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -
 
 
 def parts_of(function: relax.Function) -> list[Any]:
-    """All expressions of a function's body, as often as they are used there."""
+    """All expressions of a function's body, as often as they are used there, each behind its operands.
+
+    TVM's own walk shows the sizes of every field of a tuple's type as well, at each of its uses.
+    """
     found: list[Any] = []
-    relax.analysis.post_order_visit(function.body, found.append)
-    return found
+    pending = [*(each.value for block in function.body.blocks for each in block.bindings), function.body.body]
+    while pending:
+        part = pending.pop()
+        found.append(part)
+        if isinstance(part, relax.Call):
+            pending.extend([part.op, *part.args])
+        elif isinstance(part, relax.Tuple):
+            pending.extend(part.fields)
+        elif isinstance(part, relax.TupleGetItem):
+            pending.append(part.tuple_value)
+    return found[::-1]
 
 
 def is_call(expression: Any, operator: str) -> bool:

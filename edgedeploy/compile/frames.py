@@ -38,6 +38,7 @@ def taking_frames(network: Network, preparation: Preparation) -> Network:
         reference=of_frames(network.reference),
         other_kernels=of_frames(network.other_kernels) if network.other_kernels else None,
         second_opinion=of_frames(network.second_opinion) if network.second_opinion else None,
+        by_operator=None,  # its inputs are images
         cut_off=CutOff(cut.tail, of_frames(cut.reference)) if cut else None,
     )
 

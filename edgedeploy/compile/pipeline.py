@@ -38,6 +38,7 @@ from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
 from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.supervision import doing
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,11 @@ def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
 def _compiling(network: Network, board: Board) -> Iterator[None]:
     """TVM's compiler set up for a board; what it raises becomes an error that names network and board."""
     try:
-        with tvm.target.Target(board.cpu_target()), tvm.transform.PassContext(opt_level=3):
+        with (
+            doing(f"{network.file} for {board.triple} ({board.cpu})"),
+            tvm.target.Target(board.cpu_target()),
+            tvm.transform.PassContext(opt_level=3),
+        ):
             yield
     except EdgedeployError:
         raise

@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from edgedeploy.compile.concatenations import split_in_groups
 from edgedeploy.compile.expressions import Rewriter, axes_of, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.optraits import operator_name
 
@@ -19,8 +20,11 @@ _JUMPING = {
 
 
 def decompose(module: tvm.IRModule) -> tvm.IRModule:
-    """Write batch normalisation by constants as one product and one sum, other operators of training as TVM does."""
-    module = relax.transform.CanonicalizeBindings()(rewritten(_Normalisation, module))
+    """Write batch normalisation by constants as one product and one sum, and splits into many parts in groups.
+
+    Other operators of training become what TVM makes of them.
+    """
+    module = relax.transform.CanonicalizeBindings()(rewritten(_Decomposer, module))
     return relax.transform.DecomposeOpsForInference()(module)
 
 
@@ -34,8 +38,13 @@ def unify(module: tvm.IRModule) -> tvm.IRModule:
     return relax.transform.CanonicalizeBindings()(rewritten(_Unifier, module))
 
 
-class _Normalisation(Rewriter):
+class _Decomposer(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if is_call(call, "relax.split"):
+            return split_in_groups(self.builder_, self.builder_.normalize(call))
+        return self._normalisation(call)
+
+    def _normalisation(self, call: relax.Call) -> relax.Expr | None:
         """x * (gamma / sqrt(variance + epsilon)) + (beta - mean * that); statistics stay as they are."""
         if not is_call(call, "relax.nn.batch_norm") or call.attrs.training or int(call.attrs.axis) != 1:
             return None

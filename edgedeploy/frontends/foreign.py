@@ -32,6 +32,7 @@ _CAFFE = (
     "caffe2ncnn is one of ncnn's tools (ncnn-VERSION-ubuntu-VERSION.zip of its releases)",
 )
 _PYTORCH = ("torch.export.save(torch.export.export(model.eval(), (example,)), 'network.pt2')",)
+_PNNX = ("give the file in ncnn's form, which pnnx writes beside it: {ncnn}",)
 _ORIGIN = ("give what it was made from, or export that network to ONNX",)
 _PAGE = ("download the file itself: by GitHub's button Raw, at Hugging Face with /resolve/ in the place of /blob/",)
 
@@ -43,7 +44,7 @@ class _Kind:
     Attributes:
         what: they are.
         hints: what to do, with `path`, its `folder`, `stem`, path without a suffix (`base`), a name for it unpacked
-            (`plain`) and a `member` to be filled in.
+            (`plain`), that of ncnn's file for pnnx's (`ncnn`) and a `member` to be filled in.
         begins: a pattern of the file's beginning.
         member: a pattern of the name of something in the folder or zip archive.
         without: a pattern of what is not in it.
@@ -65,6 +66,8 @@ _KINDS = (
     _Kind("compressed by bzip2", ["bzip2 -dc {path} > {plain}"], rb"BZh[1-9]"),
     _Kind("code that PyTorch's AOTInductor compiled for one machine", _PYTORCH, rb"PK", r"(^|/)data/aotinductor/"),
     _Kind("a network of Keras", _KERAS, rb"PK", r"^model\.weights\.h5$"),
+    _Kind("a network in the form of pnnx, ncnn's converter", _PNNX, rb"7767517\s+\d+\s+\d+\s+pnnx\.Input\s"),
+    _Kind("weights in the form of pnnx, ncnn's converter", _PNNX, rb"PK", r"^[^/]+\.(weight|bias|data)$"),
     _Kind(
         "a zip archive",
         ["unpack it: unzip {path}, and give the network's file in it"],
@@ -166,6 +169,7 @@ def _hints(kind: _Kind, path: Path, found: Sequence[str]) -> list[str]:
         "folder": path if is_folder(path) else path.parent,
         "base": path.with_suffix(""),
         "plain": path.with_name(inner),
+        "ncnn": path.with_name(re.sub(r"(\.pnnx)?\.\w+$", ".ncnn.param", path.name)),
         "member": path / found[0] if found else path,
     }
     quoted = {name: shlex.quote(str(place)) for name, place in places.items()}

@@ -102,7 +102,8 @@ class Format(ABC):
 
     Attributes:
         name: what people call it.
-        suffixes: of the file that describes the network and, where that is another one, of the file with its weights.
+        suffixes: of the file that describes the network; where they are others, of the file with its weights and of
+            one that says how it is used.
         packages: the Python packages, beside TVM, that read it or give its reference; builds depend on their versions.
         sets_inputs: whether values of inputs can be fixed.
     """

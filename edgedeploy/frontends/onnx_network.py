@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +16,16 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.onnx_settings import with_values
-from edgedeploy.network import CutOff, Network, Reference
+from edgedeploy.network import CutOff, Network, OperatorWise, Reference
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import TensorSpec
 
 # Whatever a network is quantised by, what is left of it when it is folded.
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"}
+
+# Each value of their results is a sum over a filter or a row.
+_SUMS = {"Conv", "ConvTranspose", "ConvInteger", "MatMul", "MatMulInteger", "Gemm"}
 
 # The other kernels of a quantised network.
 _NUDGED = "onnxruntime in float with some weights one bit larger"
@@ -71,6 +75,7 @@ def network_of(path: Path, converted: Converted) -> Network:
         _NUDGED if quantised else "onnxruntime without graph optimisation",
         second_opinion=_by_definition(serialised, values),
         second_opinion_name=f"the reference evaluator of onnx {version('onnx')}",
+        by_operator=_by_operator(serialised, values),
         metadata=converted.metadata,
         cut_off=cut_off,
     )
@@ -138,3 +143,48 @@ def _by_definition(model: bytes, values: Mapping[str, np.ndarray]) -> Reference:
         return dict(zip(evaluator.output_names, map(np.asarray, computed), strict=True))
 
     return run
+
+
+def _by_operator(model: bytes, values: Mapping[str, np.ndarray]) -> OperatorWise:
+    """`_reference` and `_by_definition`, of each node by itself but for those that hold graphs of their own."""
+
+    def run(
+        tensors: Mapping[str, np.ndarray], most_gflop: float
+    ) -> Iterator[tuple[str, list[np.ndarray], list[np.ndarray]]]:
+        from onnx.reference import ReferenceEvaluator
+
+        whole = onnx.load_model_from_string(model)
+        known = {weight.name: onnx.numpy_helper.to_array(weight) for weight in whole.graph.initializer}
+        nodes = [node for node in whole.graph.node if not any(each.HasField("g") for each in node.attribute)]
+        names = list(dict.fromkeys(name for node in nodes for name in node.output if name))
+        del whole.graph.output[:]
+        whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        known |= {**tensors, **values}
+        known |= _reference(whole.SerializeToString(), values)(tensors)
+        for node in nodes:
+            inputs, outputs = list(dict.fromkeys(filter(None, node.input))), list(filter(None, node.output))
+            if not known.keys() >= {*inputs, *outputs} or _gflop(node, known) > most_gflop:
+                continue
+            taken, made = ([onnx.ValueInfoProto(name=name) for name in each] for each in (inputs, outputs))
+            alone = onnx.helper.make_model(
+                onnx.helper.make_graph([node], "alone", taken, made),
+                opset_imports=whole.opset_import,
+                functions=whole.functions,
+            )
+            try:
+                with np.errstate(all="ignore"):
+                    found = ReferenceEvaluator(alone).run(None, {name: known[name] for name in inputs})
+            except Exception:  # whatever it raises for what it does not know
+                continue
+            title = f"operator {node.op_type} of node {node.name or outputs[0]!r}"
+            yield title, [known[name] for name in outputs], list(map(np.asarray, found))
+
+    return run
+
+
+def _gflop(node: onnx.NodeProto, known: Mapping[str, np.ndarray]) -> float:
+    """The arithmetic of a node, about."""
+    sums = 1
+    if node.op_type in _SUMS and len(node.input) > 1:
+        sums = math.prod(known[node.input[1]].shape[1:]) if "Conv" in node.op_type else known[node.input[0]].shape[-1]
+    return 2e-9 * (sums * known[node.output[0]].size + sum(known[name].size for name in node.input if name))

@@ -10,6 +10,7 @@ import onnx
 import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
+from edgedeploy.compile.constants import Room
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, branches, opset_of, replace_nodes
 from edgedeploy.onnxruntime_session import cpu_session
@@ -22,9 +23,6 @@ DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProt
 
 # Of a constant in bytes: whose values shapes do not depend on.
 _LARGE = 1 << 10
-
-# What constants may take in bytes, beyond four times the weights.
-_MOST_GROWTH = 1 << 30
 
 # It says which integers weights are; the others give other values each time.
 _KEPT = {"DequantizeLinear"}
@@ -49,16 +47,15 @@ class KnownValues:
         spent: how many bytes were needed.
 
     Raises:
-        ModelError: a constant cannot be computed.
+        ModelError: a constant cannot be computed, or takes much more memory than the network's weights.
     """
 
     def __init__(self, model: onnx.ModelProto, budget: int) -> None:
         self._model, self._opset, self._budget = model, opset_of(model), budget
         self._opsets = [entry for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
         self.spent = 0
-        # Constants that are left to whoever imports them, and how much more they may take than what they are made of.
-        self._left: set[str] = set()
-        self._room = _MOST_GROWTH + 4 * sum(weight.ByteSize() for weight in model.graph.initializer)
+        self._left: set[str] = set()  # constants that are left to whoever imports them
+        self._room = Room(sum(weight.ByteSize() for weight in model.graph.initializer))
         self._endless: set[str] = set()  # values that no memory has room for
         self.shapes: Shapes = {}
         self._constants: dict[str, TensorProto] = {}
@@ -111,24 +108,9 @@ class KnownValues:
             self.spent += size
             self._makers |= dict.fromkeys(outputs, node)
         else:
-            self._leave(node, size)
-
-    def _leave(self, node: onnx.NodeProto, size: int | None) -> None:
-        """Leave a constant to the importer, unless it takes much more memory than the network's weights.
-
-        Raises:
-            ModelError: it does.
-        """
-        self._left.update(filter(None, node.output))
-        read = sum(self._size_of(name) for name in set(filter(None, node.input)) & self.shapes.keys())
-        self._room -= max(size - read, 0) if size is not None else self._room
-        if self._room <= 0:
-            raise ModelError(
-                f"constants of the network fill the memory as of value {node.output[0]!r}",
-                why=f"operator {node.op_type} makes "
-                + (f"{size:,} bytes" if size is not None else "more values than any memory has room for"),
-                hints=["export the network without computing such a tensor of constants"],
-            )
+            self._left.update(outputs)
+            read = set(filter(None, node.input)) & self.shapes.keys()
+            self._room.take(node.op_type, size, sum(map(self._size_of, read)), node.output[0])
 
     def _is_constant(self, node: onnx.NodeProto) -> bool:
         """Whether no input of the network changes what a node makes."""

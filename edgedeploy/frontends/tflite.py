@@ -75,12 +75,13 @@ FORMAT = TfLite()
 
 def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     """The network as a Relax module on NCHW feature maps, and the names of its inputs and outputs."""
+    from edgedeploy.compile.constants import bounded
     from edgedeploy.frontends.nchw import in_nchw
     from edgedeploy.frontends.tflite_importer import import_model
 
     with _reading():
         model, inputs, outputs = _checked(content)
-    return in_nchw(import_model(model)), inputs, outputs
+    return in_nchw(bounded(import_model(model))), inputs, outputs
 
 
 def _quantisations(content: bytes) -> dict[str, Quantisation]:

@@ -227,6 +227,7 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
+    from edgedeploy.compile.constants import bounded
     from edgedeploy.frontends.torch_numbers import know_numbers
     from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
 
@@ -240,7 +241,7 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
             custom_convert_map=CONVERSIONS,
             run_ep_decomposition=False,
         )
-    return program, module
+    return program, bounded(module)
 
 
 def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, double: bool = False) -> Reference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +18,7 @@ from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.package.weights import weights_of
 from edgedeploy.progress import Progress
-from edgedeploy.selftest.comparison import fractions, other_outputs
+from edgedeploy.selftest.comparison import fractions, other_outputs, where_finite
 from edgedeploy.selftest.emulator import Emulator
 from edgedeploy.selftest.tolerance import Recorded, error_limit
 from edgedeploy.tensors import Tensors
@@ -110,7 +111,7 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
     if network.second_opinion is None or draft.further:
         raise refused
     if draft.gflop > MOST_GFLOP_OF_SECOND_OPINION:
-        raise _extended(refused, f"the network is too large to ask {network.second_opinion_name} as well") from refused
+        raise _extended(refused, _by_operator(network, [each.inputs for each in draft.cases.values()])) from refused
     kept: list[Case] = []
     cases: dict[str, Recorded] = {}
     differs = False
@@ -142,6 +143,33 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
         "files": describe(contents),
     }
     return replace(draft, manifest=draft.manifest.model_copy(update=changed), contents=contents, cases=cases)
+
+
+def _by_operator(network: Network, cases: Sequence[Tensors]) -> str:
+    """What the second opinion says of the operators of a network that is too large for it, each by itself."""
+    asked: set[str] = set()
+    ask, reference, other = network.by_operator, network.reference_name, network.second_opinion_name
+    with suppress(Exception):  # as the reference raises for inputs that it refuses
+        for operator, made, opinion in (
+            each for inputs in cases if ask for each in ask(inputs, MOST_GFLOP_OF_SECOND_OPINION)
+        ):
+            if any(map(_differ, made, opinion)):
+                return f"{other} differs from {reference} in {operator}"
+            asked.add(operator)
+    if not asked:
+        return f"the network is too large to ask {other} as well"
+    return f"{other} agrees with {reference} about each operator that is small enough to ask about ({len(asked)})"
+
+
+def _differ(reference: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two results differ by more than rounding, which is a step of integers."""
+    if reference.shape != other.shape or reference.dtype.kind not in "iuf":
+        return reference.shape != other.shape or not np.array_equal(reference, other)
+    pair = where_finite(other, reference)
+    if pair is None:
+        return True
+    step = 1.0 if reference.dtype.kind in "iu" else 1e-6
+    return bool(np.abs(pair[0] - pair[1]).max(initial=0) > 1e-3 * np.abs(pair[1]).max(initial=0) + step)
 
 
 def _has_nan(outputs: Tensors) -> bool:

@@ -44,7 +44,8 @@ def of_one(
 
     Args:
         operator: its name; of a custom one as the file is to have it.
-        inputs: shapes of what is given to the network, and arrays that the file holds, in the operator's order.
+        inputs: shapes of what is given to the network, and arrays that the file holds, in the operator's order. Where
+            all are arrays, the network has an input that nothing reads.
         outputs: their shapes; they are called `made0` and so on, inputs `given0` and so on.
         options: fields of its table of options.
         kind: of that table; of StableHLO's operators they lie in another field.
@@ -74,8 +75,11 @@ def of_one(
 
     tensors = [tensor(f"given{place}", value) for place, value in enumerate(inputs)]
     tensors += [tensor(f"made{place}", shape) for place, shape in enumerate(outputs)]
-    given = [place for place, value in enumerate(inputs) if not isinstance(value, np.ndarray)]
     made = list(range(len(inputs), len(tensors)))
+    given = [place for place, value in enumerate(inputs) if not isinstance(value, np.ndarray)]
+    if not given:
+        given.append(len(tensors))
+        tensors.append(tensor("unread", [1]))
     fields: dict[str, Any] = {"OpcodeIndex": 0, "Inputs": list(range(len(inputs))), "Outputs": made}
     if kind:
         field = "BuiltinOptions2" if kind.startswith("Stablehlo") else "BuiltinOptions"

@@ -182,6 +182,7 @@ BYSTANDERS = {
     "runtime/timing.py",
     "settings.py",
     "streams.py",
+    "supervision.py",
     "text.py",
     "virtual/__init__.py",
     "virtual/emulation.py",

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.ncnn_files import write
+from support.ncnn_files import plain, write
 from support.networks import tiny
 
 from edgedeploy.errors import ModelError
+from edgedeploy.vision.ultralytics_metadata import Description
 from edgedeploy.zoo.source import find_source
 
 PROTOTXT = """name: "LeNet"
@@ -76,6 +77,8 @@ def zipped(*names: str) -> bytes:
     return stream.getvalue()
 
 
+PNNX = b"7767517\n2 1\npnnx.Input               pnnx_input_0             0 1 0\n"
+
 # By name, content, what is said of it, and what is to be done.
 FILES = [
     ("net.onnx.gz", gzip.compress(b"\x08\x08" * 40), "compressed by gzip", "gzip -dc {} > {folder}/net.onnx"),
@@ -86,6 +89,8 @@ FILES = [
     ("net.pt2", zipped("m/data/aotinductor/model/a.so", "m/archive_format"), "AOTInductor", "torch.export.save"),
     ("net.keras", zipped("model.weights.h5", "config.json"), "a network of Keras", "tf2onnx.convert --keras {}"),
     ("net.onnx", zipped("folder/net.onnx"), "a zip archive", "unzip {}"),
+    ("net.pnnx.bin", zipped("conv.weight"), "weights in the form of pnnx", "beside it: {folder}/net.ncnn.param"),
+    ("net.pnnx.param", PNNX, "a network in the form of pnnx", "beside it: {folder}/net.ncnn.param"),
     ("net.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS", "git lfs pull"),
     ("net.onnx", b"\n<!DOCTYPE html>\n<html>", "a web page", "download the file itself"),
     ("net.xml", b'<?xml version="1.0"?>\n<net name="x">', "a network of OpenVINO", "export that network"),
@@ -129,18 +134,74 @@ def test_folders_are_named_with_the_file_to_give(command: Command, tmp_path: Pat
     assert "give a file" not in said
 
 
-def test_a_folder_with_one_network_of_ncnn_is_that_network(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+LAYERS = ["Input in0 0 1 in0", "Bias bias 1 1 in0 out0 0=3"]
+METADATA = """\
+description: Ultralytics YOLO11n model
+date: '2026-01-31T10:00:00'
+args: {batch: 1, half: false}
+stride: 32
+task: detect
+imgsz: [64, 96]
+names:
+  0: person
+  1: "fire's hydrant"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """As Ultralytics' `format=ncnn` writes it."""
     folder = tmp_path / "net_ncnn_model"
     folder.mkdir()
-    write(folder, ["Input in0 0 1 in0 0=4", "ReLU relu 1 1 in0 out0"], name="model.ncnn")
-    monkeypatch.chdir(tmp_path)
+    write(folder, LAYERS, plain([1, 2, 3]), name="model.ncnn")
+    (folder / "metadata.yaml").write_text(METADATA)
+    return folder
+
+
+def test_a_folder_with_one_network_of_ncnn_is_that_network(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
     source = find_source("net_ncnn_model")
     assert (source.name, source.format.name) == ("net_ncnn_model", "ncnn")
-    assert [file.name for file in source.files] == ["model.ncnn.param", "model.ncnn.bin"]
-    write(folder, ["Input in0 0 1 in0 0=4", "ReLU relu 1 1 in0 out0"], name="other.ncnn")
+    assert [file.name for file in source.files] == ["model.ncnn.param", "model.ncnn.bin", "metadata.yaml"]
+    write(folder, LAYERS, plain([1, 2, 3]), name="other.ncnn")
     assert "give a file in it" in refused(command, folder)
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_metadata_of_ultralytics_says_size_task_and_labels(command: Command, folder: Path, *, imported: bool) -> None:
+    if imported:
+        assert command("models", "import", folder, "--name", "mine")[0] == 0
+    network = find_source("mine" if imported else str(folder)).read()
+    description = Description.of(network.metadata)
+    assert network.inputs[0].shape == [1, 3, 64, 96]
+    assert (description.task, description.imgsz, description.names) == (
+        "detect",
+        (64, 96),
+        ["person", "fire's hydrant"],
+    )
+    assert find_source(str(folder), {"in0": [1, 3, 32, 32]}).read().inputs[0].shape == [1, 3, 32, 32]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("names: !!python/object/apply:os.system [id]", "not valid YAML"),
+        ("imgsz: [640, true]", "imgsz"),
+        ("imgsz: [640, 640, 640]", "imgsz"),
+        ("stride: 1.0e+9", "stride"),
+        ("names: {0: [a]}", "names"),
+        ("- a list", "(document)"),
+        ("[" * 500, "not valid YAML"),
+        ("#" * (1 << 18), "is too large"),
+    ],
+)
+def test_metadata_that_is_malformed_is_refused(command: Command, folder: Path, content: str, reason: str) -> None:
+    (folder / "metadata.yaml").write_text(content)
+    said = refused(command, folder)
+    assert f"{folder}/metadata.yaml" in said
+    assert reason in said
 
 
 def test_other_text_and_folders_are_no_such_network(command: Command, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -13,13 +14,14 @@ from pathlib import Path
 import pytest
 from support.patience import generous
 
-from edgedeploy.errors import MemoryExhaustedError, OutputError, ReaderGoneError
+from edgedeploy.errors import CompileError, MemoryExhaustedError, OutputError, ReaderGoneError
 
 EDGEDEPLOY = [sys.executable, "-m", "edgedeploy"]
 
 
 def slow(*values: object) -> list[object]:
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*row, marks=pytest.mark.slow) for row in rows]
 
 
 COMMANDS = ["--help", "models", *slow("boards --json", "build digits", "run digits", "demo digits", "doctor")]
@@ -156,22 +158,60 @@ def test_a_small_folder_for_temporary_files_is_said_and_left_empty(tmp_path: Pat
     assert not re.search("^(edgedeploy-|tmp)", done.stdout, re.MULTILINE)
 
 
-# Ctrl-C
+# The end of a process that compiles
 
 
-def interrupted(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def patched(program: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a program as the process of `edgedeploy build digits --force`."""
     begin = (
         "import runpy, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which background jobs are started without
-        "sys.argv = ['edgedeploy', 'build', 'digits', '--force']\n"
+        f"sys.argv = ['edgedeploy', 'build', 'digits', '--force', *{options}]\n"
     )
     run = "\nrunpy.run_module('edgedeploy', run_name='__main__', alter_sys=True)"
     command = [sys.executable, "-c", begin + program + run]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert not list(folder.rglob("*"))
     return done
+
+
+SEGFAULT = "ctypes.string_at(0)"
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "reason"),
+    [
+        (SEGFAULT, CompileError.exit_code, "it was ended by SIGSEGV, in pass remove-channels"),
+        *slow(
+            ("os.abort()", CompileError.exit_code, "it was ended by SIGABRT"),
+            ("os._exit(1)", CompileError.exit_code, "it ended with code 1"),
+            ("os.kill(os.getpid(), 9)", MemoryExhaustedError.exit_code, "it was ended by SIGKILL, as happens when"),
+        ),
+    ],
+)
+def test_a_compiler_that_ends_its_process_is_named_with_what_it_did(
+    end: str, code: int, reason: str, tmp_path: Path
+) -> None:
+    program = f"""
+import ctypes, os, tempfile
+from edgedeploy import supervision
+real = supervision.supervise
+def instead():
+    real()
+    from edgedeploy.compile.passes import builtin
+    builtin.remove_channels = lambda module: (tempfile.mkdtemp(prefix="edgedeploy-"), {end})
+supervision.supervise = instead
+"""
+    done = patched(program, tmp_path, "--json")
+    assert done.returncode == code, done.stderr
+    said = json.loads(done.stdout)["error"]
+    assert re.search("digits.onnx for .* cannot be compiled", said["what"])
+    assert reason in said["why"]
+
+
+# Ctrl-C
 
 
 @pytest.mark.parametrize("module", ["typer", *slow("edgedeploy.building", "onnx", "tvm")])
@@ -183,7 +223,7 @@ class Finder:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Finder())
 """
-    assert interrupted(finder, tmp_path).returncode == 130
+    assert patched(finder, tmp_path).returncode == 130
 
 
 INSIDE = "import tvm_ffi; tvm_ffi.convert(lambda: signal.raise_signal(signal.SIGINT))()"
@@ -215,7 +255,7 @@ def instead(module):
     return real(module)
 builtin.remove_channels = instead
 """
-    done = interrupted(program, tmp_path)
+    done = patched(program, tmp_path)
     assert done.returncode == 130, done.stderr
     assert "error" not in done.stderr
 

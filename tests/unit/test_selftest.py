@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.package.entry import Case
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.selftest import checking
 from edgedeploy.selftest.comparison import fractions
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import Recorded
@@ -151,6 +153,30 @@ def strides_beyond_the_kernel(path: Path) -> Path:
     graph = Graph()
     data = graph.input("x", [1, 1, 17, 18])
     return graph.save(path, graph.conv(data, 1, 1, 3, auto_pad="SAME_UPPER", strides=[10, 10]))
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "said"),
+    [
+        (
+            "Conv",
+            {"auto_pad": "SAME_UPPER", "strides": [10, 10]},
+            r"onnx \S+ differs from onnxruntime \S+ in operator Conv of node '\w+'",
+        ),
+        ("Neg", {}, r"agrees with onnxruntime \S+ about each operator that is small enough to ask about \(1\)"),
+    ],
+)
+def test_of_large_networks_a_third_program_is_asked_about_each_small_operator(
+    tmp_path: Path, operator: str, attributes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph()
+    large = graph.conv(graph.input("x", [1, 8, 47, 48]), 8, 8, 3, pads=[1, 1, 1, 1])
+    made = graph.conv(large, 8, 2, 3, **attributes) if operator == "Conv" else graph.node(operator, large)
+    monkeypatch.setattr(checking, "MOST_GFLOP_OF_SECOND_OPINION", 1e-3)
+    monkeypatch.setitem(TRANSLATIONS, "Neg", lambda _, inputs, __: relax.op.abs(inputs[0]))
+    with pytest.raises(NumericalError) as refused:
+        built(graph.save(tmp_path / "net.onnx", made))
+    assert re.search(said, str(refused.value.why))
 
 
 def largest_of_all(path: Path) -> Path:

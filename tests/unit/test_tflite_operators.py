@@ -227,6 +227,35 @@ def test_a_few_bytes_that_stand_for_huge_weights_are_refused(tmp_path: Path) -> 
         imported(tmp_path, sparse(values(3), (side, side), (0, 1), (), (side, side)))
 
 
+SIDES = np.int32([2**16, 2**15])
+ONE = np.float32([[1]])
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "settings"),
+    [
+        ("BROADCAST_TO", [ONE, SIDES], {}),
+        ("FILL", [SIDES, ONE[0, 0]], {}),
+        (
+            "ONE_HOT",
+            [np.arange(2**15, dtype=np.int32), SIDES[0], ONE[0, 0], ONE[0, 0] - 1],
+            {"kind": "OneHotOptions", "options": {"Axis": -1}},
+        ),
+        ("RANGE", [np.int32(0), np.int32(2**30), np.int32(1)], {}),
+        ("TILE", [ONE, SIDES], {}),
+    ],
+)
+def test_constants_that_would_fill_the_memory_are_refused_by_their_shapes(
+    tmp_path: Path, operator: str, inputs: list[Any], settings: dict[str, Any]
+) -> None:
+    from support.tflite_operators import of_one
+
+    with pytest.raises(
+        ModelError, match=r"constants of the network fill the memory: operator \w+ makes [\d,]{13} bytes"
+    ):
+        imported(tmp_path, of_one(operator, [np.asarray(each) for each in inputs], [(2, 2)], **settings))
+
+
 def test_an_unknown_operator_is_named_with_its_node(tmp_path: Path) -> None:
     from support.tflite_operators import of_one
 

@@ -402,6 +402,24 @@ def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
 
 @torch_only
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["arange", "expand", "full", "repeat"])
+def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: str, image: Any) -> None:
+    import torch
+
+    sides = (1 << 16, 1 << 15)
+    constants: dict[str, Callable[[Any], Any]] = {
+        "arange": lambda a: a + torch.arange(1 << 31).amax(),
+        "expand": lambda a: a + (torch.ones(1, 1).expand(*sides) * 2).amax(),
+        "full": lambda a: a + torch.full(sides, 0.5).amax(),
+        "repeat": lambda a: a + torch.ones(1, 1).repeat(*sides).amax(),
+    }
+    path = _module(tmp_path / "net.pt2", constants[name], image)
+    with pytest.raises(ModelError, match="constants of the network fill the memory: operator"):
+        describing(path)[0].read([path], {})
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
 def test_places_of_adaptive_maxima_that_share_values_are_refused(tmp_path: Path, image: Any) -> None:
     path = _module(tmp_path / "net.pt2", _pooled("adaptive_max_pool2d", 4, return_indices=True), image)
     with pytest.raises(ModelError, match="adaptive pooling gives the places of its maxima") as raised:

@@ -129,7 +129,7 @@ def _make_views(module: tvm.IRModule) -> tvm.IRModule:
 PASSES = [
     Pass(
         "decompose-operators",
-        "Write batch normalisation and other operators of training as those of inference.",
+        "Write operators of training as those of inference, and splits into many parts in groups.",
         _alone(decompose),
     ),
     Pass("fold-constants", "Evaluate operators on constants.", _fold_constants),

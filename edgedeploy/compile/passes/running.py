@@ -14,6 +14,7 @@ from tvm_ffi import structural_equal
 from edgedeploy.compile.passes import Compilation, Pass
 from edgedeploy.errors import last_line
 from edgedeploy.files import cannot_write, replacing
+from edgedeploy.supervision import doing
 
 
 class PassError(Exception):
@@ -52,7 +53,8 @@ def run_passes(
     for each in passes:
         begun = time.perf_counter()
         try:
-            result = each.run(module, compilation)
+            with doing(f"pass {each.name}"):
+                result = each.run(module, compilation)
             seconds = time.perf_counter() - begun
             if not isinstance(result, tvm.IRModule):
                 raise TypeError(f"it returned {type(result).__name__}, not an IRModule")

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgedeploy.errors import ModelError
+from edgedeploy.files import is_file
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
+
+if TYPE_CHECKING:
+    from edgedeploy.frontends.ncnn.usage import Usage
 
 # What a network's text begins with; its binary form begins with the same number, little-endian.
 _MAGIC = 7767517
 
 
 class Ncnn(ConvertedFormat):
-    """The text form, with weights in full or half precision, or of 8 bits."""
+    """The text form, with weights in full or half precision, or of 8 bits; and what Ultralytics writes of its use."""
 
     name = "ncnn"
-    suffixes = (".param", ".bin")
+    suffixes = (".param", ".bin", ".metadata")
 
     def recognises(self, head: bytes) -> bool:
         """Whether it begins with ncnn's number, as text or as the binary form that `convert` refuses."""
         return head.split(maxsplit=1)[:1] == [str(_MAGIC).encode()] or _is_binary(head)
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
-        """The text and the weights beside it; see `Format.files`."""
+        """The text, the weights and `metadata.yaml` beside it; see `Format.files`."""
         with path.open("rb") as stream:
             _refuse_binary(path, stream.read(4))
-        return super().files(path, options)
+        files, metadata = super().files(path, options), path.with_name("metadata.yaml")
+        whole = len(files) > 1 and path.name.endswith(".ncnn.param") and is_file(metadata)
+        return [*files, metadata] if whole else files
+
+    def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
+        """What `metadata.yaml` says; see `Format.metadata`."""
+        return _usage(files).entries()
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The network in ONNX's terms, with ncnn's names of blobs; see `ConvertedFormat.convert`."""
@@ -44,13 +55,20 @@ class Ncnn(ConvertedFormat):
             return Converted(converted(path, layers, RandomWeights(path), shapes))
         if len(files) < 2:
             raise self.without_weights(path)
+        usage = _usage(files)
         stored = StoredWeights(files[1], read_bytes(files[1]))
-        model = converted(path, layers, stored, shapes)
+        model = converted(path, layers, stored, shapes, usage.shape)
         stored.check_end()
-        return Converted(model)
+        return Converted(model, metadata=usage.entries())
 
 
 FORMAT = Ncnn()
+
+
+def _usage(files: Sequence[Path]) -> Usage:
+    from edgedeploy.frontends.ncnn.usage import Usage
+
+    return Usage.of(files[2]) if len(files) > 2 else Usage()
 
 
 def _is_binary(head: bytes) -> bool:

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 _INPUT_PARAMETERS = {0, 1, 2, 11, 30, 31}
 
 
-def converted(path: Path, layers: Sequence[NcnnLayer], weights: Weights, shapes: Shapes) -> onnx.ModelProto:
+def converted(
+    path: Path,
+    layers: Sequence[NcnnLayer],
+    weights: Weights,
+    shapes: Shapes,
+    otherwise: Sequence[int] | None = None,
+) -> onnx.ModelProto:
     """The model, with ncnn's names of blobs.
 
     Its outputs are the blobs that no layer reads, in the order in which they are written. A copy that nobody reads
@@ -40,6 +46,7 @@ def converted(path: Path, layers: Sequence[NcnnLayer], weights: Weights, shapes:
         layers: in the order in which they run.
         weights: where theirs come from.
         shapes: of inputs, with a batch of one, for inputs whose layer states none or to replace it.
+        otherwise: the shape of inputs whose layer states none, and that are given none.
 
     Raises:
         ModelError: a layer cannot be translated, or there is no output.
@@ -58,7 +65,7 @@ def converted(path: Path, layers: Sequence[NcnnLayer], weights: Weights, shapes:
     blobs: dict[str, Blob] = {}
     for layer in layers:
         if layer.kind == "Input":
-            name, shape = _input(layer, shapes)
+            name, shape = _input(layer, shapes, otherwise)
             blobs[name] = Blob(graph.input(name, [1, *shape]), shape)
             continue
         read = [blobs[name] for name in layer.inputs]
@@ -86,7 +93,7 @@ def _outputs(layers: Sequence[NcnnLayer]) -> dict[str, None]:
     return found
 
 
-def _input(layer: NcnnLayer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
+def _input(layer: NcnnLayer, shapes: Shapes, otherwise: Sequence[int] | None) -> tuple[str, tuple[int, ...]]:
     """Name and shape of an input."""
     if len(layer.outputs) != 1 or layer.inputs or set(layer.parameters) - _INPUT_PARAMETERS:
         raise layer.error("an input writes one blob of one to four dimensions, and reads none")
@@ -96,6 +103,7 @@ def _input(layer: NcnnLayer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
     given = shapes.get(name)
     if given is None and stated and min(stated) > 0:
         given = [1, *stated]
+    given = given or otherwise
     if given is None:
         raise OpenShapeError(
             f"{layer.path}: the file does not say how large input {name!r} is",

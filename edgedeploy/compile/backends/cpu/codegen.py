@@ -18,6 +18,7 @@ from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.backends.cpu.not_a_number import keep_nan
 from edgedeploy.compile.backends.cpu.stack import PIPELINE
 from edgedeploy.compile.elementary import use_vector_arithmetic
+from edgedeploy.supervision import doing
 from edgedeploy.triples import architecture_of
 
 # The same on every machine: the library's bytes must not depend on who builds it.
@@ -45,7 +46,8 @@ _CONFIGURATION = {
 def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -> Generated:
     """Generate the machine code of scheduled functions, as object files in a folder that TVM holds in memory then."""
     use_vector_arithmetic()
-    with ThreadPoolExecutor() as pool:
+    names = sorted(variable.name_hint for variable in functions.get_global_vars())
+    with doing(f"the code of {', '.join(names)}"), ThreadPoolExecutor() as pool:
         parts = list(pool.map(lambda part: _static_library(part, target, folder), enumerate(_deal(functions))))
     return Generated([part[0] for part in parts], [part[1] for part in parts])
 
