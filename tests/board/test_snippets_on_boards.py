@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 from support.snippets import BOARD, lay_out, run, snippets
-from support.virtual_boards import Start
-
-from edgedeploy.remote.address import address_of
-from edgedeploy.remote.connection import Connection
-from edgedeploy.remote.facts import BASE
+from support.virtual_boards import Start, emptied
 
 API = ROOT / "docs" / "api.md"
 
@@ -20,8 +16,7 @@ API = ROOT / "docs" / "api.md"
 def test_the_boards_part_of_the_page_runs(
     board_command: Command, start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Connection(address_of(start("rpi4"))) as connection:
-        connection.run(f"rm -rf {BASE}")  # which other tests have pushed to
+    emptied(start("rpi4"))
     names = lay_out(Path.cwd(), ROOT / "models")
     exec("import edgedeploy as ed", names)
     run(API, [part for part in snippets(API) if BOARD in part[1]], names)

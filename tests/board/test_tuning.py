@@ -75,7 +75,7 @@ class Run:
         self._said.extend(self.process.stderr)
 
     def of(self, kind: str) -> list[Json]:
-        return [event for event in self.events if event["event"] == kind]
+        return [event for event in self.events if event.get("event") == kind]  # an error is none
 
     def trials(self) -> list[Json]:
         return [event["trial"] for event in self.of("measured")]

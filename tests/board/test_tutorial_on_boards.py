@@ -9,7 +9,7 @@ from conftest import ROOT, Command
 from support.board_cameras import rpicam
 from support.commands import need
 from support.consoles import follow
-from support.virtual_boards import Start
+from support.virtual_boards import Start, emptied
 
 from edgedeploy.vision.image import read_image
 
@@ -18,7 +18,7 @@ TORCH = ROOT / "examples" / "torch"
 
 @pytest.mark.slow
 def test_the_tutorial_can_be_followed_to_its_end(board_command: Command, start: Start) -> None:
-    board = start("rpi4")
+    board = emptied(start("rpi4"))
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     with rpicam(board, read_image(TORCH / "desk.jpg"), (640, 480)):
         assert follow(page, Path.cwd(), {"TORCH": str(TORCH), "PYTHONPATH": str(ROOT)}) == []

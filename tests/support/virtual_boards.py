@@ -14,6 +14,9 @@ import pytest
 from conftest import Command, run_command
 
 from edgedeploy.errors import VirtualBoardError
+from edgedeploy.remote.address import address_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.facts import BASE
 from edgedeploy.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
 
@@ -65,6 +68,13 @@ def start(_needs_virtual_boards: None) -> Start:
             raise
 
     return start_or_skip
+
+
+def emptied(virtual: VirtualBoard) -> VirtualBoard:
+    """A virtual board without the releases that other tests pushed to it."""
+    with Connection(address_of(virtual)) as connection:
+        connection.run(f"rm -rf {BASE}")
+    return virtual
 
 
 def root_of(virtual: VirtualBoard) -> Path:
