@@ -33,7 +33,7 @@ _PLAIN = [
         ("a valid string.*", "a text"),
         ("a valid boolean.*", "true or false"),
         ("a valid (list|tuple|array).*", "a list"),
-        ("a valid (dictionary|object).*", "a list of fields"),
+        ("a valid (dictionary|object).*", "fields with values"),
         ("greater than or equal to", "at least"),
         ("less than or equal to", "at most"),
         ("greater than", "above"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import ir, relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
@@ -24,6 +24,8 @@ from edgedeploy.compile.types import bytes_of, is_floating
 _CHECK_DIVISORS, _CHECK_INDICES = "edgedeploy_check_divisors", "edgedeploy_check_indices"
 
 _INDEX_TYPE = "int64"
+
+_legalised = ir.Op.get("relax.take").get_attr("FLegalize")
 
 # The operators as ONNX calls them, which users may know.
 _NAMES = {
@@ -75,6 +77,27 @@ class _Guard(Rewriter):
         function = _checking(check, shape, dtype, _NAMES[name], sizes)
         variable = self.builder_.add_func(function, f"check_{name}")
         return self.emit(relax.call_tir(variable, relax.Tuple([tensor]), relax.TensorType(shape, dtype)))
+
+
+def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """A gathering by indices that are known to be good. TVM's own function of it warns that it does not check them."""
+    if str(call.attrs.mode) != "fast" or call.attrs.axis is None:
+        return _legalised(builder, call)
+    axis = int(call.attrs.axis) % len(shape_of(call.args[0]))
+
+    def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        end = axis + len(indices.shape)
+        return te.compute(
+            [*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]],
+            lambda *place: data(*place[:axis], indices(*place[axis:end]), *place[end:]),
+            name="taken",
+            tag="injective",
+        )
+
+    return builder.call_te(compute, *call.args, primfunc_name_hint="take")
+
+
+LEGALISATIONS = {"relax.take": _take}
 
 
 def indexed_axes(call: Any) -> list[int]:

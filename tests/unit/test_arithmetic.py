@@ -176,6 +176,14 @@ def test_a_divisor_of_zero_and_an_index_beyond_its_axis_are_refused_at_run_time(
     np.testing.assert_array_equal(session.run(given)["z"], found)
 
 
+def test_no_word_of_tvm_s_says_that_indices_are_not_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([[0, 2], [1, 1]])}
+    network = read_onnx(_saved("z = Gather <axis: int = 1> (x, n)", {"z": "float"}, given, tmp_path / "net.onnx"))
+    [found] = outputs_of(compile_network(network, load_board("local")), given)
+    np.testing.assert_array_equal(found, given["x"][:, given["n"]])
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_least_integer_divided_by_minus_one_wraps(tmp_path: Path) -> None:
     """onnxruntime ends the process."""
     given = {"n": np.array([-128, -128, 7], np.int8), "d": np.array([-1, 3, -1], np.int8)}

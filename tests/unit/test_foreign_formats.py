@@ -184,6 +184,11 @@ def test_metadata_of_ultralytics_says_size_task_and_labels(command: Command, fol
     assert find_source(str(folder), {"in0": [1, 3, 32, 32]}).read().inputs[0].shape == [1, 3, 32, 32]
 
 
+def test_empty_metadata_says_nothing(folder: Path) -> None:
+    (folder / "metadata.yaml").write_bytes(b"")
+    assert find_source(str(folder), {"in0": [1, 3, 32, 32]}).read().metadata == {}
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
-from edgedeploy.compile import arithmetic, concatenations, extremes, rowwise, sampling
+from edgedeploy.compile import arithmetic, concatenations, extremes, guards, rowwise, sampling
 from edgedeploy.compile.averages import convolve_averages
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.canonical import canonicalise
@@ -20,7 +20,6 @@ from edgedeploy.compile.dead_channels import remove_channels
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
 from edgedeploy.compile.grouped import lift_groups
-from edgedeploy.compile.guards import guard
 from edgedeploy.compile.integers import compute_in_integers
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.lowering import lower_layers
@@ -49,6 +48,7 @@ _LEGALISATIONS = {
     **arithmetic.LEGALISATIONS,
     **concatenations.LEGALISATIONS,
     **extremes.LEGALISATIONS,
+    **guards.LEGALISATIONS,
     **rowwise.LEGALISATIONS,
     **sampling.LEGALISATIONS,
 }
@@ -194,7 +194,7 @@ PASSES = [
     Pass(
         "guard-integers",
         "Check divisors and indices that are known only at run time.",
-        _alone(guard),
+        _alone(guards.guard),
         _NHWC,
         required="an integer division by zero ends the process, and an index beyond its axis reads foreign memory",
     ),

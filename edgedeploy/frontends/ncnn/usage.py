@@ -42,7 +42,7 @@ class Usage(BaseModel):
         try:
             if path.stat().st_size > MOST_CHARACTERS:
                 raise ConfigurationError(f"{path} is too large", why=f"it has more than {MOST_CHARACTERS:,} bytes")
-            return read_document(path, Usage)
+            return read_document(path, Usage) if path.stat().st_size else Usage()
         except (OSError, ConfigurationError) as error:
             what, why = (error.what, error.why) if isinstance(error, ConfigurationError) else (str(error), None)
             raise ModelError(
