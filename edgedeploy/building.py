@@ -444,11 +444,7 @@ def _build_time(short: str) -> float | None:
 
 
 def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
-    """The same package, whole, if it is there or was kept; it lies in `output` then.
-
-    Raises:
-        OutputError: it cannot be copied there.
-    """
+    """The same package, whole, if it is there or was kept; it lies in `output` then."""
     from edgedeploy.package.archive import read_package
 
     for path in (output, _PACKAGES.path(inputs.key[:16]) / package_name(inputs.source.name)):

@@ -57,11 +57,7 @@ class Entry:
             yield piece
 
     def content(self) -> bytes:
-        """Its content, which takes memory as it comes, whatever the header claims.
-
-        Raises:
-            DamagedArchiveError: as `pieces`.
-        """
+        """Its content, which takes memory as it comes, whatever the header claims."""
         buffer = io.BytesIO()
         for piece in self.pieces():
             buffer.write(piece)

@@ -137,11 +137,7 @@ def c_compiler(board: Board) -> Driver:
 
 
 def cxx_compiler(board: Board) -> Driver:
-    """The C++ compiler for a board.
-
-    Raises:
-        ToolchainError: as `c_compiler`.
-    """
+    """The C++ compiler for a board."""
     return _driver(board, "c++")
 
 

@@ -115,11 +115,7 @@ class Worker(Closing):
         return self._receive(timeout_s)[1]
 
     def stream(self, function: Callable[..., Iterator[Any]], *arguments: Any, timeout_s: float) -> Iterator[Any]:
-        """What a generator yields, as it comes; each item may take `timeout_s`.
-
-        Raises:
-            WorkerError: as `call`.
-        """
+        """What a generator yields, as it comes; each item may take `timeout_s`."""
         self._send(function, arguments)
         try:
             while (answer := self._receive(timeout_s))[0] == "item":

@@ -134,11 +134,7 @@ def built_agent(board: Board) -> Agent | None:
 
 
 def agents_to_ship(boards: Iterable[Board], progress: Progress = SILENT) -> list[tuple[shipped.Shipped, Path]]:
-    """The agents of boards, each once, with what `shipped` says of them.
-
-    Raises:
-        ToolchainError, OutputError: as `agent_for`.
-    """
+    """The agents of boards, each once, with what `shipped` says of them."""
     found = {}
     for board in boards:
         agent = build_product(_agent(board), board, progress=progress)
@@ -157,11 +153,7 @@ def build_product(
     progress: Progress = SILENT,
     note: str | None = None,
 ) -> Agent:
-    """A product for a board's triple: the one that was built before, or a new one, with a note where that begins.
-
-    Raises:
-        ToolchainError, OutputError: as `agent_for`.
-    """
+    """A product for a board's triple: the one that was built before, or a new one, with a note where that begins."""
     compiler, recipe, built = _wanted(product, board, toolchain)
 
     def jobs(tree: Path) -> Iterator[_Job]:
@@ -288,11 +280,7 @@ def _versions() -> dict[str, str]:
 
 
 def _definitions(board: Board) -> list[str]:
-    """What the agent's own sources are told of the board's architecture.
-
-    Raises:
-        ToolchainError: the table of triples lacks it.
-    """
+    """What the agent's own sources are told of the board's architecture."""
     row = architecture_of(board.triple)
     if row.elf_machine is None:
         raise ToolchainError(

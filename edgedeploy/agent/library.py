@@ -49,22 +49,14 @@ Libs: -L${{prefix}}/lib -ledgedeploy
 
 
 def shared_library(board: Board, progress: Progress = SILENT) -> Path:
-    """The shared library for a board's triple: the one that was built before, or a new one.
-
-    Raises:
-        ToolchainError, OutputError: as `agent.build.agent_for`.
-    """
+    """The shared library for a board's triple: the one that was built before, or a new one."""
     symbols = library_folder() / "symbols.map"
     link_flags = [*load_recipe().library.link_flags, f"-Wl,--version-script={symbols}"]
     return _built(LIBRARY_NAME, link_flags, board, progress)
 
 
 def static_library(board: Board, progress: Progress = SILENT) -> Path:
-    """The static library, in the same way; programs with it are linked with zig's C++ library.
-
-    Raises:
-        ToolchainError, OutputError: as `shared_library`.
-    """
+    """The static library, in the same way; programs with it are linked with zig's C++ library."""
     return _built(STATIC_NAME, load_recipe().library.merge_flags, board, progress)
 
 

@@ -122,9 +122,6 @@ def candidates(
         left_out: is told of a network with a batch that it cannot have, by the name of the case; without it, that is an
             error.
         failed: gets the errors of other networks that cannot be found or built; without it, they are raised.
-
-    Raises:
-        EdgedeployError: as `edgedeploy.building.prepare`.
     """
 
     def source_of(model: str) -> tuple[str, Source]:
@@ -161,11 +158,7 @@ def candidates(
 
 
 def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:
-    """As `find_source`; with random weights if the zoo has no files, or they cannot be had, but knows the architecture.
-
-    Raises:
-        EdgedeployError: as `find_source`.
-    """
+    """As `find_source`; with random weights if the zoo knows the architecture, but its files are not available."""
     if not means_file(model) and (entry := MODELS.load(model)).architecture and not entry.has_weights:
         options = replace(options, weights="random")
     try:

@@ -56,11 +56,7 @@ class Preparation(Record):
 
     @cached_property
     def resampling(self) -> Resampling:
-        """How frames are brought to the input's size.
-
-        Raises:
-            UnsupportedError: as `camera.resampling.resampling`.
-        """
+        """How frames are brought to the input's size."""
         return resampling(self.camera.size, self.size, self.fit)
 
     @cached_property

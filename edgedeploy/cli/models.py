@@ -317,12 +317,7 @@ def remove(
 
 
 def _fail(error: DownloadError, json_output: bool) -> None:
-    """End with an error; after results that are one JSON value, it is told on standard error alone.
-
-    Raises:
-        DownloadError: the error.
-        Exit: it was told.
-    """
+    """End with an error; after results that are one JSON value, it is told on standard error alone."""
     if not json_output:
         raise error
     from edgedeploy.cli.console import print_error

@@ -88,11 +88,7 @@ def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:
-    """The values of `--host` for a command that takes one: of several, none would be taken silently.
-
-    Raises:
-        BadParameter: there are more.
-    """
+    """The values of `--host` for a command that takes one: of several, none would be taken silently."""
     if hosts and len(hosts) > 1:
         raise typer.BadParameter(
             f"this command takes one, and {len(hosts)} were given: call it for each of them "
@@ -102,11 +98,7 @@ def _one_host(hosts: list[str] | None) -> list[str] | None:
 
 
 def _in_a_folder(path: Path | None) -> Path | None:
-    """A file to write, whose folder must be there: a misspelt one is not made.
-
-    Raises:
-        OutputError: it is not.
-    """
+    """A file to write, whose folder must be there: a misspelt one is not made."""
     from edgedeploy.errors import OutputError
     from edgedeploy.files import is_folder
 

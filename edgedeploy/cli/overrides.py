@@ -100,11 +100,7 @@ def _overrides(
         ),
     ] = None,
 ) -> Overrides:
-    """What the options say, as fields of a board's profile.
-
-    Raises:
-        InputError: they contradict each other, or one is not written as it should be.
-    """
+    """What the options say, as fields of a board's profile."""
     from edgedeploy.errors import InputError
 
     if toolchain is not None and cross_compiler is not None:

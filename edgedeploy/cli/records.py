@@ -226,11 +226,7 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def _of_task(trials: list[Trial], task: str, folder: Path) -> list[Trial]:
-    """The trials of the task that a user names.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
+    """The trials of the task that a user names."""
     from edgedeploy.errors import UnknownNameError
 
     found = [trial for trial in trials if trial.task == task]

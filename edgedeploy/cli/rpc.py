@@ -260,11 +260,7 @@ def _keep_alive(servers: list[BoardServer]) -> None:
 
 
 def _tracker_here() -> Endpoint | None:
-    """The one tracker that runs here, or None.
-
-    Raises:
-        InputError: there are several.
-    """
+    """The one tracker that runs here, or None."""
     from edgedeploy.errors import InputError
     from edgedeploy.rpc.running import running
     from edgedeploy.rpc.tracker import Endpoint

@@ -192,9 +192,6 @@ def lower_network(
     """Optimise a network and schedule its functions.
 
     Arguments are those of `compile_entries`.
-
-    Raises:
-        EdgedeployError: as `compile_network`.
     """
     with _compiling(network, board):
         with progress.stage("optimise"):
@@ -281,11 +278,7 @@ def _compiling(network: Network, board: Board) -> Iterator[None]:
 
 
 def optimise(network: Network, board: Board) -> Optimised:
-    """The functions of a network, before they are scheduled, and where they run.
-
-    Raises:
-        CompileError: as `compile_network`.
-    """
+    """The functions of a network, before they are scheduled, and where they run."""
     with _compiling(network, board):
         optimised = _optimised(network, board)
         if not board.device:

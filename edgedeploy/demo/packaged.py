@@ -54,11 +54,7 @@ class Detector:
 
 
 def look_of(manifest: Manifest, package: Path) -> Look:
-    """How a package says that it is used.
-
-    Raises:
-        InputError: as `Detector`.
-    """
+    """How a package says that it is used."""
     usage = manifest.usage
     if usage is None:
         raise InputError(

@@ -150,12 +150,7 @@ class Program:
 
 
 def _loaded(name: str) -> Demo:
-    """The demo of a name.
-
-    Raises:
-        UnknownNameError: there is none; for a network, which demo shows it.
-        ConfigurationError: it is not as it should be.
-    """
+    """The demo of a name."""
     try:
         return DEMOS.load(name)
     except UnknownNameError as error:

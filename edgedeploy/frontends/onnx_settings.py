@@ -50,9 +50,6 @@ def with_own_inputs(converted: Converted) -> onnx.ModelProto:
     """The model for those that are to run or draw the network: of its own inputs alone; it is changed in place.
 
     onnxruntime 1.31 crashes on some models whose `If` a constant decides, so branches are put in its place.
-
-    Raises:
-        ModelError: as `onnx_folding.folded`.
     """
     if not converted.values:
         return converted.model

@@ -145,11 +145,7 @@ def _most(content: bytes) -> int:
 
 
 def _tensors(content: bytes, graph: Any) -> list[Any]:
-    """The tensors of a graph, whose shapes make sense.
-
-    Raises:
-        ModelError: one has no possible shape.
-    """
+    """The tensors of a graph, whose shapes make sense."""
     if graph.TensorsLength() > _most(content):
         raise ModelError("it is not complete", why=f"it claims {graph.TensorsLength():,} tensors")
     tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]

@@ -124,11 +124,7 @@ def _computed(converter: Any, given: Any, directions: Sequence[Sequence[Any]], o
 
 
 def _agreed(directions: Sequence[Sequence[Any]], place: int) -> bool:
-    """Whether the directions have a tensor.
-
-    Raises:
-        ModelError: one has it, the other has not.
-    """
+    """Whether the directions have a tensor."""
     found = {_is_there(own[place]) for own in directions}
     if len(found) > 1:
         raise ModelError("the directions of an LSTM have different gates", why="no translation of that is known")
@@ -159,11 +155,7 @@ def _peepholes(converter: Any, directions: Sequence[Sequence[Any]], layer: Recur
 
 
 def _values(converter: Any, tensor: Any) -> np.ndarray:
-    """The values of a constant tensor.
-
-    Raises:
-        ModelError: it is computed, or holds integers.
-    """
+    """The values of a constant tensor."""
     if converter.has_expr(tensor.tensor_idx) or not tensor.buffer.DataLength():
         raise ModelError("weights of an LSTM depend on the network's input", why="only constants are known to work")
     values = np.asarray(converter.get_tensor_value(tensor))

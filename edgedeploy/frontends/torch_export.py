@@ -207,11 +207,7 @@ def _zipped(members: Mapping[str, bytes]) -> bytes:
 
 
 def _know_quantised() -> None:
-    """Make the operators on quantised values known to PyTorch.
-
-    Raises:
-        ImportError: this PyTorch has none.
-    """
+    """Make the operators on quantised values known to PyTorch."""
     import torch.ao.quantization.fx._decomposed  # noqa: F401
 
 

@@ -226,11 +226,7 @@ class _Recorder:
 
 
 def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
-    """An engine's wheel for a board, of the version that is installed here: its converter writes what that one reads.
-
-    Raises:
-        DownloadError, OutputError: as `site`.
-    """
+    """An engine's wheel for a board, of the version installed here, whose converter writes what the wheel reads."""
     return site(engine.distribution, engine.version(), board.architecture, PYTHON, progress)
 
 

@@ -20,11 +20,7 @@ _PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
 
 
 def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
-    """The quantised network of a task, with the usual settings: the one that was made before, or a new one.
-
-    Raises:
-        EdgedeployError: as `make`.
-    """
+    """The quantised network of a task, with the usual settings: the one that was made before, or a new one."""
     settings = Settings()
     name = f"{task.source.name}-int8"
     file = f"{name}.onnx"

@@ -214,12 +214,7 @@ def _found(folder: Path, read: Callable[[sqlite3.Connection, Path], Content | No
 
 
 def _header(connection: sqlite3.Connection, path: Path) -> Content | None:
-    """Whose records a database holds, without them; None if it is empty. Its file may be hostile.
-
-    Raises:
-        RecordsError: it is of another version.
-        sqlite3.Error, ValueError: it cannot be read, or is damaged.
-    """
+    """Whose records a database holds, without them; None if it is empty. Its file may be hostile."""
     [[version]] = connection.execute("PRAGMA user_version")
     if version not in (0, _VERSION):
         hints = ["keep it with `edgedeploy records` of the version that made it, or tune into another folder"]

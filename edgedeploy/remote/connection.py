@@ -150,12 +150,7 @@ class Connection(Closing):
         return channel
 
     def _session(self) -> paramiko.Channel:
-        """A new session; of a further connection where the SSH server allows no more sessions of those there are.
-
-        Raises:
-            BoardConnectionError: it allows none at all.
-            SSHException, OSError, EOFError: the connection broke.
-        """
+        """A new session; of a further connection where the SSH server allows no more sessions of those there are."""
         # OpenSSH counts a session that was closed until it has looked for another message.
         for known in reversed(self._logins):
             for _ in range(2):

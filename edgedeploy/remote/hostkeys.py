@@ -171,11 +171,7 @@ def fingerprint(blob: bytes) -> str:
 
 
 def _revoked_by(path: Path, shown: Sequence[bytes], keys: set[bytes | None]) -> list[str]:
-    """The file of RevokedHostKeys, if it names one of some keys.
-
-    Raises:
-        HostKeyError: it cannot be read; OpenSSH then trusts no host.
-    """
+    """The file of RevokedHostKeys, if it names one of some keys."""
     try:
         content = path.read_bytes()
         if not content.startswith(_KRL):
@@ -196,11 +192,7 @@ def _revoked_by(path: Path, shown: Sequence[bytes], keys: set[bytes | None]) -> 
 
 
 def _public_keys(content: bytes) -> Iterator[bytes]:
-    """The keys of a file with one on each line.
-
-    Raises:
-        ValueError: a line has none.
-    """
+    """The keys of a file with one on each line."""
     for line in content.decode(errors="replace").split("\n"):
         if fields := line.partition("#")[0].split():
             yield key_blob(fields[0], "".join(fields[1:2]))

@@ -119,11 +119,7 @@ Place = ThisMachine | OnBoard
 
 @contextlib.contextmanager
 def opened(address: Address | None, *, strict: bool, progress: Progress) -> Iterator[Place]:
-    """The place at an address, or this machine if it is None, while the block runs.
-
-    Raises:
-        BoardConnectionError, HostKeyError: as `Connection`.
-    """
+    """The place at an address, or this machine if it is None, while the block runs."""
     if address is None:
         yield ThisMachine()
         return

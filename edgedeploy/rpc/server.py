@@ -203,10 +203,6 @@ def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> 
 
     Returns:
         A path, or the name of its blob in `place.base`.
-
-    Raises:
-        UnsuitableBoardError: the board cannot run it, or has no room for it.
-        BoardBusyError, ReleaseError, BoardConnectionError: as `push`.
     """
     connection = place.connection
     if connection is None:
@@ -225,11 +221,7 @@ def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> 
 
 @contextlib.contextmanager
 def _attended(place: Place, arguments: list[str], listening: Future[int], name: str) -> Iterator[Program]:
-    """An agent that listens, and gets its signs of life while the block runs.
-
-    Raises:
-        RpcError: it ended, or said nothing.
-    """
+    """An agent that listens, and gets its signs of life while the block runs."""
     program = place.start(_SERVE, *arguments)
     said: deque[str] = deque(maxlen=_KEPT_LINES)
     done = threading.Event()

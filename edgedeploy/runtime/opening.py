@@ -115,9 +115,6 @@ def opened_together(
     Args:
         packages, place, threads, progress: as for `opened`.
         temporarily: nothing of what was not on the board before stays there.
-
-    Raises:
-        EdgedeployError: as `opened`.
     """
     with opening(place, threads, progress, temporarily=temporarily) as open_all:
         yield open_all(packages)
@@ -178,9 +175,6 @@ def open_on(
         board: its profile.
         packages, threads, progress, temporarily: as for `opened_together`.
         stack: is given the networks.
-
-    Raises:
-        EdgedeployError: as `opened`.
     """
     from edgedeploy.package.tails import read_tails
     from edgedeploy.release.board import sweep

@@ -31,9 +31,6 @@ class RemoteSession(ServedSession):
             folder: the release, relative to the home folder.
             threads: how many threads to run with; what the package says if None.
             tails: as for `ServedSession`.
-
-        Raises:
-            EdgedeployError: as `ServedSession`.
         """
         self._connection = connection
         options = ["--threads", str(threads)] if threads else []

@@ -71,11 +71,7 @@ class ServedSession(Closing):
 
     @abstractmethod
     def _send(self, content: bytes) -> None:
-        """Send the agent something.
-
-        Raises:
-            OSError: it does not take it.
-        """
+        """Send the agent something."""
 
     @abstractmethod
     def _ended(self) -> EdgedeployError:
@@ -125,20 +121,12 @@ class ServedSession(Closing):
         return self._tail.run({spec.name: array for spec, array in zip(self.inputs, inputs, strict=True)} | arrays)
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        """As `Session.measure`; the times are taken by the agent and hold no transfer, and no tail.
-
-        Raises:
-            InputError, DeviceError, ReleaseError, BoardConnectionError: as `run`.
-        """
+        """As `Session.measure`; the times are taken by the agent and hold no transfer, and no tail."""
         request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
         return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
 
     def measure_end_to_end(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> EndToEnd:
-        """Run `warmup` times, then time `repeat` inferences, inputs and outputs in the agent's memory.
-
-        Raises:
-            InputError, ReleaseError, BoardConnectionError: as `run`.
-        """
+        """Run `warmup` times, then time `repeat` inferences, inputs and outputs in the agent's memory."""
         request = {"command": "measure-end-to-end", "repeat": repeat, "warmup": warmup}
         reply = self._ask(request, self._content(tensors))
         kernels = reply.get("kernels_ms")
@@ -146,21 +134,13 @@ class ServedSession(Closing):
         return EndToEnd(total, Timing(tuple(map(float, kernels))) if kernels else None)
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
-        """As `Session.function_times`; the times are taken by the agent.
-
-        Raises:
-            InputError, DeviceError, ReleaseError, BoardConnectionError: as `run`.
-        """
+        """As `Session.function_times`; the times are taken by the agent."""
         request = {"command": "profile", "repeat": repeat, "warmup": warmup}
         functions = self._ask(request, self._content(tensors))["functions"]
         return {str(name): [float(time) for time in times] for name, times in functions.items()}
 
     def memory(self) -> dict[str, int | None]:
-        """What the agent takes of memory now, in bytes, as `agent run` states it.
-
-        Raises:
-            ReleaseError, BoardConnectionError: as `run`.
-        """
+        """What the agent takes of memory now, in bytes, as `agent run` states it."""
         return dict(self._ask({"command": "status"})["memory"])
 
     def _content(self, tensors: Tensors) -> bytes:

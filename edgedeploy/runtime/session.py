@@ -146,9 +146,6 @@ class Session:
         """A call that runs one inference on these inputs, and nothing else; `read` makes arrays of what it returns.
 
         It begins and ends in the processor's memory: inputs and outputs of another device are copied each time.
-
-        Raises:
-            InputError: as `run`.
         """
         import tvm
 
@@ -204,9 +201,6 @@ class Session:
 
         The evaluator would ask a device's own clock, which does not see what the CPU does: there it is the time
         until both are done. A tail counts.
-
-        Raises:
-            InputError: as `run`.
         """
         main, arguments = self._machine[self._function], self._arguments(tensors)
 
@@ -228,11 +222,7 @@ class Session:
             return Timing.of_seconds(list(evaluator(*arguments).results))
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
-        """By name of each function of the network, the time of its calls in each of `repeat` inferences, in ms.
-
-        Raises:
-            InputError: as `run`.
-        """
+        """By name of each function of the network, the time of its calls in each of `repeat` inferences, in ms."""
         from tvm import relax
 
         arguments, begun = self._arguments(tensors), 0.0
@@ -323,11 +313,7 @@ def _device_of(manifest: Manifest) -> Any:
 
 
 def _runtime_of(manifest: Manifest) -> Any:
-    """The module that runs networks on a package's device.
-
-    Raises:
-        PackageError: this version knows no such kind of device.
-    """
+    """The module that runs networks on a package's device."""
     backend = str(manifest.target.get("kind"))
     if backend not in KINDS:
         raise PackageError("the package cannot be run here", why=f"it is for a device of an unknown kind, {backend!r}")

@@ -102,11 +102,7 @@ def check(
 
 
 def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
-    """A package that is held against what another program makes of the inputs of its self-test.
-
-    Raises:
-        NumericalError: that program agrees with the reference, cannot run the network, or is not there.
-    """
+    """A package that is held against what another program makes of the inputs of its self-test."""
     network, test, contents = draft.network, draft.manifest.selftest, dict(draft.contents)
     if network.second_opinion is None or draft.further:
         raise refused
@@ -242,11 +238,7 @@ def _compiled_here(draft: Draft) -> float:
 
 
 def _error(manifest: Manifest, contents: Mapping[str, bytes], cases: Sequence[Mapping[str, Recorded]]) -> float:
-    """The largest difference from the reference of all entries, as a fraction of the tolerance.
-
-    Raises:
-        NumericalError: it exceeds the tolerance.
-    """
+    """The largest difference from the reference of all entries, as a fraction of the tolerance."""
     from edgedeploy.runtime.session import Session
 
     weights = weights_of(manifest, contents)

@@ -104,11 +104,7 @@ def self_test(
 def _inferences(
     network: Network, candidates: Iterable[Inputs], refused: list[Exception]
 ) -> Iterator[tuple[Inputs, Tensors]]:
-    """The inputs that the reference runs, with what it makes of them; why it does not run others goes into a list.
-
-    Raises:
-        NumericalError: as `_outputs`.
-    """
+    """The inputs that the reference runs, with what it makes of them; why it does not run others goes into a list."""
     for inputs in candidates:
         try:
             outputs = _outputs(network, inputs)
@@ -131,11 +127,7 @@ def _relative_spread(case: Recorded, output: str) -> float | None:
 
 
 def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:
-    """What the reference makes of inputs, in the order of the network's outputs.
-
-    Raises:
-        NumericalError: one has another shape or dtype than the imported network's.
-    """
+    """What the reference makes of inputs, in the order of the network's outputs."""
     given = network.reference(inputs)
     outputs = {spec.name: np.asarray(given[spec.name]) for spec in network.outputs}
     for spec in network.outputs:

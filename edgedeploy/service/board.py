@@ -173,11 +173,7 @@ def control(run: Run, verb: str, model: str, *, as_system: bool = False, where: 
 
 
 def uninstall(run: Run, model: str, *, as_system: bool = False, where: str) -> None:
-    """Stop a service, and remove its unit and its log; releases stay.
-
-    Raises:
-        ServiceError, BoardConnectionError: as `control`.
-    """
+    """Stop a service, and remove its unit and its log; releases stay."""
     done = run(_UNINSTALL, _kind(as_system), unit_name(model), BASE, model, timeout_s=_START_S)
     _done(done, "remove", model, where)
 
@@ -185,9 +181,6 @@ def uninstall(run: Run, model: str, *, as_system: bool = False, where: str) -> N
 def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict[str, Any]:
     """What systemd says of a service: `state`, `result`, `restarts`, `pid`, `memory_bytes`, `enabled`; and `release`,
     the one in use, which the service follows.
-
-    Raises:
-        ServiceError, BoardConnectionError: as `control`.
     """
     done = run(_STATUS, _kind(as_system), unit_name(model), BASE, model)
     _done(done, "tell about", model, where)

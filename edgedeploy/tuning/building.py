@@ -106,11 +106,7 @@ class Builder(Closing):
         self._threads = ThreadPoolExecutor(len(self._workers))
 
     def start(self) -> None:
-        """Start the processes, which takes seconds, so that the first batch need not wait for them.
-
-        Raises:
-            WorkerError: as `Worker.start`.
-        """
+        """Start the processes, which takes seconds, so that the first batch need not wait for them."""
         list(self._threads.map(Worker.start, self._workers))
 
     def build(self, functions: Iterable[PrimFunc]) -> Batch:

@@ -47,9 +47,6 @@ class Throttling:
         """The state of the board now; `throttled` tells of the time since the last reading.
 
         The first reading tells of this moment, where the board does: counters only say more when they are read again.
-
-        Raises:
-            BoardConnectionError: as `run`.
         """
         said = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
         firmware, count = _number(said.get("firmware"), 16), _number(said.get("count"))

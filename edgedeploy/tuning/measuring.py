@@ -97,11 +97,7 @@ class Measurer(Closing):
         self._pool = futures.ThreadPoolExecutor(devices)
 
     def start(self) -> None:
-        """Start the processes, which takes seconds.
-
-        Raises:
-            WorkerError: as `Worker.start`.
-        """
+        """Start the processes, which takes seconds."""
         list(self._pool.map(Worker.start, self._workers))
 
     def measure(

@@ -82,11 +82,7 @@ class Task:
 
 
 def tasks_of(network: Network, board: Board) -> list[Task]:
-    """The functions of a network that have a layer, those with the most work first.
-
-    Raises:
-        CompileError: as `compile_network`.
-    """
+    """The functions of a network that have a layer, those with the most work first."""
     optimised = optimise(network, board)
     constants, counts = constant_parameters(optimised.module), call_counts(optimised.module)
     processor = backend_of(board)

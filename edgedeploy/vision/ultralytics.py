@@ -114,11 +114,7 @@ def _task_of(outputs: Sequence[TensorSpec]) -> Task:
 
 
 def _form(table: TensorSpec, extras: int, description: Description) -> Form:
-    """How an output of rank 3 is laid out: told by its shape, and by how many classes the file names.
-
-    Raises:
-        InputError: it has another number of values for each place than the file tells.
-    """
+    """How an output of rank 3 is laid out: told by its shape, and by how many classes the file names."""
     _, rows, columns = table.shape
     classes = len(description.names)
     # YOLOv5's own exporter writes no task; its networks of one class have as many values as those that choose.

@@ -56,9 +56,6 @@ def find_peers(names: str | None) -> list[Engine]:
 def peers_called(names: Sequence[str] | None) -> list[Engine]:
     """The engines of these names, each once and in their order; those measured by default if there
     is no list.
-
-    Raises:
-        UnknownNameError, InputError: as `find_peers`.
     """
     if names is None:
         return [engine for engine in PEERS if engine.by_default]

@@ -52,11 +52,7 @@ def load(task: Task) -> Loaded:
 
 
 def _built(tensorrt: Any, logger: Any, task: Task) -> Any:
-    """The serialised engine.
-
-    Raises:
-        CannotRunError: TensorRT cannot read the network, or has no kernels for it.
-    """
+    """The serialised engine."""
     builder = tensorrt.Builder(logger)
     network = builder.create_network(0)
     parser = tensorrt.OnnxParser(network, logger)
@@ -71,11 +67,7 @@ def _built(tensorrt: Any, logger: Any, task: Task) -> Any:
 
 
 def _checked(cuda: Any, result: Any) -> Any:
-    """What a call of the CUDA runtime gives.
-
-    Raises:
-        CannotRunError: it failed.
-    """
+    """What a call of the CUDA runtime gives."""
     code, *values = result
     if code != cuda.cudaError_t.cudaSuccess:
         raise CannotRunError(f"CUDA failed: {cuda.cudaGetErrorString(code)[1].decode()}")

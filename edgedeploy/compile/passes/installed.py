@@ -30,11 +30,7 @@ def provider_code() -> dict[str, str]:
 
 
 def load_installed(disabled: Collection[str] = ()) -> list[Pass]:
-    """The passes of other packages, by name; those that are disabled are not even imported.
-
-    Raises:
-        ConfigurationError: as `Group.load`.
-    """
+    """The passes of other packages, by name; those that are disabled are not even imported."""
     found = GROUP.load(disabled, hints=lambda name: [f"leave it out: --disable-pass {name}"])
     packages = {entry.name: package_of(entry) for entry in entries()}
     return [replace(each, package=packages[each.name]) for each in found]

@@ -197,11 +197,7 @@ def _parameter(path: Path, line: int, word: str) -> tuple[int, Value]:
 
 
 def _value(text: str) -> Number | str:
-    """A number that fits ncnn's 32 bits, or what else is written there.
-
-    Raises:
-        ValueError, OverflowError: it does not fit.
-    """
+    """A number that fits ncnn's 32 bits, or what else is written there."""
     if _INTEGER.fullmatch(text):
         value = int(text)
         if not -_LARGEST <= value < _LARGEST:
