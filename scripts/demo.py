@@ -99,6 +99,7 @@ def show(name: str) -> None:
     """
     pull_files(name)
     print(f"This is the demo {name}: its files are at hand.\n", flush=True)
+    PICTURE.parent.mkdir(exist_ok=True)
     drawn = [] if name in SOUND_DEMOS.names() else ["--save", os.path.relpath(PICTURE)]
     require(play(name, "--board", "local", *drawn, *sys.argv[1:]))
 

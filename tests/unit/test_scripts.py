@@ -77,6 +77,14 @@ def test_the_first_demo_whose_files_can_be_had_is_shown(
     ]
 
 
+def test_in_a_fresh_clone_the_folder_of_the_picture_is_created(
+    there: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(there, "PICTURE", tmp_path / "build" / "demo.png")
+    monkeypatch.setattr(there, "play", lambda *options: 0 if there.PICTURE.parent.is_dir() else 10)
+    there.show("digits")
+
+
 def test_without_files_and_package_index_it_is_the_one_that_comes_with_edgedeploy(
     demo: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
