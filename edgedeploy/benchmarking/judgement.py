@@ -72,5 +72,5 @@ def same_top1(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndar
     batch, scores = wanted.shape[:1], [size for size in wanted.shape[1:] if size > 1]
     if not batch or len(scores) != 1:
         return None
-    rows = (np.reshape(array, (*batch, -1)).argmax(axis=1) for array in (outputs[name], wanted))
-    return bool(np.array_equal(*rows))
+    found, top = (np.reshape(array, (*batch, -1)).argmax(axis=1) for array in (outputs[name], wanted))
+    return bool(np.array_equal(found, top))

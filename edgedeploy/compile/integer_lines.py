@@ -70,7 +70,7 @@ def lines_through(reals: np.ndarray, before: Steps, after: Steps, bounds: tuple[
     wanted = np.clip(after.quantised(reals), *bounds) - after.zero_point
     slopes = []
     for side in (values <= 0, values >= 0):
-        furthest = np.abs(values * side).argmax()
+        furthest = int(np.argmax(np.abs(values * side)))
         if not values[furthest]:
             continue
         slope = np.float32(np.float64(reals[furthest]) / (np.float64(values[furthest]) * after.scale))

@@ -49,10 +49,11 @@ class _Decomposer(Rewriter):
         if not is_call(call, "relax.nn.batch_norm") or call.attrs.training or int(call.attrs.axis) != 1:
             return None
         values = [constant_value(self.bound_value(argument)) for argument in call.args[1:5]]
+        known = [value for value in values if value is not None]
         dtype = str(call.args[0].ty.dtype)
-        if dtype not in ("float32", "float64") or any(value is None for value in values):
+        if dtype not in ("float32", "float64") or len(known) < len(values):
             return None
-        gamma, beta, mean, variance = values
+        gamma, beta, mean, variance = known
         scale = 1 / np.sqrt(variance + np.asarray(call.attrs.epsilon, dtype))
         scale = scale * gamma if call.attrs.scale else scale
         offset = (beta if call.attrs.center else 0) - mean * scale

@@ -59,7 +59,9 @@ class _Step:
 
     def follows(self, other: _Step) -> bool:
         """Whether it is the next step of the same LSTM."""
-        same_weights = other.weights is None or np.array_equal(self.weights, other.weights)  # type: ignore[arg-type]
+        same_weights = other.weights is None or (
+            self.weights is not None and np.array_equal(self.weights, other.weights)
+        )
         return (
             self.products.same_as(other.products)
             and self.index == other.index + 1

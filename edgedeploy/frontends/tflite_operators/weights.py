@@ -63,7 +63,7 @@ def _written_out(values: np.ndarray, shape: list[int], sparsity: Any) -> np.ndar
     for number, axis in enumerate(blocks):
         found[axis] = found[axis] * sizes[rank + number] + found[rank + number]
     outside = any(((found[axis] < 0) | (found[axis] >= size)).any() for axis, size in enumerate(shape))
-    if outside or entries.max(initial=-1) >= len(values):
+    if outside or (entries >= len(values)).any():
         raise ModelError("sparse weights are malformed", why="an index lies outside of them")
     dense = np.zeros(shape, values.dtype)
     dense[tuple(found[axis] for axis in range(rank))] = values[entries]
