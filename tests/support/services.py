@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from edgedeploy.closing import Closing
-from support.agents import request, unpack
+from support.agents import need_what_it_lacks, request, unpack
 from support.patience import generous
 
 BASE = Path(".local", "share", "edgedeploy")
@@ -50,6 +50,7 @@ class Client(Closing):
             line = self._stream.readline()
         except ConnectionResetError:  # what was sent was not read to its end
             line = b""
+        need_what_it_lacks(line.decode())
         said = json.loads(line) if line else {}
         return said, self._stream.read(said.get("bytes", 0))
 
