@@ -157,7 +157,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["--calibrate", "photos", "--method", "MINMAX "], 2, "minmax"),
     (["--calibrate", "photos", "--images", "0"], 2, "--images"),
     (["--calibrate", "photos", "--images", "-4"], 2, "--images"),
-    (["--calibrate", "photos", "--images", "many"], 2, "integer"),
+    (["--calibrate", "photos", "--images", "many"], 2, "whole number"),
     (["--calibrate", "photos", "--keep", "conv9"], 4, "conv1"),
     (["--calibrate", "photos", "--keep", ""], 4, "unknown layer"),
     (["--calibrate", "photos", "--keep", "conv1", "--keep", "x*"], 4, "unknown layer"),
