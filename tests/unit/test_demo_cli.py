@@ -169,6 +169,7 @@ class TestAll:
         assert sorted(path.name for path in tmp_path.glob("*.png")) == ["out-first.png", "out-last.png"]
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("named", "first_hint"),
     [
