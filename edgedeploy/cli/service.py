@@ -41,7 +41,7 @@ class Take:
     watchdog: Annotated[
         int,
         typer.Option(
-            "--watchdog", metavar="S", min=2, max=3600, help="It is started anew if one inference takes longer."
+            "--watchdog", metavar="S", min=2, max=3600, help="Restart the service if one inference takes longer."
         ),
     ] = 30
 
@@ -68,7 +68,7 @@ def install(
 ) -> None:
     """Have the release in use of a model answer at a Unix socket, from now on and whenever the board starts.
 
-    It follows the releases that are pushed, is started anew when it fails, and writes what happens into a log
+    It follows the releases that are pushed, is restarted when it fails, and writes what happens into a log
     (docs/service.md). Push the model before.
 
     Example: edgedeploy service install retinaface --board rpi4 --memory-max 256M
@@ -112,7 +112,7 @@ def status(
     system: SystemOption = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Say whether a service runs, how often it was started anew, and which release is in use.
+    """Say whether a service runs, how often it was restarted, and which release is in use.
 
     Example: edgedeploy service status retinaface --board rpi4
     """

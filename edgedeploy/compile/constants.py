@@ -46,7 +46,7 @@ class Room:
         Raises:
             ModelError: there is no room for it.
         """
-        self._left -= self._left if size is None else max(size - read, 0)
+        self._left = 0 if size is None else self._left - max(size - read, 0)
         if self._left <= 0:
             raise ModelError(
                 "constants of the network fill the memory" + (f" as of value {value!r}" if value else ""),
