@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import paramiko
 
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, files_of
 from edgedeploy.benchmarking.peer import NAMES, SCRIPT
@@ -28,6 +27,7 @@ from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.connection import Connection, close_channel
+from edgedeploy.remote.login import BROKEN
 
 # What a Python says of itself; nothing where there is none.
 _PROBE = """
@@ -282,7 +282,7 @@ class Visitor(Closing):
         close_channel(self._channel)
 
     def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
-        with suppress(OSError, EOFError):  # it has ended, and what it said last says why
+        with suppress(*BROKEN):  # it has ended, and what it said last says why
             self._channel.sendall(f"{json.dumps(request)}\n".encode())
         return self._answer()
 
@@ -302,7 +302,7 @@ class Visitor(Closing):
         try:
             while line := self._stream.readline(_LONGEST_ANSWER):
                 yield line.decode(errors="replace").strip()
-        except (OSError, EOFError, paramiko.SSHException) as error:
+        except BROKEN as error:
             raise self._connection.lost(error) from error
 
 

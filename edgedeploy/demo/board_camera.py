@@ -27,6 +27,7 @@ from edgedeploy.remote.address import addresses
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.failures import agent_ended
+from edgedeploy.remote.login import BROKEN
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
@@ -111,7 +112,7 @@ class AgentDemo(Closing):
 
     def close(self) -> None:
         """End it: it stops when nobody reads any more."""
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(*BROKEN):
             self._channel.shutdown_write()
         close_channel(self._channel)
 

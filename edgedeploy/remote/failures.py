@@ -6,11 +6,12 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
-import paramiko
-
 from edgedeploy.errors import DeviceError, EdgedeployError, InputError, PackageError, ReleaseError, ending
+from edgedeploy.remote.login import BROKEN
 
 if TYPE_CHECKING:
+    import paramiko
+
     from edgedeploy.remote.connection import Connection
 
 _LAST_WORDS_S = 10
@@ -45,7 +46,7 @@ def agent_ended(connection: Connection, channel: paramiko.Channel, what: str) ->
         channel: where the agent ran.
         what: what ended, as "the agent on BOARD ended".
     """
-    with contextlib.suppress(OSError, TimeoutError, paramiko.SSHException):
+    with contextlib.suppress(*BROKEN):
         channel.settimeout(_LAST_WORDS_S)
         said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
         code = channel.recv_exit_status() if connection.alive else -1

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-import paramiko
-
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import agent_ended
+from edgedeploy.remote.login import BROKEN
 from edgedeploy.runtime.served import REPLY_S, ServedSession
 from edgedeploy.tail.evaluation import Tail
 
@@ -40,14 +39,14 @@ class RemoteSession(ServedSession):
 
     def close(self) -> None:
         """Let the agent end."""
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(*BROKEN):
             self._channel.shutdown_write()
         close_channel(self._channel)
 
     def _send(self, content: bytes) -> None:
         try:
             self._channel.sendall(content)
-        except paramiko.SSHException as error:
+        except BROKEN as error:
             raise OSError(str(error)) from error
 
     def _ended(self) -> EdgedeployError:
