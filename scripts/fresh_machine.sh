@@ -69,7 +69,7 @@ pip_folders() {
         while read -r folder; do [ ! -d "$folder" ] || printf '%s\n' "$folder"; done
 }
 
-# Whatever of this machine's network, certificates and pip's configuration the other one shares.
+# Shares this machine's network, certificates and pip configuration.
 equip() {
     local root=$1
     cp /etc/resolv.conf /etc/hosts "$root/etc/"
@@ -104,7 +104,7 @@ inside() {
         cd "$root$home"
         exec chroot --userspec="$user:$user" --groups= "$root" env -i "$@"
     ' bash "$root" "$user" "$home" "$(readlink -f "$checkout/../shared" || true)" "$(pip_folders)" \
-        "${environment[@]}" bash -c 'cd && exec "$@"' bash "$@"
+        "${environment[@]}" bash -c 'cd && "$@"; exit $?' bash "$@" # this shell reaps orphans as process 1
 }
 
 # Makes a target; prints one line for the summary.
