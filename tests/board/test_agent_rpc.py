@@ -90,6 +90,7 @@ def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> No
             connection.sendall(struct.pack("<i", 1) + b"0")
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:
     with serving(agent, tmp_path, "--heartbeat", "2") as server:
         session = tvm.rpc.connect("127.0.0.1", server.port, key="k")
@@ -180,6 +181,7 @@ def welcomed(server: Server) -> socket.socket:
     return stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", BOARDS)
 def test_slow_greetings_keep_nobody_waiting_and_have_one_deadline(board: str, tmp_path: Path) -> None:
     with serving(command_of(board), tmp_path) as server, ExitStack() as stack:

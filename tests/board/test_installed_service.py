@@ -46,6 +46,7 @@ def client(systemd: UserSystemd) -> Client:
 
 
 class TestWithSystemd:
+    @pytest.mark.slow
     def test_it_answers_follows_releases_and_survives_what_kills_or_hangs_it(
         self, home: Home, systemd: UserSystemd
     ) -> None:

@@ -108,6 +108,7 @@ def push_and_die(bench: Bench, moment: str) -> None:
     assert done.returncode == -9, done.stderr
 
 
+@pytest.mark.quick("at 40000", "before switch")
 @pytest.mark.parametrize("moment", [*KEPT, *SWITCHED, *SLOW])
 def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
     push_and_die(bench, moment)
@@ -148,6 +149,7 @@ def test_the_lock_of_a_connection_that_is_lost_hides_no_error(
         lose(connection)
 
 
+@pytest.mark.quick("0.1", "0.9")
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: float) -> None:
     release = bench.release(bench.second)
@@ -167,6 +169,7 @@ def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: fl
     nothing_changed(bench, old)
 
 
+@pytest.mark.quick("switch")
 @pytest.mark.parametrize("stage", ["upload", "assemble", "self-test", "switch"])
 def test_the_board_loses_its_power(bench: Bench, start: Start, stage: str) -> None:
     virtual = start("local", name="fragile")
@@ -205,6 +208,7 @@ def test_a_full_disk_is_noticed_before_anything_is_sent(small: Bench) -> None:
     nothing_changed(small, old)
 
 
+@pytest.mark.quick("0-upload", "20-assemble")
 @pytest.mark.parametrize("stage", ["upload", "assemble"])
 @pytest.mark.parametrize("leaving_kib", [0, 20])
 def test_the_disk_fills_up_meanwhile(small: Bench, stage: str, leaving_kib: int) -> None:
@@ -276,6 +280,7 @@ def test_outputs_differ_on_the_board(bench: Bench, old: str, tmp_path: Path) -> 
     nothing_changed(bench, old)
 
 
+@pytest.mark.quick("a name that climbs out", "a link")
 @pytest.mark.parametrize(
     "trick",
     [

@@ -109,6 +109,7 @@ def test_a_package_that_is_damaged_on_the_board_does_not_run(bench: Bench, folde
         RemoteSession(connection, folder)
 
 
+@pytest.mark.quick("SEGV-*", "KILL-*")
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -127,6 +128,7 @@ def test_an_agent_that_a_signal_ends_is_reported_by_the_signals_name(
         assert raised.value.why == why
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_one_session_of_a_connection_is_enough(bench: Bench, tmp_path: Path, sessions: int) -> None:
     with own_servers(bench.virtual, tmp_path) as sshd:

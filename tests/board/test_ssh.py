@@ -425,7 +425,7 @@ def test_a_board_says_what_it_is_before_anything_was_put_there(connection: Conne
     ("name", "expected"),
     [
         ("rpi4", ("aarch64", "EM_AARCH64", 64, None)),
-        ("rpi-armhf", ("armv7l", "EM_ARM", 32, "hard")),
+        pytest.param("rpi-armhf", ("armv7l", "EM_ARM", 32, "hard"), marks=pytest.mark.slow),
         pytest.param("visionfive2", ("riscv64", "EM_RISCV", 64, "hard"), marks=pytest.mark.slow),
     ],
 )

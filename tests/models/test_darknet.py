@@ -56,6 +56,7 @@ def test_converted_networks_give_opencvs_heads(name: str, shared: Path) -> None:
     assert all(close(found[output], wanted[output]) for output in wanted)
 
 
+@pytest.mark.quick("yolo-fastest")
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_compiled_networks_give_opencvs_heads(name: str, shared: Path) -> None:
     cfg, image, wanted = opencv(shared, name)
@@ -81,7 +82,7 @@ def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str
     assert all(close(array, wanted[array.shape]) for array in found.values())
 
 
-@pytest.mark.quick("resnet18", "yolov3-tiny")
+@pytest.mark.quick("resnet18")
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures_with_seeded_weights_equal_a_second_implementation(name: str, shared: Path) -> None:
     cfg = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"

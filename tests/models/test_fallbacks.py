@@ -12,6 +12,7 @@ from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.frontends.onnx import read_onnx
 
 
+@pytest.mark.quick("mobilenet_v1_0.25_224_qdq", "retinaface_mnet25_dyn")
 @pytest.mark.parametrize("path", NETWORKS)
 def test_no_function_computes_value_by_value_on_one_thread(path: Path) -> None:
     network = read_onnx(path, SHAPES.get(path.name))

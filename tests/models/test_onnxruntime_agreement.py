@@ -36,6 +36,7 @@ def compiled(network: Network) -> Compiled:
     return compile_network(network, load_board("local"))
 
 
+@pytest.mark.quick("mobilenetv2_int8_static", "retinaface_mnet25_316x474", "yolo-fastest-1.1_320")
 def test_outputs_agree(network: Network, compiled: Compiled) -> None:
     relative, absolute = EXACT if network.quantised else TOLERANCE
     for array, wanted in results_of(compiled, network, random_inputs(network, 0)):

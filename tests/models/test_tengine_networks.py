@@ -74,6 +74,7 @@ def test_compiled_they_compute_what_the_onnx_files_do(name: str, shared: Path) -
     assert_equal(dict(zip(names, found, strict=True)), run_onnx(file_of(SAME[name], shared), data))
 
 
+@pytest.mark.slow
 def test_a_network_of_int8_gives_the_integers_of_tengine_s_kernels(shared: Path) -> None:
     path = shared / "models" / "tengine_int8" / "resnet18-cifar10-nosoftmax-relu_int8.tmfile"
     structure, network = read_structure(path), FORMAT.read([path], {})

@@ -37,6 +37,7 @@ INTEGER = [
 ]
 
 
+@pytest.mark.quick("mobilenet_v1/mobilenet_v1_0.25_224_float.tflite")
 @pytest.mark.parametrize("name", FLOAT)
 def test_values_are_litert_s(shared: Path, name: str) -> None:
     path = shared / "models" / name
@@ -59,6 +60,7 @@ def test_every_function_has_a_template_and_nothing_is_transposed(shared: Path, n
     assert report["transposes"] == {"edges": 0, "inside": 0}
 
 
+@pytest.mark.quick("mlperf_tiny/*")
 @pytest.mark.parametrize("name", INTEGER)
 def test_quantised_networks_agree_with_litert_as_its_own_kernels_do(shared: Path, name: str) -> None:
     """On real images, of which most have the same first class; and without transposes, weights in their integers."""

@@ -143,7 +143,7 @@ def test_32_bit_arm_multiplies_and_adds_in_one_instruction(loops_of, layer: str)
 
 
 @needs_mca
-@pytest.mark.quick("3x3 64-64 56", "1x1 512-512 14", "5x5 24-48 20")
+@pytest.mark.quick("3x3 64-64 56", "1x1 512-512 14")
 @pytest.mark.parametrize("layer", [*FIRST, *DENSE[:-1]])
 def test_sums_on_cortex_a72_take_no_longer_than_their_multiply_adds(loops_of, layer: str) -> None:
     analyser = Analyser(load_board("rpi4"))
@@ -152,6 +152,7 @@ def test_sums_on_cortex_a72_take_no_longer_than_their_multiply_adds(loops_of, la
     assert max(prediction.ratio for prediction in predictions) <= 1.10
 
 
+@pytest.mark.quick("depthwise 3x3 112")
 @needs_mca
 @pytest.mark.parametrize("layer", DEPTHWISE)
 def test_depthwise_loops_on_cortex_a72_take_no_longer_than_their_arithmetic(loops_of, layer: str) -> None:
@@ -161,6 +162,7 @@ def test_depthwise_loops_on_cortex_a72_take_no_longer_than_their_arithmetic(loop
         assert prediction.cycles <= 1.10 * prediction.arithmetic
 
 
+@pytest.mark.quick("rpi5")
 @needs_mca
 @pytest.mark.parametrize("board", arm_loops.BOARDS)
 def test_a_network_is_reported_for_each_board(

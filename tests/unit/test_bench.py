@@ -401,6 +401,7 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out_of_the_tables(
     assert "largest difference from the outputs of onnxruntime" in out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not litert.ENGINE.installed(), reason="LiteRT is not installed")
 def test_markdown_names_an_engine_that_reads_other_files_with_the_reason(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")

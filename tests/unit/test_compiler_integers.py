@@ -99,7 +99,7 @@ def moves(form: str) -> Graph:
     return graph
 
 
-@pytest.mark.quick("*-pairs-u8s8-channels-*")
+@pytest.mark.quick("x86-64-v3-pairs-u8s8-channels-layers", "cascadelake-pairs-u8s8-channels-moves")
 @pytest.mark.parametrize("make", [layers, moves])
 @pytest.mark.parametrize("form", ["pairs-u8s8-channels", "pairs-u8s8", "pairs-s8s8-channels", "pairs-u8u8"])
 def test_operators_give_what_onnxruntime_gives(
@@ -196,6 +196,7 @@ def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) ->
     exact(graph, graph.pair(graph.node("Conv", data, weights), 0.05, np.uint8(100)))
 
 
+@pytest.mark.quick("cascadelake")
 def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(
     each_cpu: str, exact: Callable
 ) -> None:
@@ -218,6 +219,7 @@ def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_
     assert wide == (["int16", "int8", "int8"] if step.weights == "int8" else ["int16"] * 3)
 
 
+@pytest.mark.quick("Mul-1e-05", "Add-0.05")
 @pytest.mark.parametrize("scale", [0.05, 1e-4, 1e-5])
 @pytest.mark.parametrize("operator", ["layer", "Add", "Mul", "LeakyRelu", "GlobalAveragePool"])
 def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable, operator: str, scale: float) -> None:

@@ -226,11 +226,11 @@ def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(
 ) -> None:
     compiler(tmp_path, "sleep 1000 &", f"echo $! > {tmp_path}/pid", "wait")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(tools, "_COMPILE_S", 5)
+    monkeypatch.setattr(tools, "_COMPILE_S", 2)
     monkeypatch.setattr(isolation, "busyness", lambda: 1.0)
     finding = look("toolchain", gnu)
     assert finding.state is State.FAILED
-    assert "no answer within 5 s" in finding.found
+    assert "no answer within 2 s" in finding.found
     assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
 
 
@@ -371,7 +371,8 @@ def test_a_board_without_an_ssh_server_is_there_all_the_same() -> None:
     assert "openssh-server" in found["SSH server"].hints[0]
 
 
-def test_a_board_that_is_off_is_known_in_seconds() -> None:
+def test_a_board_that_is_off_is_known_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedeploy.doctor.login._PORT_S", 1)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

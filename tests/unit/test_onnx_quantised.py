@@ -164,7 +164,7 @@ OF_UINT8_ONLY = ("Gemm", "Gemm in float", "Conv of groups")
 
 
 @pytest.mark.compiles
-@pytest.mark.quick("x86-64-uint8", "x86-64-v3-int8", "x86-64-v4-int8", "cascadelake-uint8")
+@pytest.mark.quick("x86-64-v3-int8", "cascadelake-uint8")
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_every_quantised_operator_gives_the_steps_of_onnxruntime_but_for_ties(
     dtype: Any, each_cpu: str, tmp_path: Path

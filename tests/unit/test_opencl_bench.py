@@ -20,6 +20,7 @@ BOARD = "local-opencl"
 QUICK = ("--against", "onnxruntime", "--json")
 
 
+@pytest.mark.slow
 def test_kernels_and_the_whole_are_measured_beside_another_engine(opencl: Any, command: Command) -> None:
     code, out, err = command("bench", "digits", "--board", BOARD, *QUICK)
     assert code == 0, err

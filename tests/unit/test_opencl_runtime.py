@@ -214,6 +214,7 @@ __kernel void spin(__global float* to, int rounds) {
 """
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("number", [1, 3])
 def test_times_are_those_that_the_device_takes_for_a_call(opencl: Any, number: int) -> None:
     kernels, output = load_kernels(SPIN, spin=["handle", "int32"]), tensor(np.zeros(64, "float32"), opencl)

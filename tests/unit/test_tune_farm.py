@@ -86,6 +86,7 @@ def free_endpoint() -> Endpoint:
         return Endpoint(*listener.getsockname())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measuring_at_once")
 def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None:
     board, endpoint = Board(), free_endpoint()

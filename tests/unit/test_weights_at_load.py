@@ -72,6 +72,7 @@ def test_outputs_are_those_of_weights_transformed_when_it_was_built(tmp_path: Pa
         np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32))
 
 
+@pytest.mark.quick("rpi5", "rpi-armhf")
 @pytest.mark.compiles
 @pytest.mark.parametrize("board", ["rpi3", "rpi4", "rpi5", "rpi-armhf"])
 def test_so_they_are_on_arm(tmp_path: Path, board: str) -> None:

@@ -123,6 +123,7 @@ def test_the_bundled_network_is_built_and_shown(python: Command) -> None:
     assert shown["results"][0]["label"] == "3"
 
 
+@pytest.mark.slow
 def test_tvm_has_opencl_devices_in_every_program_once_the_runtime_is_made(opencl: Any, python: Command) -> None:
     python("-c", "from edgedeploy.runtime.opencl import load; load()")
     ask = "import sys, tvm; print(tvm.opencl(0).device_name); assert 'edgedeploy.building' not in sys.modules"

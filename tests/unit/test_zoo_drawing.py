@@ -89,6 +89,7 @@ def test_shapes_are_no_parameters(tmp_path: Path) -> None:
     assert [layer.parameters for layer in layers(find_source(str(path)))] == [0, 0, 0]
 
 
+@pytest.mark.quick("resnet18")
 @needs_graphviz
 @pytest.mark.parametrize("model", ["resnet18", "yolox-nano"])
 def test_drawings_fit_a_page(command: Command, model: str) -> None:
