@@ -55,11 +55,7 @@ class Cascade:
     """The networks of a demo, from one frame of samples to one score."""
 
     def __init__(self, demo: SoundDemo, runners: Sequence[Runner]) -> None:
-        """Make them ready for a new sound.
-
-        Raises:
-            InputError: a network takes or gives something else than the demo says, or its neighbours.
-        """
+        """Make them ready for a new sound."""
         self._demo = demo
         self._stages = [_Listening(stage, runner) for stage, runner in zip(demo.stages, runners, strict=True)]
         for before, after in zip(self._stages, self._stages[1:], strict=False):

@@ -24,11 +24,7 @@ _BLOCKS_PER_S = 50
 
 @contextmanager
 def microphone(rate: int) -> Iterator[Iterator[np.ndarray]]:
-    """What the microphone hears until the block ends, in blocks: int16, one channel, `rate` samples per second.
-
-    Raises:
-        InputError: there is no recorder here, or it ends.
-    """
+    """What the microphone hears until the block ends, in blocks: int16, one channel, `rate` samples per second."""
     name = next((name for name in _RECORDERS if shutil.which(name)), None)
     if name is None:
         raise InputError(

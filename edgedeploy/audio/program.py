@@ -55,12 +55,7 @@ class SoundProgram:
 
     @staticmethod
     def of(name: str, model: str | None = None, threshold: float | None = None) -> SoundProgram:
-        """The demo `name`, with another last network if `model` names one, and another threshold if one is given.
-
-        Raises:
-            UnknownNameError, ConfigurationError: there is no such demo or model, or it is not as it should be.
-            ModelError: there is no such file.
-        """
+        """The demo `name`, with another last network if `model` names one, and another threshold if one is given."""
         demo: SoundDemo = SOUND_DEMOS.load(name)
         own = demo.stages[-1].model
         detect = demo.detect if threshold is None else demo.detect.with_threshold(threshold)
@@ -73,11 +68,7 @@ class SoundProgram:
         return SoundProgram(name, demo.model_copy(update={"detect": detect}), own)
 
     def sound(self, progress: Progress = SILENT) -> Path:
-        """The demo's own WAV file.
-
-        Raises:
-            DownloadError: it cannot be had.
-        """
+        """The demo's own WAV file."""
         return fetch(self.demo.sound, folder=SOUND_DEMOS.find(self.name).parent, progress=progress)
 
     @contextmanager
@@ -89,11 +80,7 @@ class SoundProgram:
         options: ImportOptions = AS_THE_FILE_SAYS,
         progress: Progress = SILENT,
     ) -> Iterator[SoundSession]:
-        """The demo with its networks built and ready where `place` says.
-
-        Raises:
-            EdgedeployError: any of the errors of finding, building and opening; a network does not suit the demo.
-        """
+        """The demo with its networks built and ready where `place` says."""
         built = [
             prepare(
                 stage.model,

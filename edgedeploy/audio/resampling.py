@@ -18,11 +18,7 @@ _SAMPLES = 1 << 18
 
 
 def resampled(blocks: Iterator[np.ndarray], rate: int, wanted: int) -> Iterator[np.ndarray]:
-    """Blocks of int16 samples at `wanted` instead of `rate` samples per second, as if filtered in one piece.
-
-    Raises:
-        InputError: SciPy is not here.
-    """
+    """Blocks of int16 samples at `wanted` instead of `rate` samples per second, as if filtered in one piece."""
     if find_spec("scipy") is None:
         raise InputError(
             f"the sound has {rate:,} samples per second, the network takes {wanted:,}",

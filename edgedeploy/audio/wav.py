@@ -23,9 +23,6 @@ def read_wav(path: Path, rate: int) -> Iterator[np.ndarray]:
     """The samples of a WAV file in blocks: int16, one channel (the mean of all), at `rate` samples per second.
 
     The header is checked before the first block; a file that ends before its header says is read to where it ends.
-
-    Raises:
-        InputError: it cannot be read, is no WAV file, or holds no PCM; or it has another rate, and SciPy is not here.
     """
     try:
         reader = wave.open(str(path), "rb")  # noqa: SIM115  it is closed when the last block was taken

@@ -30,11 +30,7 @@ def image_of(frame: np.ndarray, camera: Camera) -> np.ndarray:
 
 
 def frame_of(image: np.ndarray, camera: Camera) -> np.ndarray:
-    """An image (uint8, height x width x 3, B G R) as a camera would have given it.
-
-    Raises:
-        InputError: it is not of the size of the camera's frames.
-    """
+    """An image (uint8, height x width x 3, B G R) as a camera would have given it."""
     if image.shape != (*camera.size, 3):
         raise InputError(
             f"the image has {image.shape[1]}x{image.shape[0]} pixels",

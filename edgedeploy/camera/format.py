@@ -46,11 +46,7 @@ class Camera(Record):
 
     @staticmethod
     def parsed(text: str) -> Camera:
-        """What a user writes, as `640x480:yuv420`.
-
-        Raises:
-            InputError: it is of another form, or there are no such frames.
-        """
+        """What a user writes, as `640x480:yuv420`."""
         found = _TEXT.fullmatch(text)
         why = "write it as WIDTHxHEIGHT:FORMAT, such as 640x480:yuv420"
         if found:

@@ -84,11 +84,7 @@ class Resampling(NamedTuple):
 
 
 def resampling(image: tuple[int, int], size: tuple[int, int], fit: Fit) -> Resampling:
-    """How an image of a height and width is brought to `size`; the ways are those of `vision.preprocess.place`.
-
-    Raises:
-        UnsupportedError: it is one that is not done so.
-    """
+    """How an image of a height and width is brought to `size`; the ways are those of `vision.preprocess.place`."""
     if fit == "contain":
         raise UnsupportedError(
             f"no code is generated that fits images by {fit!r}",

@@ -24,10 +24,6 @@ class Detector:
     def __init__(self, package: Path, threads: int | None = None, *, runner: Runner | None = None) -> None:
         """Open a package in this process, with as many threads as it says unless given; or take `runner`, its network
         where that is open already.
-
-        Raises:
-            PackageError: as `Session.open`.
-            InputError: the package does not say how it is used, or in words that this version does not know.
         """
         manifest = read_manifest(package)
         look = look_of(manifest, package)
@@ -38,18 +34,11 @@ class Detector:
         """What the network sees in an image (uint8, height x width x 3, B G R), as its demo decodes it.
 
         For a package built for a camera, the image becomes a frame in the camera's format first.
-
-        Raises:
-            InputError: the package was built for a camera, and the image has not the size of its frames.
         """
         return infer(image, self._network, repeat=0).detections
 
     def detect_frame(self, frame: np.ndarray) -> list[Detection]:
-        """What the network sees in a frame as the package's camera gives it: uint8, of the shape that its input has.
-
-        Raises:
-            InputError: the package was not built for a camera, or the frame is of another shape or type.
-        """
+        """What the network sees in a frame as the package's camera gives it: uint8, of the shape that its input has."""
         return infer_frame(frame, self._network, repeat=0).detections
 
 

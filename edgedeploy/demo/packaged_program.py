@@ -28,12 +28,7 @@ class PackagedProgram:
     package: Path
 
     def image(self, progress: Progress = SILENT) -> Path:
-        """The image of the zoo's demo of this network.
-
-        Raises:
-            InputError: there is none.
-            DownloadError: it cannot be had.
-        """
+        """The image of the zoo's demo of this network."""
         model = read_manifest(self.package).model
         for name in DEMOS.names():
             if DEMOS.load(name).model == model:
@@ -49,13 +44,7 @@ class PackagedProgram:
         options: ImportOptions = AS_THE_FILE_SAYS,
         progress: Progress = SILENT,
     ) -> Iterator[DemoSession]:
-        """The network, ready where `place` says; nothing is left open in a package that `options` could say.
-
-        Raises:
-            PackageError: the package is damaged, or not for the place.
-            InputError: it does not say how it is used, or options are given.
-            EdgedeployError: any of the errors of reaching a board.
-        """
+        """The network, ready where `place` says; nothing is left open in a package that `options` could say."""
         if options != AS_THE_FILE_SAYS:
             raise InputError(f"--weights and --set do not go with {self.package}", why="it is built already")
         manifest = read_manifest(self.package)

@@ -64,11 +64,7 @@ class Look:
         return self.outputs if decoder is self.stage.decoder else ()
 
     def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
-        """What the demo says, with what the network says of itself, and the names of its classes.
-
-        Raises:
-            InputError: the network does not take and give what the demo makes and reads.
-        """
+        """What the demo says, with what the network says of itself, and the names of its classes."""
         tensor = image_input(network.inputs, self.input, self.camera)
         suited = self.stage.decoder.fitted(network)
         decoder = suited.decoder
@@ -127,11 +123,7 @@ class Part(Look):
         return stage, labels
 
     def shapes(self, options: ImportOptions) -> Shapes:
-        """The shape of the input that a file leaves open.
-
-        Raises:
-            ModelError: the file cannot be read, or is no network's.
-        """
+        """The shape of the input that a file leaves open."""
         source = find_source(self.model, options=options) if self.from_file else None
         open_input = source.open_input() if source else None
         if not source or not open_input:
@@ -159,11 +151,7 @@ def _entry_of(file: Path, otherwise: str) -> str:
 
 
 def stated_entry(file: Path) -> str | None:
-    """The zoo's entry that a file of edgedeploy's own says it was made of, as `quantize` writes it.
-
-    Raises:
-        ModelError: it is no network's file.
-    """
+    """The zoo's entry that a file of edgedeploy's own says it was made of, as `quantize` writes it."""
     found, description = describing(file)
     name = found.metadata([description]).get(ENTRY, "")
     return name if name in MODELS.names() and MODELS.load(name).input.kind == "image" else None

@@ -31,10 +31,6 @@ def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> 
             keeps nothing.
         source: what is shown.
         progress: is told where the drawn images are, when the block ends well.
-
-    Raises:
-        InputError: the suffix names nothing that can be written, or the source would be overwritten.
-        OutputError: the place cannot be written. Both are raised at the start where possible.
     """
     if target is None:
         yield lambda shot, drawn: None

@@ -58,10 +58,6 @@ class Use:
         """A network as its package holds it, and what that says; nothing of one that does not suit the demo.
 
         For a camera, the network begins with what becomes of a frame.
-
-        Raises:
-            InputError, ModelError: it does not suit a demo that the user named, or whose camera; as `Part.fitted`.
-            UnsupportedError: it is shown images in a way of which no code is generated.
         """
         try:
             stage, labels = self.part.fitted(network)
@@ -111,11 +107,6 @@ def find_use(model: str, demo: str | None = None, camera: Camera | None = None) 
     """The network of a demo that `model` stands for: of the demo that is named, of one that has this network and if
     possible no other, or of the one that classifies images if it does; None where that is not known. A file that was
     quantised of a network of the zoo is used as that is.
-
-    Raises:
-        UnknownNameError: there is no such demo.
-        ModelError: the zoo has no network under that name.
-        InputError: it is for a camera's frames, and it is not known what becomes of them.
     """
     found = _found(model, demo)
     if camera is None:

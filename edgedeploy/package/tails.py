@@ -20,19 +20,12 @@ def tails_of(manifest: Manifest, contents: Mapping[str, bytes], name: str | Path
         manifest: the package's.
         contents: its members, those of tails among them.
         name: what the package is called in messages.
-
-    Raises:
-        PackageError: a tail is not sound.
     """
     return [_tail_of(entry, contents, name) for entry in manifest.entries]
 
 
 def read_tails(package: Path) -> list[Tail | None]:
-    """The tails of a package's archive.
-
-    Raises:
-        PackageError: the package is damaged, or a tail is not sound.
-    """
+    """The tails of a package's archive."""
     manifest = read_manifest(package)
     files = [entry.tail.file for entry in manifest.entries if entry.tail]
     contents = read_package(package, keep=files)[1] if files else {}

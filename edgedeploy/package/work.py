@@ -46,11 +46,7 @@ def written_work(functions: Iterable[FunctionWork]) -> bytes:
 
 
 def read_work(package: Path) -> list[FunctionWork]:
-    """What a package says of its functions; nothing where an earlier version of edgedeploy wrote it.
-
-    Raises:
-        PackageError: it is damaged.
-    """
+    """What a package says of its functions; nothing where an earlier version of edgedeploy wrote it."""
     if WORK_NAME not in read_manifest(package).files:
         return []
     content = read_package(package, keep=[WORK_NAME])[1][WORK_NAME]

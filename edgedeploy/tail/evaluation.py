@@ -57,9 +57,6 @@ class Tail:
 
         Args:
             tensors: the network's inputs and the outputs of its compiled part, by name.
-
-        Raises:
-            PackageError: a node does not suit its inputs, or an output is not what the package says.
         """
         with np.errstate(all="ignore"):
             arrays = self._run(self.block, dict(tensors))

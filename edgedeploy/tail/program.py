@@ -106,11 +106,7 @@ class Block(Record):
     outputs: Listed[str]
 
     def free(self) -> set[str]:
-        """The names that it reads and does not make: what must be there before.
-
-        Raises:
-            ValueError: a name is made twice, or read before it is made.
-        """
+        """The names that it reads and does not make: what must be there before."""
         made = set(self.constants)
         needed: set[str] = set()
         for node in self.nodes:
@@ -145,9 +141,6 @@ def parse_block(content: bytes, known: Collection[str]) -> Block:
     Args:
         content: the member.
         known: the names of the values that are there when it begins.
-
-    Raises:
-        ValueError: it is not sound.
     """
     if len(content) > MAXIMUM_TAIL:
         raise ValueError(f"it has {len(content):,} bytes, more than the {MAXIMUM_TAIL:,} that are read")

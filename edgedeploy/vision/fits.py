@@ -34,11 +34,7 @@ class ScaledFit(Record):
         return False
 
     def size(self, image: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the network's input for an image of this height and width.
-
-        Raises:
-            InputError: the image is too narrow.
-        """
+        """Height and width of the network's input for an image of this height and width."""
         return scaled_size(image, max(1.0, self.shortest / min(image)), self.multiple)
 
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
@@ -85,11 +81,7 @@ class LineFit(Record):
         return found
 
     def width(self, length: int) -> int:
-        """The width of the network that is built for a length.
-
-        Raises:
-            InputError: it is longer than any image is.
-        """
+        """The width of the network that is built for a length."""
         assert self.widths
         widths = sorted(self.widths)
         while widths[-1] < length:

@@ -30,9 +30,6 @@ def image_of(given: GivenImage) -> np.ndarray:
 
     Returns:
         uint8, height x width x 3, channels B, G, R.
-
-    Raises:
-        InputError: there is no such file, it is no image, or an array has another form.
     """
     if isinstance(given, str | PathLike):
         return read_image(Path(given))

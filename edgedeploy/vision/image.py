@@ -31,9 +31,6 @@ def read_image(path: Path) -> np.ndarray:
     Returns:
         uint8, height x width x 3, channels B, G, R; grey images are repeated into the three channels,
         transparency is dropped.
-
-    Raises:
-        InputError: there is no such file, it is no image, or it is too large to be decoded.
     """
     try:
         with path.open("rb") as stream:
@@ -58,12 +55,7 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def decoded(content: bytes) -> np.ndarray | None:
-    """An encoded image as `read_image` gives it; None if it is none.
-
-    Raises:
-        cv2.error: it is too large, or OpenCV fails otherwise.
-        ValueError: it is a JPEG of more scans than any program writes: each is a pass over all of the image.
-    """
+    """An encoded image as `read_image` gives it; None if it is none."""
     at, scans = 2, 0
     while content[:3] == _JPEG and (marker := _MARKER.search(content, at)) and marker[1] != _END:
         at = marker.end()
@@ -107,12 +99,7 @@ def _what_it_is(content: bytes) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Make sure, before long work, that `write_image` can write `path`.
-
-    Raises:
-        InputError: the suffix names no format that can be written.
-        OutputError: the folder is a file, or may not be written.
-    """
+    """Make sure, before long work, that `write_image` can write `path`."""
     if not path.suffix or not cv2.haveImageWriter(f"x{path.suffix.lower()}"):
         raise InputError(
             f"cannot save an image as {path}",
@@ -123,11 +110,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Make sure that a file `path` can be made, or replaced.
-
-    Raises:
-        OutputError: it is a folder, or its folder is a file, or may not be written.
-    """
+    """Make sure that a file `path` can be made, or replaced."""
     if is_folder(path):
         raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
     folder = path.absolute().parent
@@ -145,11 +128,7 @@ def check_place(path: Path) -> None:
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Write `image` in the format that `path`'s suffix names.
-
-    Raises:
-        InputError, OutputError: as `check_writable`, or the format does not take this image, or the disk is full.
-    """
+    """Write `image` in the format that `path`'s suffix names."""
     check_writable(path)
     try:
         done, encoded = cv2.imencode(path.suffix.lower(), image)

@@ -38,11 +38,7 @@ class Heatmap(Record):
     threshold: Fraction = 0.5
 
     def refine(self, places: np.ndarray, outputs: Outputs, network: tuple[int, int]) -> np.ndarray:
-        """Points (n x 2) in pixels of the network's input, moved.
-
-        Raises:
-            InputError: there is no such output, or it has another shape.
-        """
+        """Points (n x 2) in pixels of the network's input, moved."""
         heat = output(outputs, self.output)
         if heat.ndim != 4 or len(heat) != 1 or heat.shape[3] != len(places):
             raise not_of_this_kind(f"its output {self.output!r} is {shown(heat.shape)}, not 1xHxWx{len(places)}")
@@ -118,11 +114,7 @@ class Landmarks(Decoder):
         return self
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """One result with its points, or none if the score does not reach the threshold.
-
-        Raises:
-            InputError: the outputs are not those of a network of this kind.
-        """
+        """One result with its points, or none if the score does not reach the threshold."""
         values = self._values(outputs)
         score = _single(outputs, self.score)
         first = _single(outputs, self.classes) if self.classes else None

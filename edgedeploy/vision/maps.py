@@ -22,9 +22,6 @@ def on_image(values: np.ndarray, frame: Frame, *, nearest: bool = False) -> np.n
 
     Returns:
         In the same dtype, height x width of the image.
-
-    Raises:
-        InputError: the map has no cells.
     """
     if not values.size:
         raise not_of_this_kind("it gives a map without cells")

@@ -35,11 +35,7 @@ class Page(Record):
     multiple: Side = 32
 
     def view(self, image: np.ndarray) -> View:
-        """An image as networks are shown it; places in it that lie outside of the image are moved to its edge.
-
-        Raises:
-            InputError: the image is too narrow.
-        """
+        """An image as networks are shown it; places in it that lie outside of the image are moved to its edge."""
         size = image.shape[1::-1]
         if max(size) > self.longest:
             image = scaled(image, self.longest / max(image.shape[:2]), self.multiple)
@@ -61,11 +57,7 @@ def scaled(image: np.ndarray, ratio: float, multiple: int) -> np.ndarray:
 
 
 def scaled_size(size: tuple[int, int], ratio: float, multiple: int) -> tuple[int, int]:
-    """Height and width times `ratio`, both brought to the nearest multiple, of at least one.
-
-    Raises:
-        InputError: one of them becomes longer than any image is.
-    """
+    """Height and width times `ratio`, both brought to the nearest multiple, of at least one."""
     height, width = (max(1, round(int(side * ratio) / multiple)) * multiple for side in size)
     if max(height, width) > LONGEST:
         raise InputError(

@@ -66,11 +66,7 @@ def _averaged(image: np.ndarray, axis: int, target: int) -> np.ndarray:
 
 
 def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
-    """Height and width of the images that `tensor` takes in the layout and colour of `spec`.
-
-    Raises:
-        InputError: the tensor is not an image with the channels of `spec`.
-    """
+    """Height and width of the images that `tensor` takes in the layout and colour of `spec`."""
     channels = 1 if spec.colour == "GRAY" else 3
     shape = tensor.shape
     nchw = spec.layout == "NCHW"

@@ -51,11 +51,7 @@ class Segmentation(Decoder):
         ]
 
     def class_map(self, outputs: Outputs, frame: Frame) -> np.ndarray:
-        """The class of each pixel of the image, -1 for none: int32, height x width.
-
-        Raises:
-            InputError: the output is not that of such a network.
-        """
+        """The class of each pixel of the image, -1 for none: int32, height x width."""
         name = self.output or next(iter(outputs))
         given = output(outputs, name)
         if np.issubdtype(given.dtype, np.integer) and given.size == np.prod(given.shape[-2:]) and given.ndim > 2:

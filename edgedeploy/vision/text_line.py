@@ -29,11 +29,7 @@ class TextLine(Decoder):
         return Fitted(self, labels=network.metadata.get("character", "").splitlines())
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The text, if there is any that reaches the threshold; it has no place of its own.
-
-        Raises:
-            InputError: the first output is not 1 x steps x classes.
-        """
+        """The text, if there is any that reaches the threshold; it has no place of its own."""
         probabilities = table(outputs, next(iter(outputs)))
         best = probabilities.argmax(axis=1)
         kept = (best != 0) & np.append(True, best[1:] != best[:-1])

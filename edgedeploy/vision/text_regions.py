@@ -49,11 +49,7 @@ class TextRegions(Decoder):
     candidates: Annotated[int, Field(gt=0)] = 1000
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The regions from top to bottom, and from left to right where they lie side by side.
-
-        Raises:
-            InputError: the first output is not 1 x 1 x height x width.
-        """
+        """The regions from top to bottom, and from left to right where they lie side by side."""
         [probabilities] = head(outputs, next(iter(outputs)), 1)
         found = []
         for contour in self._contours(probabilities):

@@ -58,11 +58,7 @@ class Description(Record):
 
     @staticmethod
     def of(metadata: Mapping[str, str]) -> Description:
-        """What entries by key say, each as Python writes such a value.
-
-        Raises:
-            ModelError: one of them is no such value.
-        """
+        """What entries by key say, each as Python writes such a value."""
         fields = {key: _value(key, text) for key, text in metadata.items() if key in Description.model_fields}
         try:
             return Description.model_validate(fields)

@@ -44,12 +44,7 @@ class Drawn(NamedTuple):
 
 
 def layers(source: Source) -> list[DrawnNode]:
-    """The layers of a network in the order in which they run, its inputs first and its outputs last.
-
-    Raises:
-        UnsupportedError: the network's format has no form that can be drawn.
-        ModelError: its files cannot be read.
-    """
+    """The layers of a network in the order in which they run, its inputs first and its outputs last."""
     if not isinstance(source.format, ConvertedFormat):
         raise UnsupportedError(f"{source.format.name} networks cannot be drawn", why="they have no form as ONNX here")
     model = with_own_inputs(source.format.convert(source.files, source.shapes, source.options))
@@ -85,14 +80,7 @@ def layers(source: Source) -> list[DrawnNode]:
 
 
 def draw(source: Source, path: Path) -> Drawn:
-    """Draw a network's layers, `grouped`, into a file, of the kind that its name ends with.
-
-    Raises:
-        InputError: there is no such kind.
-        ToolchainError: Graphviz is not installed, or fails.
-        OutputError: the file cannot be written.
-        UnsupportedError, ModelError: as `layers`.
-    """
+    """Draw a network's layers, `grouped`, into a file, of the kind that its name ends with."""
     kind = _KINDS.get(path.suffix)
     if kind is None:
         raise InputError(f"cannot draw {path}", why=f"its name ends with none of {', '.join(_KINDS)}")

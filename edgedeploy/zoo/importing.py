@@ -62,13 +62,7 @@ class Stated:
         return of_pixels | {name for name in ("task", "labels") if getattr(self, name)}
 
     def check(self) -> None:
-        """Refuse what no network can have, before its files are read.
-
-        Raises:
-            UnknownNameError: no network of the zoo has this task, or there are no such labels.
-            ConfigurationError: the labels cannot be read.
-            InputError: a deviation is not above 0.
-        """
+        """Refuse what no network can have, before its files are read."""
         if self.task and self.task not in (tasks := sorted({MODELS.load(each).task for each in MODELS.names()})):
             raise unknown_name("task", self.task, tasks, "edgedeploy models")
         if self.labels:
@@ -77,11 +71,7 @@ class Stated:
             raise InputError("--std is not above 0", why="pixels are divided by it")
 
     def of(self, guessed: ModelInput) -> ModelInput:
-        """The input with the mean and deviation that are stated.
-
-        Raises:
-            InputError: it is no image, or has another number of channels.
-        """
+        """The input with the mean and deviation that are stated."""
         if not self.mean and not self.std:
             return guessed
         if len(guessed.shape) != 4:
@@ -132,12 +122,6 @@ def import_network(
 
     Returns:
         The entry's file.
-
-    Raises:
-        InputError: the name cannot be one, or is taken; or the network contradicts what is stated.
-        UnknownNameError, ConfigurationError: as `Stated.check`.
-        ModelError: the files are no network that can be imported.
-        OutputError: the user's folder cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -185,11 +169,7 @@ def import_network(
 
 
 def forget(name: str) -> list[Path]:
-    """Remove an entry of the user's own, with the files that were copied for it; what was removed.
-
-    Raises:
-        OutputError: the user's folder cannot be written.
-    """
+    """Remove an entry of the user's own, with the files that were copied for it; what was removed."""
     path = own_models() / f"{name}.yaml"
     removed = []
     try:

@@ -23,10 +23,6 @@ def load_labels(name: str) -> list[str]:
 
     Args:
         name: the name of a label set, or a path that ends in .txt.
-
-    Raises:
-        UnknownNameError: there is no such label set.
-        ConfigurationError: its file cannot be read, or has an empty line between names.
     """
     path = _find(name)
     try:

@@ -48,11 +48,7 @@ class Source:
     further: tuple[Shapes, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse values of inputs that the format cannot make constants of, and lengths that it cannot leave open.
-
-        Raises:
-            InputError: there are such.
-        """
+        """Refuse values of inputs that the format cannot make constants of, and lengths that it cannot leave open."""
         if self.options.lengths and not self.format.sets_inputs:
             raise InputError(
                 f"{self.file} takes inputs of one length",
@@ -68,11 +64,7 @@ class Source:
 
     @staticmethod
     def of(path: Path, shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS, *, name: str | None = None) -> Source:
-        """What a file describes, or is a part of.
-
-        Raises:
-            ModelError: it is no network's file, or another file of the network is missing.
-        """
+        """What a file describes, or is a part of."""
         found, description = describing(path)
         options = found.honoured(options)
         called = name or package_model(path.name if _is_imported(path.stem) else path.stem)
@@ -102,10 +94,6 @@ class Source:
         Args:
             further: shapes by input name of each.
             batches: sizes of the first dimension of every input: each makes an entry point of each of the shapes.
-
-        Raises:
-            InputError: the format fixes its shapes, an input has no dimension, or two have the same shapes.
-            ModelError: the file cannot be read.
         """
         entries = [self.shapes, *({**self.shapes, **shapes} for shapes in further)]
         if batches:
@@ -119,11 +107,7 @@ class Source:
         return replace(self, shapes=first, further=tuple(others))
 
     def input_shapes(self) -> dict[str, list[int]]:
-        """The shapes of all inputs, as they are given or the file states them.
-
-        Raises:
-            InputError: the format fixes its shapes, or an input has no dimension.
-        """
+        """The shapes of all inputs, as they are given or the file states them."""
         if not isinstance(self.format, ConvertedFormat):
             raise InputError(
                 f"{self.file} has one batch size", why=f"files of {self.format.name} fix the shapes of their inputs"
@@ -158,11 +142,7 @@ def package_model(name: str) -> str:
 
 
 def means_file(model: str) -> bool:
-    """Whether `model` means a network's file or folder, and no name or entry of the zoo.
-
-    Raises:
-        ModelError: by its suffix or a separator it can mean nothing else, and there is no such file or folder.
-    """
+    """Whether `model` means a network's file or folder, and no name or entry of the zoo."""
     path = Path(model)
     if path.suffix in (".yaml", ".yml"):
         return False
@@ -181,15 +161,7 @@ def find_source(
     progress: Progress = SILENT,
     options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> Source:
-    """The network that `model` means, a name of the zoo or a path; it is downloaded if it is not here yet.
-
-    Raises:
-        NotInstalledError: what reads networks is not installed.
-        UnknownNameError: there is no such model.
-        DownloadError: its files cannot be had.
-        MissingWeightsError: the zoo has no weights of it.
-        ModelError: there is no such file, it is no network's, or another file of the network is missing.
-    """
+    """The network that `model` means, a name of the zoo or a path; it is downloaded if it is not here yet."""
     require_build(f"{model} cannot be read, nor built")
     if means_file(model):
         return Source.of(Path(model), shapes or {}, options)
