@@ -31,8 +31,8 @@ from edgedeploy.remote.login import BROKEN
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import decoded
-from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot, Source
 

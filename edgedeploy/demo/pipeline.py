@@ -10,24 +10,20 @@ from time import perf_counter
 
 import numpy as np
 
-from edgedeploy.camera.conversion import frame_of
-from edgedeploy.camera.format import Camera
-from edgedeploy.camera.geometry import framed
 from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import length_name
+from edgedeploy.package.usage import Camera, ModelInput
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Steps, TensorSpec
-from edgedeploy.vision.crop import RotatedCrop
-from edgedeploy.vision.fits import LineFit, ScaledFit
-from edgedeploy.vision.page import Page
-from edgedeploy.vision.preprocess import Frame, filled, input_size, place, to_tensor
-from edgedeploy.vision.rectangle import Rectangle
-from edgedeploy.vision.results import Detection
-from edgedeploy.vision.view import View
-from edgedeploy.zoo.entry import ModelInput
+from edgedeploy.vision.camera import frame_of
+from edgedeploy.vision.crop import Rectangle, RotatedCrop
+from edgedeploy.vision.fits import LineFit, Page, ScaledFit
+from edgedeploy.vision.geometry import Frame, framed
+from edgedeploy.vision.preprocess import filled, input_size, place, to_tensor
+from edgedeploy.vision.results import Detection, View
 
 
 @dataclass(frozen=True)

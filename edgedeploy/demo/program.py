@@ -12,18 +12,17 @@ from typing import Any, Literal
 import numpy as np
 
 from edgedeploy.building import Prepared, prepare
-from edgedeploy.demo.part import Part
 from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import LogStyle, following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
-from edgedeploy.demo.usage import find_use
+from edgedeploy.demo.usage import Part, find_use
 from edgedeploy.errors import ModelError, UnknownNameError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opening
 from edgedeploy.vision.draw import draw, draw_enlarged
-from edgedeploy.vision.page import Page
+from edgedeploy.vision.fits import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file

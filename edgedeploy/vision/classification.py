@@ -10,7 +10,7 @@ from pydantic import Field
 
 from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 

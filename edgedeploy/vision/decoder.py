@@ -12,8 +12,9 @@ from pydantic import Field
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
+from edgedeploy.package.usage import Fit
 from edgedeploy.tensors import TensorSpec, shown
-from edgedeploy.vision.preprocess import Fit, Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
 
 Outputs = Mapping[str, np.ndarray]
@@ -75,7 +76,7 @@ class Decoder(Record):
         self.decode(trial, Frame(network, network, (1, 1)), [])
 
     def size_of(self, metadata: Mapping[str, str]) -> tuple[int, int] | None:
-        """Height and width of the images that a network is made for, if its metadata says so and this decoder reads it."""
+        """Height and width of the images that a network was trained for, if this decoder finds them in its metadata."""
         return None
 
     def fitted(self, network: Described) -> Fitted:

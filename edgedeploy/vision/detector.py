@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.nms import suppress
-from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 # A field that was renamed: the old name is still read.

@@ -5,14 +5,11 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from edgedeploy.camera.geometry import BORDER, framed
-from edgedeploy.camera.geometry import Fit as Fit
-from edgedeploy.camera.geometry import Frame as Frame
 from edgedeploy.errors import InputError
+from edgedeploy.package.usage import Fit, ModelInput
 from edgedeploy.tensors import Steps, TensorSpec, shown
+from edgedeploy.vision.geometry import BORDER, Frame, framed, warp_quadrilateral
 from edgedeploy.vision.image import resize
-from edgedeploy.vision.quadrilateral import warp_quadrilateral
-from edgedeploy.zoo.entry import ModelInput
 
 
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:

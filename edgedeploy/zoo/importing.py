@@ -20,11 +20,11 @@ from edgedeploy.frontends.foreign import foreign
 from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.network import Network
+from edgedeploy.package.usage import ModelInput
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.settings import user_folder
 from edgedeploy.tensors import shown
-from edgedeploy.zoo.entry import MODELS, ModelInput, ZooFile, ZooModel
-from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel, load_labels
 from edgedeploy.zoo.source import Source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -1,4 +1,4 @@
-"""Networks as sources of builds: what a name of the zoo or a path means, and which files belong to it."""
+"""What a name of the zoo or a path means as the source of a build, and which files belong to it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.catalog import builtin_folder
+from edgedeploy.documents import read_document
 from edgedeploy.errors import InputError, MissingWeightsError, ModelError
 from edgedeploy.extras import require_build
 from edgedeploy.files import is_file, is_folder, sha256_of
+from edgedeploy.frontends.architectures import build
 from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, holds_network, suffixes
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.zoo.architecture import FORMAT as ARCHITECTURE
 from edgedeploy.zoo.entry import MODELS, ZooModel
 
 if TYPE_CHECKING:
     from edgedeploy.network import Network
+
+
+class ArchitectureFormat(ConvertedFormat):
+    """Entries of the zoo that state an architecture. No file is asked whether it is one: the zoo knows them by name."""
+
+    name = "architecture"
+    suffixes = (".yaml",)
+
+    def recognises(self, head: bytes) -> bool:
+        """Never."""
+        return False
+
+    def honoured(self, options: ImportOptions) -> ImportOptions:
+        """All of them: an entry holds no weights."""
+        return options
+
+    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
+        """The architecture with seeded weights."""
+        from edgedeploy.frontends.onnx import fixed
+
+        entry = read_document(files[0], ZooModel)
+        if entry.architecture is None:
+            raise ModelError(f"{files[0]} states no architecture")
+        built = build(entry.architecture)
+        return Converted(fixed(files[0], built.model, shapes), built.heads)
+
+
+_ARCHITECTURE = ArchitectureFormat()
 
 
 @dataclass(frozen=True)
@@ -184,7 +213,7 @@ def find_source(
             ],
         )
     if entry.architecture and (not entry.files or options.weights == "random"):
-        return Source(name, ARCHITECTURE, (entry_path,), shapes, options)
+        return Source(name, _ARCHITECTURE, (entry_path,), shapes, options)
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
