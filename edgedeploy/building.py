@@ -29,9 +29,8 @@ from edgedeploy.package.manifest import (
     Manifest,
     packageable,
 )
+from edgedeploy.package.members import WORK_NAME, weight_members, written_work
 from edgedeploy.package.usage import Usage
-from edgedeploy.package.weights import weight_members
-from edgedeploy.package.work import WORK_NAME, written_work
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.heads import Head
-from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import TensorSpec
 
 Reference = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]

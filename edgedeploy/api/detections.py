@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from edgedeploy.vision.draw import draw, draw_enlarged
-from edgedeploy.vision.given import image_of
-from edgedeploy.vision.image import write_image
+from edgedeploy.vision.image import image_of, write_image
 from edgedeploy.vision.results import Detection
 
 if TYPE_CHECKING:
-    from edgedeploy.vision.given import GivenImage
+    from edgedeploy.vision.image import GivenImage
 
 
 # More results than this are counted where all are shown in a line.

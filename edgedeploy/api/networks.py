@@ -22,11 +22,11 @@ from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Opened, Place, opened
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import TensorSpec
-from edgedeploy.vision.given import image_of
+from edgedeploy.vision.image import image_of
 
 if TYPE_CHECKING:
     from edgedeploy.api.packages import Package
-    from edgedeploy.vision.given import GivenImage
+    from edgedeploy.vision.image import GivenImage
 
 
 class Network(Closing):

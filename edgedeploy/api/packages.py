@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgedeploy.building import Built, Prepared, Use, default_output, prepare
 from edgedeploy.building import build as build_package
-from edgedeploy.camera.format import Camera
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.extras import require_build
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import SUFFIX, read_manifest
 from edgedeploy.package.manifest import Manifest
+from edgedeploy.package.usage import Camera
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard, resolve
 from edgedeploy.selftest.checking import Checks

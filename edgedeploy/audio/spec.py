@@ -6,27 +6,60 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from edgedeploy.audio.events import Detecting, Seconds
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
+from edgedeploy.vision.decoder import Fraction
 from edgedeploy.zoo.entry import ZooFile
 
 Count = Annotated[int, Field(gt=0, le=1_000_000)]
+Seconds = Annotated[float, Field(ge=0, le=60)]
+
+
+class Detecting(Record):
+    """When scores are a detection. With 0.35, 0.25 s, 0.1 s and 0.03 s these are Silero VAD's `get_speech_timestamps`.
+
+    Attributes:
+        threshold: the lowest score that begins a detection.
+        release: scores below it end a detection; `threshold` by default.
+        shortest_s: detections must be longer than this.
+        gap_s: how long scores must stay below `release`.
+        margin_s: added before the beginning and after the end.
+    """
+
+    label: str
+    threshold: Fraction = 0.5
+    release: Fraction | None = None
+    shortest_s: Seconds = 0.0
+    gap_s: Seconds = 0.0
+    margin_s: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Detecting:
+        if self.release is not None and self.release > self.threshold:
+            raise ValueError("release is above threshold")
+        if self.gap_s < 2 * self.margin_s:
+            raise ValueError("gap_s must be at least twice margin_s, or detections overlap")
+        return self
+
+    def with_threshold(self, threshold: float) -> Detecting:
+        """The same with another threshold, and a release as far below it."""
+        release = None if self.release is None else max(0.0, threshold - (self.threshold - self.release))
+        return self.model_copy(update={"threshold": threshold, "release": release})
 
 
 class SoundStage(Record):
-    """One network of a cascade. Each frame it is shown the latest rows of what comes before it, and gives new rows.
+    """One network of a cascade. For each frame it takes the latest rows of the stage before it, and gives new rows.
 
     The rows of the first network are samples. Rows of a network are its output along the last axis: 8 x 32 values are
     8 rows of 32.
 
     Attributes:
-        model: the network, a name of the zoo.
-        window: how many rows it is shown.
-        before: what stands for rows from before the beginning: a value, or the rows that silence gives.
-        samples_per_row: of the first network: rows that it gives for samples from before the beginning are left out;
-            0 keeps them.
-        scale, offset: what is made of its values: value * scale + offset.
+        model: a name of the zoo.
+        window: rows in the network's input.
+        before: fills the window at the beginning: a value, or the rows that silence gives.
+        samples_per_row: of the first network: rows computed from samples before the beginning are left out; 0 keeps
+            them.
+        scale, offset: applied to the network's values: value * scale + offset.
         states: outputs that are inputs of the next inference, zeros at first: by input, the output.
     """
 
@@ -43,15 +76,13 @@ class SoundDemo(Record):
     """One demo: a cascade of networks that gives a score for each frame of a sound, and what scores mean.
 
     Attributes:
-        description: one line for people.
-        sound: the WAV file that is heard unless another one is given; a bundled one lies beside the demo's file.
-        rate: samples per second that the networks take.
+        sound: the default WAV file; a bundled one is next to the demo's file.
+        rate: samples per second.
         frame: samples from one score to the next.
-        full_scale: what the largest 16-bit sample, 32768, is for the first network.
-        silence_s: how much silence is heard before and after a file, so that the windows are full.
+        full_scale: the first network's value for the largest 16-bit sample, 32768.
+        silence_s: silence before and after a file, which fills the windows.
         warm_up: how many scores at the beginning count as 0.
         stages: the networks; the last one gives one value, the score.
-        detect: when scores are a detection.
     """
 
     description: str

@@ -10,7 +10,7 @@ from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Profi
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.turns import Player
 from edgedeploy.board import Board
-from edgedeploy.package.work import read_work
+from edgedeploy.package.members import read_work
 from edgedeploy.progress import Progress
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.cli.demo_output import Printer
     from edgedeploy.cli.live import Shown
+    from edgedeploy.demo.output import Save
     from edgedeploy.demo.program import DemoSession
-    from edgedeploy.demo.saving import Save
     from edgedeploy.progress import Progress
     from edgedeploy.vision.source import Source
 
@@ -192,9 +192,9 @@ def demo(
     from edgedeploy.attempts import attempted
     from edgedeploy.cli.console import conclude, print_outcomes, quiet_if
     from edgedeploy.cli.demo_output import Printer
-    from edgedeploy.demo.packaged_program import PackagedProgram
+    from edgedeploy.demo.output import saving
+    from edgedeploy.demo.packaged import PackagedProgram
     from edgedeploy.demo.program import Program
-    from edgedeploy.demo.saving import saving
     from edgedeploy.demo.spec import all_demos
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.package.archive import SUFFIX
@@ -314,8 +314,8 @@ def _show_all(
     from itertools import islice
 
     from edgedeploy.cli.console import until_interrupted
-    from edgedeploy.demo.summary import Summary
-    from edgedeploy.live.pacing import timed
+    from edgedeploy.demo.output import Summary
+    from edgedeploy.live.showing import timed
 
     total = min((count for count in (source.length, frames) if count), default=None)
     bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)

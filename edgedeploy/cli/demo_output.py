@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from edgedeploy.cli.console import print_json, print_json_line, print_lines
 
 if TYPE_CHECKING:
+    from edgedeploy.demo.output import Summary
     from edgedeploy.demo.program import DemoSession, Result
-    from edgedeploy.demo.summary import Summary
     from edgedeploy.demo.tengine_log import LogStyle
     from edgedeploy.errors import EdgedeployError
     from edgedeploy.vision.source import Source

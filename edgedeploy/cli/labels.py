@@ -12,7 +12,7 @@ from edgedeploy.cli.options import MOST, JsonOption
 
 def complete_labels(incomplete: str) -> list[str]:
     """Label sets that begin with what was typed."""
-    from edgedeploy.zoo.labels import label_sets
+    from edgedeploy.zoo.entry import label_sets
 
     return [name for name in label_sets() if name.startswith(incomplete)]
 
@@ -48,7 +48,7 @@ def labels(
     from edgedeploy.runtime.arrays import read_arrays, top_values
     from edgedeploy.vision.decoder import softmax as probabilities
     from edgedeploy.vision.results import label_of
-    from edgedeploy.zoo.labels import load_labels
+    from edgedeploy.zoo.entry import load_labels
 
     names, arrays = load_labels(label_set), read_arrays(outputs)
     name = output or next(iter(arrays), "")

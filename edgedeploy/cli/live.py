@@ -37,13 +37,13 @@ class Shown:
 
     def paced(self, shots: Iterable[Timed], stopped: Callable[[], bool]) -> Iterator[Timed]:
         """Images when their time has come, until `stopped` says so."""
-        from edgedeploy.live.pacing import paced
+        from edgedeploy.live.showing import paced
 
         return paced(shots, self.showing, stopped, rate=self.rate, live=self.live)
 
     def put(self, result: Result, capture_ms: float) -> None:
         """Show a result; `capture_ms` is how long its image took to come."""
-        from edgedeploy.live.seen import Seen
+        from edgedeploy.live.showing import Seen
         from edgedeploy.vision.draw import caption
 
         parts = result.outcome.all_parts

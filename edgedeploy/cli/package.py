@@ -94,7 +94,7 @@ def verify(
     """
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.package.archive import read_package
-    from edgedeploy.package.tails import read_tails
+    from edgedeploy.package.members import read_tails
 
     found = []
     for path in packages:

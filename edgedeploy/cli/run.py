@@ -134,7 +134,7 @@ def run(
     from edgedeploy.api.networks import open_network
     from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import InputError
-    from edgedeploy.package.work import read_work
+    from edgedeploy.package.members import read_work
     from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
     from edgedeploy.runtime.profile import NAMES, profile_table, profiled

@@ -75,8 +75,7 @@ def sound_demo(
 @contextmanager
 def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
     """A name for it, and its blocks: a file's, or those of the microphone if none is given."""
-    from edgedeploy.audio.microphone import microphone
-    from edgedeploy.audio.wav import read_wav
+    from edgedeploy.audio.sources import microphone, read_wav
 
     if wav is None:
         with microphone(rate) as blocks:

@@ -9,12 +9,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.camera.preparation import Preparation
 from edgedeploy.compile.expressions import constant
 from edgedeploy.compile.fusion import OPAQUE
 from edgedeploy.compile.operators.preparation import tables, write
 from edgedeploy.network import CutOff, Network, Reference
 from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.camera import Preparation
 
 
 def taking_frames(network: Network, preparation: Preparation) -> Network:

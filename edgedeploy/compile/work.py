@@ -10,7 +10,7 @@ from edgedeploy.compile.entries import entry_name
 from edgedeploy.compile.expressions import calls_of, function_name, result_types
 from edgedeploy.compile.pipeline import Lowered
 from edgedeploy.compile.types import bytes_of
-from edgedeploy.package.work import FunctionWork
+from edgedeploy.package.members import FunctionWork
 
 
 def work_of(network: Lowered, entries: int = 1) -> list[FunctionWork]:

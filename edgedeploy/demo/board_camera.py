@@ -31,8 +31,8 @@ from edgedeploy.remote.login import BROKEN
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import decoded
-from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot, Source
 
@@ -88,12 +88,6 @@ class AgentDemo(Closing):
             folder: the release that it shows images to, relative to the home folder.
             camera: the board's camera, as `agent demo --camera` takes it.
             threads: how many threads to run with; what the package says if None.
-
-        Raises:
-            InputError: the board has no such camera, it gives no images, or the agent does not know the network's
-                decoder.
-            PackageError, DeviceError, ReleaseError: the board does not load the package.
-            BoardConnectionError: the connection broke.
         """
         self._connection = connection
         options = ["--threads", str(threads)] if threads else []
@@ -117,13 +111,7 @@ class AgentDemo(Closing):
         close_channel(self._channel)
 
     def shots(self) -> Iterator[SeenShot]:
-        """The images as they come; a camera has no end.
-
-        Raises:
-            InputError: the camera stops giving images.
-            ReleaseError: the agent sends something else, or ended.
-            BoardConnectionError: the connection broke.
-        """
+        """The images as they come; a camera has no end."""
         while True:
             said, content = self._message()
             if "summary" in said:  # somebody ended it on the board
@@ -224,10 +212,6 @@ def board_camera(
         place: the board.
         camera: a number or a device, `rpicam`, an address of a stream; `auto`: the board chooses.
         threads, options, progress: as for `Program.opened`.
-
-    Raises:
-        InputError: the demo has several networks, or one that is built for several sizes; as `AgentDemo`.
-        EdgedeployError: any of the errors of finding and building, and of bringing it to the board.
     """
     [part, *following] = program.parts
     if following or part.sized_input(options):

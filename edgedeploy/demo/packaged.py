@@ -1,19 +1,26 @@
-"""A package alone as a detector: images in, results out, by what its manifest says of its use."""
+"""A package alone as a detector, and as a demo: its manifest states how it is used."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from pydantic import ValidationError
 
-from edgedeploy.demo.part import Look
 from edgedeploy.demo.pipeline import Network, infer, infer_frame
-from edgedeploy.demo.spec import Stage
+from edgedeploy.demo.program import DemoSession, demo_image
+from edgedeploy.demo.spec import DEMOS, Stage
+from edgedeploy.demo.usage import Look
 from edgedeploy.errors import InputError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
+from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
+from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.session import Session
 from edgedeploy.vision.results import Detection
 
@@ -24,10 +31,6 @@ class Detector:
     def __init__(self, package: Path, threads: int | None = None, *, runner: Runner | None = None) -> None:
         """Open a package in this process, with as many threads as it says unless given; or take `runner`, its network
         where that is open already.
-
-        Raises:
-            PackageError: as `Session.open`.
-            InputError: the package does not say how it is used, or in words that this version does not know.
         """
         manifest = read_manifest(package)
         look = look_of(manifest, package)
@@ -38,18 +41,11 @@ class Detector:
         """What the network sees in an image (uint8, height x width x 3, B G R), as its demo decodes it.
 
         For a package built for a camera, the image becomes a frame in the camera's format first.
-
-        Raises:
-            InputError: the package was built for a camera, and the image has not the size of its frames.
         """
         return infer(image, self._network, repeat=0).detections
 
     def detect_frame(self, frame: np.ndarray) -> list[Detection]:
-        """What the network sees in a frame as the package's camera gives it: uint8, of the shape that its input has.
-
-        Raises:
-            InputError: the package was not built for a camera, or the frame is of another shape or type.
-        """
+        """What the network sees in a frame as the package's camera gives it: uint8, of the shape that its input has."""
         return infer_frame(frame, self._network, repeat=0).detections
 
 
@@ -75,3 +71,42 @@ def look_of(manifest: Manifest, package: Path) -> Look:
             hints=["install a later version, or build the package again with this one"],
         ) from error
     return Look(stage, manifest.model, usage.input, usage.labels, usage.outputs, camera=usage.camera)
+
+
+@dataclass(frozen=True)
+class PackagedProgram:
+    """A demo as `demo.program.Program` is one, of a package.
+
+    Attributes:
+        package: the archive.
+    """
+
+    package: Path
+
+    def image(self, progress: Progress = SILENT) -> Path:
+        """The image of the zoo's demo of this network."""
+        model = read_manifest(self.package).model
+        for name in DEMOS.names():
+            if DEMOS.load(name).model == model:
+                return demo_image(name, progress)
+        raise InputError(f"{self.package} comes with no image", hints=["name one: --image FILE"])
+
+    @contextmanager
+    def opened(
+        self,
+        place: Place,
+        *,
+        threads: int | None = None,
+        options: ImportOptions = AS_THE_FILE_SAYS,
+        progress: Progress = SILENT,
+    ) -> Iterator[DemoSession]:
+        """The network, ready where `place` says; nothing is left open in a package that `options` could say."""
+        if options != AS_THE_FILE_SAYS:
+            raise InputError(f"--weights and --set do not go with {self.package}", why="it is built already")
+        manifest = read_manifest(self.package)
+        look = look_of(manifest, self.package)
+        fitted = look.fitted(manifest)
+        with opened(self.package, place, threads, progress) as there:
+            network = look.network(manifest, self.package, fitted, there.runner)
+            weights = manifest.weights
+            yield DemoSession(manifest.model, [network], place.board.name, there.machine, weights)

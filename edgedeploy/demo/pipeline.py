@@ -10,24 +10,20 @@ from time import perf_counter
 
 import numpy as np
 
-from edgedeploy.camera.conversion import frame_of
-from edgedeploy.camera.format import Camera
-from edgedeploy.camera.geometry import framed
 from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import length_name
+from edgedeploy.package.usage import Camera, ModelInput
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Steps, TensorSpec
-from edgedeploy.vision.crop import RotatedCrop
-from edgedeploy.vision.fits import LineFit, ScaledFit
-from edgedeploy.vision.page import Page
-from edgedeploy.vision.preprocess import Frame, filled, input_size, place, to_tensor
-from edgedeploy.vision.rectangle import Rectangle
-from edgedeploy.vision.results import Detection
-from edgedeploy.vision.view import View
-from edgedeploy.zoo.entry import ModelInput
+from edgedeploy.vision.camera import frame_of
+from edgedeploy.vision.crop import Rectangle, RotatedCrop
+from edgedeploy.vision.fits import LineFit, Page, ScaledFit
+from edgedeploy.vision.geometry import Frame, framed
+from edgedeploy.vision.preprocess import filled, input_size, place, to_tensor
+from edgedeploy.vision.results import Detection, View
 
 
 @dataclass(frozen=True)
@@ -112,11 +108,7 @@ class SizedNetwork:
     of_size: Callable[[tuple[int, int]], Network]
 
     def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
-        """The network for each of several images that are looked at together.
-
-        Raises:
-            EdgedeployError: one cannot be built or opened.
-        """
+        """The network for each of several images that are looked at together."""
         fit, sizes = self.stage.fit, [(image.shape[0], image.shape[1]) for image in images]
         if isinstance(fit, LineFit):
             lengths = fit.lengths(sizes, self.size)
@@ -168,9 +160,6 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     """Run `image` (uint8, height x width x 3, B G R), or the part of it in a rectangle, through one network.
 
     The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
-
-    Raises:
-        InputError: the network's input or outputs are not of the kind that the demo makes and reads.
     """
     begin = perf_counter()
     if network.camera:
@@ -182,11 +171,7 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
 
 
 def infer_frame(taken: np.ndarray, network: Network, *, repeat: int = 1, begin: float | None = None) -> Outcome:
-    """Run a camera's frame, as the network takes it, through one network; preprocessing began at `begin`.
-
-    Raises:
-        InputError: as `infer`; or the network takes no frames, or others.
-    """
+    """Run a camera's frame, as the network takes it, through one network; preprocessing began at `begin`."""
     camera, fit, begin = network.camera, network.stage.fit, begin or perf_counter()
     if camera is None or not isinstance(fit, str):
         raise InputError(
@@ -259,9 +244,6 @@ def infer_with(
         tracker: what was seen in the image before.
 
     With a tracker, the first does not run where the second has seen enough in the image before.
-
-    Raises:
-        EdgedeployError: as `infer`; a network for an image of this size cannot be built or opened.
     """
     if page:
         view = page.view(image)
@@ -284,9 +266,6 @@ def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
 def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput, camera: Camera | None = None) -> TensorSpec:
     """The one input of a network, beside one for its length; it must take images. Of one that takes a camera's frames,
     with the shape that these become.
-
-    Raises:
-        InputError: there are more, or it takes something else.
     """
     lengths = {length_name(tensor.name) for tensor in inputs}
     inputs = [tensor for tensor in inputs if tensor.name not in lengths]

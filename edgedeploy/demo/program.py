@@ -12,18 +12,17 @@ from typing import Any, Literal
 import numpy as np
 
 from edgedeploy.building import Prepared, prepare
-from edgedeploy.demo.part import Part
 from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import LogStyle, following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
-from edgedeploy.demo.usage import find_use
+from edgedeploy.demo.usage import Part, find_use
 from edgedeploy.errors import ModelError, UnknownNameError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opening
 from edgedeploy.vision.draw import draw, draw_enlarged
-from edgedeploy.vision.page import Page
+from edgedeploy.vision.fits import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file
@@ -36,11 +35,7 @@ _MOST_SIZES = 8
 
 
 def demo_image(name: str, progress: Progress = SILENT) -> Path:
-    """A demo's image, which lies beside its file or its model's, or is downloaded.
-
-    Raises:
-        DownloadError: it cannot be had.
-    """
+    """A demo's image, which lies beside its file or its model's, or is downloaded."""
     demo: Demo = DEMOS.load(name)
     beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
     folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
@@ -63,22 +58,13 @@ class Program:
 
     @staticmethod
     def of(name: str, model: str | None = None) -> Program:
-        """The demo `name`, with another network than its first one's if `model` names one.
-
-        Raises:
-            UnknownNameError, ConfigurationError: there is no such demo, model or label set, or it is not as it should.
-            ModelError: the demo needs a network of the user's own, and `model` names none, or a file that is not there.
-        """
+        """The demo `name`, with another network than its first one's if `model` names one."""
         demo = _loaded(name)
         first, *following = demo.stages
         return Program(name, demo, [Part.of(first, model), *map(Part.of, following)])
 
     def image(self, progress: Progress = SILENT) -> Path:
-        """The image of the demo of this task that was made for the first network, else the demo's own.
-
-        Raises:
-            DownloadError: it cannot be had.
-        """
+        """The image of the demo of this task that was made for the first network, else the demo's own."""
         name, demo, model = self.name, self.demo, self.parts[0].model
         if model != demo.model:
             for other in DEMOS.names():
@@ -102,10 +88,6 @@ class Program:
         Args:
             threads: threads of each network; the board's cores by default.
             options: what the networks' files leave open; values of inputs are the first one's.
-
-        Raises:
-            EdgedeployError: any of the errors of finding, building and opening; a network that does not suit the demo
-                is refused before anything is sent.
         """
         # What is said of inputs is said of the first network's.
         asked = [replace(options, values={}) if number else options for number in range(len(self.parts))]
@@ -202,11 +184,7 @@ class DemoSession:
         return Tracker(stage.track) if isinstance(stage, NextStage) and stage.track else None
 
     def infer(self, shot: Shot, *, repeat: int = 1, tracker: Tracker | None = None) -> Result:
-        """What the demo makes of one image; see `pipeline.infer_with`.
-
-        Raises:
-            EdgedeployError: the network's outputs are not of the kind that the demo reads, or the board is gone.
-        """
+        """What the demo makes of one image; see `pipeline.infer_with`."""
         outcome = infer_with(shot.image, self.networks, repeat=repeat, page=self.page, tracker=tracker)
         return Result(self, shot, outcome)
 

@@ -12,28 +12,22 @@ from edgedeploy.catalog import Catalog
 from edgedeploy.demo.tracking import Track
 from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.package.usage import Fit
 from edgedeploy.plugins import Group
 from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
 from edgedeploy.vision.decoder import Decoder, kind_of
-from edgedeploy.vision.depth import Depth
 from edgedeploy.vision.efficientdet import EfficientDet
-from edgedeploy.vision.fits import SizedFit
-from edgedeploy.vision.landmark import Landmark
-from edgedeploy.vision.landmarks import Landmarks
+from edgedeploy.vision.faces import RetinaFace, YuNet
+from edgedeploy.vision.fits import Page, SizedFit
+from edgedeploy.vision.landmarks import Landmark, Landmarks
+from edgedeploy.vision.maps import Depth, Segmentation
 from edgedeploy.vision.nanodet import NanoDet
-from edgedeploy.vision.page import Page
-from edgedeploy.vision.preprocess import Fit
-from edgedeploy.vision.retinaface import RetinaFace
-from edgedeploy.vision.segmentation import Segmentation
 from edgedeploy.vision.ssd import Ssd
-from edgedeploy.vision.text_line import TextLine
-from edgedeploy.vision.text_regions import TextRegions
+from edgedeploy.vision.text import TextLine, TextRegions
 from edgedeploy.vision.ultralytics import Ultralytics
-from edgedeploy.vision.yolo import Yolo
-from edgedeploy.vision.yolox import Yolox
-from edgedeploy.vision.yunet import YuNet
+from edgedeploy.vision.yolo import Yolo, Yolox
 from edgedeploy.zoo.entry import MODELS, ZooFile
 
 _OWN = (

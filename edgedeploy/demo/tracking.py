@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
+from edgedeploy.vision.crop import Rectangle, RotatedCrop, overlap
 from edgedeploy.vision.decoder import Fraction
-from edgedeploy.vision.rectangle import Rectangle, RotatedCrop, overlap
 from edgedeploy.vision.results import Detection
 
 

@@ -1,23 +1,163 @@
-"""What packages say of how their networks are used: found among the demos, and fitted to a network."""
+"""Networks of demos: which one is meant, how the demo and the zoo use it, and what its package states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from edgedeploy.camera.format import Camera
-from edgedeploy.camera.preparation import Preparation
-from edgedeploy.demo.part import Part, stated_entry
-from edgedeploy.demo.pipeline import image_input
+from edgedeploy.demo.pipeline import Network, called, image_input
 from edgedeploy.demo.spec import DEMOS, Stage
 from edgedeploy.errors import EdgedeployError, InputError, ModelError, UnsupportedError
 from edgedeploy.files import is_file
-from edgedeploy.network import Network
-from edgedeploy.package.usage import Usage
+from edgedeploy.frontends.format import ImportOptions, Shapes
+from edgedeploy.frontends.formats import describing
+from edgedeploy.metadata import ENTRY
+from edgedeploy.network import Network as ReadNetwork
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.package.usage import Camera, ModelInput, Usage
+from edgedeploy.runtime.interface import Runner
+from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.camera import Preparation
 from edgedeploy.vision.classification import Classification
-from edgedeploy.zoo.entry import MODELS, ZooModel
+from edgedeploy.vision.decoder import Decoder, Described
+from edgedeploy.vision.fits import LineFit
+from edgedeploy.vision.preprocess import input_size
+from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
+from edgedeploy.zoo.source import find_source, means_file, users_own
+
+_LOG = logging.getLogger(__name__)
+_OTHER_CLASSES = (
+    "%s gives %d classes, and the demo has names of %d: numbers are shown; `edgedeploy models import FILE --name NAME` "
+    "writes a file that says how its images are prepared and what its classes are called"
+)
+
+
+class Stated(Described, Protocol):
+    """What a network says of itself, with its inputs: a package's manifest, for one."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a demo shows images to one network, and reads what it gives.
+
+    Attributes:
+        stage: what the demo says of it.
+        model: it as the user named it, or the demo's own.
+        input: how images become its input.
+        labels: the names of its classes; where there are none, those that it says itself.
+        outputs: what the demo's decoder calls its outputs.
+        camera: whose frames it takes as they are; None where it takes what is made of images.
+    """
+
+    stage: Stage
+    model: str
+    input: ModelInput
+    labels: list[str]
+    outputs: Sequence[str]
+    camera: Camera | None = field(default=None, kw_only=True)
+
+    def output_names(self, decoder: Decoder) -> Sequence[str]:
+        """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
+        return self.outputs if decoder is self.stage.decoder else ()
+
+    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
+        """What the demo says, with what the network says of itself, and the names of its classes."""
+        tensor = image_input(network.inputs, self.input, self.camera)
+        suited = self.stage.decoder.fitted(network)
+        decoder = suited.decoder
+        names = called([spec.name for spec in network.results], self.output_names(decoder))
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
+        decoder.check(outputs, input_size(self.input, tensor))
+        stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
+        return stage, self.labels or suited.labels
+
+    def network(self, manifest: Manifest, file: Path, fitted: tuple[Stage, list[str]], runner: Runner) -> Network:
+        """It, built and opened, with what `fitted` gave; `file` is the one that describes it."""
+        stage, labels = fitted
+        specs = (*manifest.inputs, *manifest.results)
+        steps = {spec.name: spec.steps for spec in specs if spec.steps}
+        names = self.output_names(stage.decoder)
+        return Network(stage, self.model, file, runner, self.input, labels, names, steps=steps, camera=self.camera)
+
+
+@dataclass(frozen=True)
+class Part(Look):
+    """One network of a demo, as it was named: what is known before anything is built.
+
+    Attributes:
+        entry: the entry of the zoo that says how images become its input.
+        entry_name: its name or file.
+        from_file: whether it is named as a file.
+    """
+
+    entry: ZooModel
+    entry_name: str
+    from_file: bool
+
+    @staticmethod
+    def of(stage: Stage, model: str | None = None) -> Part:
+        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
+        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has, and of its own
+        files the zoo knows it."""
+        model = model or stage.model
+        from_file = means_file(model)
+        entry_name = _entry_of(Path(model), stage.model) if from_file else model
+        entry: ZooModel = MODELS.load(entry_name)
+        if not from_file and not entry.has_form:
+            raise users_own(MODELS.find(model).stem, entry)
+        labels = load_labels(entry.labels) if entry.labels else []
+        names = MODELS.load(stage.model).outputs
+        return Part(stage, model, entry.input, labels, names, entry, entry_name, from_file)
+
+    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
+        """As `Look.fitted`; names of another number of classes than a file's network has are none of its own."""
+        stage, labels = super().fitted(network)
+        if self.from_file and labels and isinstance(stage.decoder, Classification):
+            classes = stage.decoder.classes_of(network.results)
+            if classes != len(labels):
+                _LOG.warning(_OTHER_CLASSES, self.model, classes, len(labels))
+                return stage, []
+        return stage, labels
+
+    def shapes(self, options: ImportOptions) -> Shapes:
+        """The shape of the input that a file leaves open."""
+        source = find_source(self.model, options=options) if self.from_file else None
+        open_input = source.open_input() if source else None
+        if not source or not open_input:
+            return {}
+        size = self.stage.decoder.size_of(source.metadata())
+        return {open_input: self.entry.input.shape_of(size) if size else self.entry.input.shape}
+
+    def sized_input(self, options: ImportOptions) -> str | None:
+        """The input whose size depends on the image; None if the demo builds the network for one size, or a file
+        states it."""
+        if isinstance(self.stage.fit, str) or self.stage.fit.one_size:
+            return None
+        return find_source(self.model, options=options).open_input() if self.from_file else self.entry.input.name
+
+    def lengths(self, sized: str | None) -> dict[str, int]:
+        """By input, the axis that the network is to be told the length of: the width of lines of text."""
+        if sized is None or not isinstance(self.stage.fit, LineFit):
+            return {}
+        return {sized: 3 if self.entry.input.layout == "NCHW" else 2}
+
+
+def _entry_of(file: Path, otherwise: str) -> str:
+    """The zoo's entry that says how images become the input of a file's network."""
+    return stated_entry(file) or known_file(file, MODELS.load(otherwise).task) or otherwise
+
+
+def stated_entry(file: Path) -> str | None:
+    """The zoo's entry that a file of edgedeploy's own says it was made of, as `quantize` writes it."""
+    found, description = describing(file)
+    name = found.metadata([description]).get(ENTRY, "")
+    return name if name in MODELS.names() and MODELS.load(name).input.kind == "image" else None
 
 
 @dataclass(frozen=True)
@@ -54,14 +194,10 @@ class Use:
             **stated,
         )
 
-    def of(self, network: Network) -> tuple[Network, Usage | None]:
+    def of(self, network: ReadNetwork) -> tuple[ReadNetwork, Usage | None]:
         """A network as its package holds it, and what that says; nothing of one that does not suit the demo.
 
         For a camera, the network begins with what becomes of a frame.
-
-        Raises:
-            InputError, ModelError: it does not suit a demo that the user named, or whose camera; as `Part.fitted`.
-            UnsupportedError: it is shown images in a way of which no code is generated.
         """
         try:
             stage, labels = self.part.fitted(network)
@@ -74,7 +210,7 @@ class Use:
         use = replace(self, part=part)
         return use._of_frames(network, stage, self.camera) if self.camera else (network, use.usage)
 
-    def _of_frames(self, network: Network, stage: Stage, camera: Camera) -> tuple[Network, Usage]:
+    def _of_frames(self, network: ReadNetwork, stage: Stage, camera: Camera) -> tuple[ReadNetwork, Usage]:
         from edgedeploy.compile.frames import taking_frames
 
         model_input, tensor = self.part.input, image_input(network.inputs, self.part.input)
@@ -111,11 +247,6 @@ def find_use(model: str, demo: str | None = None, camera: Camera | None = None) 
     """The network of a demo that `model` stands for: of the demo that is named, of one that has this network and if
     possible no other, or of the one that classifies images if it does; None where that is not known. A file that was
     quantised of a network of the zoo is used as that is.
-
-    Raises:
-        UnknownNameError: there is no such demo.
-        ModelError: the zoo has no network under that name.
-        InputError: it is for a camera's frames, and it is not known what becomes of them.
     """
     found = _found(model, demo)
     if camera is None:

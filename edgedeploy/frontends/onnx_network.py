@@ -18,7 +18,7 @@ from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.onnx_settings import with_values
 from edgedeploy.network import CutOff, Network, OperatorWise, Reference
 from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import TensorSpec
 
 # Whatever a network is quantised by, what is left of it when it is folded.

@@ -18,7 +18,7 @@ from edgedeploy.frontends.importing import check_shapes, importing, require_pack
 from edgedeploy.frontends.tflite_reference import reference
 from edgedeploy.frontends.tflite_tail import cut, with_real_heads
 from edgedeploy.network import CutOff, Network
-from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import TensorSpec
 
 if TYPE_CHECKING:

@@ -49,9 +49,6 @@ def serving(showing: Showing, title: str, port: int) -> Iterator[str]:
         showing: what is shown; it is ended with the block.
         title: of the page.
         port: of loopback; 0 takes any.
-
-    Raises:
-        InputError: the port is taken, or may not be used.
     """
     try:
         server = _Server((LOOPBACK, port), _Handler)

@@ -1,14 +1,74 @@
-"""What a live page shows at this moment. Whoever looks at images puts them here and never waits for a browser."""
+"""What a live page shows at this moment, and when images are looked at."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from threading import Condition
-from time import monotonic
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Condition, Lock
+from time import monotonic, perf_counter, sleep
+from typing import Any, Literal, TypeVar
 
-from edgedeploy.live.seen import Seen
+import cv2
+import numpy as np
+
+from edgedeploy.errors import OutputError
+
+# The longer side of what browsers are sent all the time, in pixels. What they save has the image's own size.
+_STREAMED = 1280
+_QUALITY = 85
+
+
+class Seen:
+    """An image with its results and times. Any thread may ask for pictures of it; it is drawn once.
+
+    Attributes:
+        index: which image of the source it is, from 0.
+        results: one line for each result.
+        times_ms: how long each part took, in milliseconds, by the part's name.
+        drawing_ms: how long drawing took; None as long as nobody has asked for a picture.
+    """
+
+    def __init__(
+        self, index: int, draw: Callable[[], np.ndarray], results: Sequence[str], times_ms: Mapping[str, float]
+    ) -> None:
+        """`draw` gives the image with the results on it: uint8, height x width x 3, B G R."""
+        self.index, self.results, self.times_ms = index, results, times_ms
+        self.drawing_ms: float | None = None
+        self._draw = draw
+        self._lock = Lock()
+        self._drawn: np.ndarray | None = None
+        self._streamed: bytes | None = None
+
+    def streamed(self) -> bytes:
+        """The drawn image as JPEG, no larger than a browser needs."""
+        with self._lock:
+            if self._streamed is None:
+                started = perf_counter()
+                image = self._image()
+                scale = _STREAMED / max(image.shape[:2])
+                if scale < 1:
+                    image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+                self._streamed = _jpeg(image)
+                self.drawing_ms = 1e3 * (perf_counter() - started)
+            return self._streamed
+
+    def whole(self) -> bytes:
+        """The same in the image's own size."""
+        with self._lock:
+            return _jpeg(self._image())
+
+    def _image(self) -> np.ndarray:
+        if self._drawn is None:
+            self._drawn = self._draw()
+        return self._drawn
+
+
+def _jpeg(image: np.ndarray) -> bytes:
+    done, encoded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    if not done:
+        raise OutputError(f"an image of {image.shape[1]}x{image.shape[0]} pixels cannot be written as JPEG")
+    return encoded.tobytes()
+
 
 State = Literal["starting", "running", "paused", "ended"]
 
@@ -118,3 +178,53 @@ def _means(recent: list[Seen]) -> dict[str, float]:
     means = {name: sum(seen.times_ms[name] for seen in recent) / len(recent) for name in names}
     drawn = [seen.drawing_ms for seen in recent if seen.drawing_ms is not None]
     return means | ({"drawing": sum(drawn) / len(drawn)} if drawn else {})
+
+
+Item = TypeVar("Item")
+
+# Who is later than this does not hurry to catch up, in seconds.
+_LATEST_S = 0.5
+_ASK_S = 0.1
+
+
+def timed(images: Iterable[Item]) -> Iterator[tuple[Item, float]]:
+    """Each image with how long it took to come, in milliseconds."""
+    iterator = iter(images)
+    while True:
+        started = perf_counter()
+        try:
+            image = next(iterator)
+        except StopIteration:
+            return
+        yield image, 1e3 * (perf_counter() - started)
+
+
+def paced(
+    images: Iterable[Item],
+    showing: Showing,
+    stopped: Callable[[], bool],
+    *,
+    rate: float | None = None,
+    live: bool = False,
+) -> Iterator[Item]:
+    """Images when their time has come, until `stopped` says so.
+
+    Args:
+        images: they.
+        showing: where they are shown, which browsers may pause.
+        stopped: whether to end; asked ten times a second.
+        rate: images per second; None: as fast as they come.
+        live: images go by, as those of a camera: in a pause they are dropped. Others wait.
+    """
+    due = monotonic()
+    for image in images:
+        if live and showing.paused and not stopped():
+            continue
+        showing.wait_while_paused(stopped)
+        while rate and (left := due - monotonic()) > 0 and not stopped():
+            sleep(min(left, _ASK_S))
+        if stopped():
+            return
+        yield image
+        if rate:
+            due = max(due, monotonic() - _LATEST_S) + 1 / rate

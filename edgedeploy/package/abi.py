@@ -19,11 +19,7 @@ from edgedeploy.triples import architecture_of
 
 
 def read_abi(library: Path, board: Board) -> Abi:
-    """The needs of a shared library, with the CPU it was generated for.
-
-    Raises:
-        PackageError: the file is not ELF.
-    """
+    """The needs of a shared library, with the CPU it was generated for."""
     try:
         with library.open("rb") as stream:
             elf = ELFFile(stream)

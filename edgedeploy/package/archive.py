@@ -28,11 +28,7 @@ def describe(contents: Contents) -> dict[str, Member]:
 
 
 def write_package(path: Path, manifest: Manifest, contents: Contents) -> None:
-    """Write a package; equal manifest and contents give equal bytes.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a package; equal manifest and contents give equal bytes."""
     with replacing(path) as temporary:
         # The manifest comes first, so that a reader knows what follows.
         write_archive(temporary, {MANIFEST_NAME: manifest_bytes(manifest), **dict(sorted(contents.items()))})
@@ -44,11 +40,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read only a package's manifest.
-
-    Raises:
-        PackageError: the archive or its manifest is damaged.
-    """
+    """Read only a package's manifest."""
     return _read(path, only_manifest=True)[0]
 
 
@@ -61,9 +53,6 @@ def read_package(path: Path, keep: Collection[str] | None = None) -> tuple[Manif
 
     Returns:
         The manifest, and what was kept, by name.
-
-    Raises:
-        PackageError: something is missing, superfluous, damaged, too large, or not a plain file.
     """
     return _read(path, keep)
 

@@ -274,32 +274,20 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 def check_size(size: int) -> None:
-    """Refuse a manifest that has too many bytes.
-
-    Raises:
-        ValueError: it has.
-    """
+    """Refuse a manifest that has too many bytes."""
     if size > MAXIMUM_MANIFEST:
         raise ValueError(f"it has {size:,} bytes, more than the {MAXIMUM_MANIFEST:,} that are read")
 
 
 def parse_manifest(text: bytes) -> Manifest:
-    """The manifest that a file holds, as JSON that every reader understands in the same way.
-
-    Raises:
-        ValueError: it is not sound.
-    """
+    """The manifest that a file holds, as JSON that every reader understands in the same way."""
     check_size(len(text))
     return parse_json(text, _MANIFEST)
 
 
 @contextmanager
 def packageable(model: str) -> Iterator[None]:
-    """Where a manifest and its parts are made: what cannot stand in one, no package can hold.
-
-    Raises:
-        UnsupportedError: there was such a thing.
-    """
+    """Where a manifest and its parts are made: what cannot stand in one, no package can hold."""
     try:
         yield
     except ValidationError as error:

@@ -1,21 +1,135 @@
-"""What a package says of how its network is used: how an image becomes its input, and its outputs results."""
+"""How a package's network is used: how an image or a camera's frame becomes its input, and its outputs results."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from edgedeploy.camera.format import Camera
-from edgedeploy.camera.geometry import Fit
 from edgedeploy.documents import Listed, Record
-from edgedeploy.zoo.entry import ModelInput
+from edgedeploy.errors import InputError
+
+PixelFormat = Literal["yuv420", "nv12", "yuyv", "rgb", "bgr", "gray"]
+PIXEL_FORMATS: tuple[PixelFormat, ...] = get_args(PixelFormat)
+
+# Of these, a pixel shares its colour with its neighbours: how many rows and columns have one.
+_SHARED: dict[PixelFormat, tuple[int, int]] = {"yuv420": (2, 2), "nv12": (2, 2), "yuyv": (1, 2)}
+
+# How images are brought to a network's size; see `vision.preprocess.place`.
+Fit = Literal["stretch", "pad", "letterbox", "fill", "cover", "contain"]
+
+_LARGEST = 1 << 14
+_TEXT = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4}):([a-z0-9]+)")
+
+
+class Camera(Record):
+    """A camera's frames: uint8, rows without gaps between them.
+
+    `yuv420` is all of Y, then U, then V, these of half the height and width (I420, `rpicam-vid --codec yuv420`);
+    `nv12` is Y, then pairs of U and V; `yuyv` has Y, U, Y, V for each two pixels (YUY2, what most USB cameras give).
+    All are of BT.601's limited range. `rgb` and `bgr` are three bytes for each pixel, `gray` is one.
+
+    Attributes:
+        width, height: in pixels; even where pixels share their colour.
+        pixels: the format.
+    """
+
+    width: Annotated[int, Field(gt=0, le=_LARGEST)]
+    height: Annotated[int, Field(gt=0, le=_LARGEST)]
+    pixels: PixelFormat
+
+    @model_validator(mode="after")
+    def _whole_colours(self) -> Camera:
+        rows, columns = _SHARED.get(self.pixels, (1, 1))
+        if self.height % rows or self.width % columns:
+            what = "an even width and height" if rows > 1 else "an even width"
+            raise ValueError(f"{self.pixels} needs {what}, which {self.width}x{self.height} does not have")
+        return self
+
+    @staticmethod
+    def parsed(text: str) -> Camera:
+        """What a user writes, as `640x480:yuv420`."""
+        found = _TEXT.fullmatch(text)
+        why = "write it as WIDTHxHEIGHT:FORMAT, such as 640x480:yuv420"
+        if found:
+            width, height, pixels = int(found[1]), int(found[2]), found[3]
+            if pixels in PIXEL_FORMATS and max(width, height) <= _LARGEST:
+                try:
+                    return Camera(width=width, height=height, pixels=pixels)
+                except ValueError:
+                    rows, _ = _SHARED[pixels]
+                    what = "an even width and height" if rows > 1 else "an even width"
+                    raise InputError(
+                        f"there are no frames {text}",
+                        why=f"{pixels} needs {what}: neighbouring pixels share their colour",
+                        hints=["choose another size, or rgb, bgr or gray"],
+                    ) from None
+            why = f"formats are {', '.join(PIXEL_FORMATS)}, and sizes up to {_LARGEST}"
+        raise InputError(f"{text!r} does not say what frames a camera gives", why=why)
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}:{self.pixels}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.height, self.width
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a frame as an array, as OpenCV has it."""
+        if self.pixels in ("yuv420", "nv12"):
+            return self.height * 3 // 2, self.width
+        channels = {"yuyv": (2,), "rgb": (3,), "bgr": (3,)}
+        return (self.height, self.width, *channels.get(self.pixels, ()))
+
 
 # A way of fitting images with parameters, and a decoder, as YAML files have them: their records belong to `vision`,
 # and may be of kinds that only a later version knows. A package that names such a kind still runs.
 Parameters = dict[str, object]
 
 _DEEPEST = 8
+
+
+class ModelInput(Record):
+    """A network's image input, and how an image becomes it: `(pixel - mean[c]) * scale[c]`.
+
+    Attributes:
+        name: the input's name in the network.
+        shape: its default shape; networks with free dimensions are built for this shape.
+        kind: `tensor` for an input that is no image: name and shape are all that is known of it then.
+        layout: NCHW or NHWC.
+        colour: the order of the channels.
+        mean: subtracted from each channel, in pixel units (0 to 255), in the order of `colour`.
+        scale: multiplied with each channel after that, in the same order.
+    """
+
+    name: str
+    shape: list[Annotated[int, Field(gt=0)]]
+    kind: Literal["image", "tensor"] = "image"
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    colour: Literal["RGB", "BGR", "GRAY"] = "RGB"
+    mean: list[float] = [0.0, 0.0, 0.0]
+    scale: list[float] = [1.0, 1.0, 1.0]
+
+    @model_validator(mode="after")
+    def _one_value_per_channel(self) -> ModelInput:
+        channels = 1 if self.colour == "GRAY" else 3
+        if len(self.mean) != channels or len(self.scale) != channels:
+            raise ValueError(f"mean and scale need {channels} values each, one per channel of {self.colour}")
+        return self
+
+    def shape_of(self, size: tuple[int, int]) -> list[int]:
+        """The shape for images of another height and width."""
+        first, last = (self.shape[:2], []) if self.layout == "NCHW" else (self.shape[:1], self.shape[3:])
+        return [*first, *size, *last]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        height, width = self.shape[2:4] if self.layout == "NCHW" else self.shape[1:3]
+        return height, width
 
 
 class Usage(Record):

@@ -15,8 +15,8 @@ from edgedeploy.files import digest_of, is_file, is_folder
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.arrays import read_arrays
 from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import is_image, read_image
-from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.source import open_source
 
 Item = TypeVar("Item")

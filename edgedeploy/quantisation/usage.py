@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgedeploy.demo.part import Part
 from edgedeploy.demo.pipeline import called, placed
 from edgedeploy.demo.spec import Stage
+from edgedeploy.demo.usage import Part
 from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.classification import Classification
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgedeploy.board import load_board
 from edgedeploy.errors import EdgedeployError, ending
 from edgedeploy.package.archive import read_manifest
-from edgedeploy.package.tails import read_tails
+from edgedeploy.package.members import read_tails
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.failures import failure
 from edgedeploy.runtime.here import unpacked

@@ -176,7 +176,7 @@ def open_on(
         packages, threads, progress, temporarily: as for `opened_together`.
         stack: is given the networks.
     """
-    from edgedeploy.package.tails import read_tails
+    from edgedeploy.package.members import read_tails
     from edgedeploy.release.board import sweep
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for

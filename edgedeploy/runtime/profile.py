@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from edgedeploy.board import Board
-from edgedeploy.package.work import FunctionWork
+from edgedeploy.package.members import FunctionWork
 from edgedeploy.text import count, printable
 
 # What functions of TVM's virtual machine are called, which allocate and check tensors.

@@ -10,7 +10,7 @@ from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import agent_ended
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.runtime.served import REPLY_S, ServedSession
-from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import Tail
 
 _SERVE = """
 cd && cd "$1" && shift && exec ./agent serve . "$@"

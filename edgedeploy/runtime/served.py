@@ -16,7 +16,7 @@ from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.remote.failures import failure
 from edgedeploy.runtime.session import check_tensors, fitting_entry
 from edgedeploy.runtime.timing import EndToEnd, Timing
-from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import Tensors, TensorSpec
 
 # The version of the protocol that docs/agent.md describes.

@@ -23,12 +23,11 @@ from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import read_manifest, read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, TRANSFORM, Abi, Manifest
-from edgedeploy.package.tails import read_tails
-from edgedeploy.package.weights import weights_of
+from edgedeploy.package.members import read_tails, weights_of
 from edgedeploy.runtime.native import INPUT_ERROR, SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import Tensors, TensorSpec, shown
 
 

@@ -16,7 +16,7 @@ from edgedeploy.errors import NumericalError, PackageError, UnsupportedError
 from edgedeploy.package.archive import describe
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
-from edgedeploy.package.weights import weights_of
+from edgedeploy.package.members import weights_of
 from edgedeploy.progress import Progress
 from edgedeploy.selftest.comparison import fractions, other_outputs, where_finite
 from edgedeploy.selftest.emulator import Emulator

@@ -15,8 +15,8 @@ from pydantic import Field
 from edgedeploy.documents import Record
 from edgedeploy.vision.decoder import Fraction, Outputs, Stride, around, cells, corners, grid_size, sigmoid, table
 from edgedeploy.vision.detector import Candidates, Detector
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.nms import clusters
-from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import label_of
 
 

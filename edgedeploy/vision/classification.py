@@ -10,7 +10,7 @@ from pydantic import Field
 
 from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 
@@ -33,11 +33,7 @@ class Classification(Decoder):
         return int(np.prod(outputs[0].shape))
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The `top` classes, best first; among equal scores the lower class comes first.
-
-        Raises:
-            InputError: the output has more than one score per class.
-        """
+        """The `top` classes, best first; among equal scores the lower class comes first."""
         name, output = next(iter(outputs.items()))
         scores = output.ravel()
         if scores.size != max(output.shape, default=1):

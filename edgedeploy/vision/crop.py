@@ -1,18 +1,183 @@
-"""The part of an image that the next network looks at."""
+"""Crops: the part of an image that the next network sees, upright or at any angle."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.vision.decoder import Fraction
-from edgedeploy.vision.quadrilateral import from_upright, warp_quadrilateral
-from edgedeploy.vision.rectangle import RotatedCrop
-from edgedeploy.vision.results import Box, Detection
-from edgedeploy.vision.view import View
+from edgedeploy.vision.geometry import Frame, from_upright, warp_quadrilateral
+from edgedeploy.vision.results import Box, Detection, View
+
+Index = Annotated[int, Field(ge=0, lt=1 << 16)]
+Indices = Annotated[list[Index], Field(min_length=1)]
+_Factor = Annotated[float, Field(gt=0, le=16)]
+_Shift = Annotated[float, Field(ge=-4, le=4)]
+
+
+@dataclass(frozen=True)
+class TurnedFrame(Frame):
+    """How the part of an image between four corners lies in a network's input.
+
+    Attributes:
+        corners: 4 x 2, x and y in pixels of the image, clockwise from the top left of the network's input.
+    """
+
+    corners: tuple[tuple[float, float], ...] = ()
+
+    def to_image(self, points: np.ndarray) -> np.ndarray:
+        """Points in pixels of the network (..., 2) as pixels of the image, in the same dtype."""
+        size = (self.network[1], self.network[0])
+        return from_upright(points, np.array(self.corners), size).astype(points.dtype)
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A rectangle at any angle, in pixels of the image.
+
+    Attributes:
+        centre: x and y.
+        size: width and height.
+        rotation: radians, clockwise as the image is seen.
+    """
+
+    centre: tuple[float, float]
+    size: tuple[float, float]
+    rotation: float = 0.0
+
+    @property
+    def corners(self) -> np.ndarray:
+        """4 x 2, float64, clockwise from that which is top left once the rectangle is upright."""
+        half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * np.array(self.size) / 2
+        return half @ _turn(self.rotation).T + np.array(self.centre)
+
+    @property
+    def upright_box(self) -> Box:
+        """x1, y1, x2, y2 of the rectangle without its rotation."""
+        (x, y), (width, height) = self.centre, self.size
+        return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+    def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
+        """The rectangle as an upright image of `size` (height, width), and how it lies in `image`.
+
+        What reaches out of the image repeats its border.
+        """
+        corners = self.corners
+        scale = (size[1] / self.size[0], size[0] / self.size[1])
+        frame = TurnedFrame(image.shape[:2], size, scale, corners=tuple((float(x), float(y)) for x, y in corners))
+        return warp_quadrilateral(image, corners, (size[1], size[0])), frame
+
+
+class Upright(Record):
+    """Which way is up: the direction from one place to another, each the mean of some of a result's points.
+
+    Attributes:
+        start, end: the points' indices; one that is named twice counts twice.
+        degrees: the angle that the direction has in an upright crop, from the x axis, counterclockwise.
+    """
+
+    start: Indices
+    end: Indices
+    degrees: Annotated[float, Field(ge=-360, le=360)] = 0.0
+
+    def rotation(self, points: np.ndarray) -> float:
+        """Radians, clockwise, by which what the points (n x 2) belong to is turned, from -pi to pi."""
+        x, y = points[self.end].mean(axis=0) - points[self.start].mean(axis=0)
+        angle = math.radians(self.degrees) - math.atan2(-y, x)
+        return angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
+
+
+class RotatedCrop(Record):
+    """How a result becomes the rectangle that a network looks at.
+
+    Attributes:
+        around: what the rectangle encloses: the result's `box`; its `points` in a rectangle that is upright in the
+            image; its points in a `turned` rectangle; or a `circle` around the start of `upright`, through its end.
+        of: the points that `points` and `turned` enclose; all of them unless stated.
+        upright: which way is up; without it the rectangle is upright in the image.
+        scale: what both sides are multiplied by, after the rest.
+        shift: how far the centre moves along the rectangle's own axes, as fractions of its width and height.
+        square: whether both sides become as long as the longer one.
+    """
+
+    kind: Literal["rotated"]
+    around: Literal["box", "points", "turned", "circle"] = "box"
+    of: Indices | None = None
+    upright: Upright | None = None
+    scale: _Factor = 1.0
+    shift: tuple[_Shift, _Shift] = (0.0, 0.0)
+    square: bool = True
+
+    @model_validator(mode="after")
+    def _circles_have_a_direction(self) -> RotatedCrop:
+        if self.around == "circle" and not self.upright:
+            raise ValueError("a circle needs upright: its start is the centre, its end lies on the circle")
+        return self
+
+    def rectangle(self, found: Detection) -> Rectangle | None:
+        """The rectangle of a result; None if it has no extent there.
+
+        A result's `guides`, if it has any, stand for its points.
+        """
+        points = np.array(found.guides or found.points, np.float64).reshape(-1, 2)
+        if not self._has_all(points, found):
+            return None
+        rotation = self.upright.rotation(points) if self.upright else 0.0
+        centre, size = self._extent(points, found, rotation)
+        turn = _turn(rotation)
+        centre = centre + turn @ (size * np.array(self.shift))
+        if self.square:
+            size = np.full(2, size.max())
+        size = size * self.scale
+        if not (np.isfinite(centre).all() and np.isfinite(size).all() and (size > 0).all()):
+            return None
+        return Rectangle((float(centre[0]), float(centre[1])), (float(size[0]), float(size[1])), rotation)
+
+    def _has_all(self, points: np.ndarray, found: Detection) -> bool:
+        needed = [*(self.of or [0] if self.around in ("points", "turned") else [])]
+        if self.upright:
+            needed += self.upright.start + self.upright.end
+        return max(needed, default=-1) < len(points) and not (self.around == "box" and found.box is None)
+
+    def _extent(self, points: np.ndarray, found: Detection, rotation: float) -> tuple[np.ndarray, np.ndarray]:
+        """Centre and size before they are changed."""
+        if self.around == "box":
+            return _middle(np.array(found.box).reshape(2, 2))
+        if self.around == "circle":
+            assert self.upright is not None
+            centre, rim = points[self.upright.start].mean(axis=0), points[self.upright.end].mean(axis=0)
+            return centre, np.full(2, 2 * np.hypot(*(rim - centre)))
+        enclosed = points if self.of is None else points[self.of]
+        if self.around == "points":
+            return _middle(enclosed)
+        turn = _turn(rotation)
+        centre, size = _middle(enclosed @ turn)
+        return turn @ centre, size
+
+
+def overlap(first: Rectangle, second: Rectangle) -> float:
+    """Intersection over union of two rectangles, taken as if both were upright, as MediaPipe's Association does."""
+    one, other = np.reshape(first.upright_box, (2, 2)), np.reshape(second.upright_box, (2, 2))
+    sides = np.maximum(np.minimum(one[1], other[1]) - np.maximum(one[0], other[0]), 0)
+    intersection = float(np.prod(sides))
+    return intersection / (float(np.prod(first.size)) + float(np.prod(second.size)) - intersection)
+
+
+def _middle(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and size of what encloses points."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    return (low + high) / 2, high - low
+
+
+def _turn(rotation: float) -> np.ndarray:
+    """The matrix that turns clockwise, with y down."""
+    cos, sin = math.cos(rotation), math.sin(rotation)
+    return np.array([[cos, -sin], [sin, cos]])
 
 
 class Crop(Record):

@@ -12,8 +12,9 @@ from pydantic import Field
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
+from edgedeploy.package.usage import Fit
 from edgedeploy.tensors import TensorSpec, shown
-from edgedeploy.vision.preprocess import Fit, Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
 
 Outputs = Mapping[str, np.ndarray]
@@ -54,11 +55,7 @@ class Decoder(Record):
     """Base of the postprocessings; each adds its parameters and a `kind` that names it in YAML."""
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """Read the network's outputs, arrays by output name, as results in pixels of the image.
-
-        Raises:
-            InputError: the outputs are not those of a network of this kind.
-        """
+        """Read the network's outputs, arrays by output name, as results in pixels of the image."""
         raise NotImplementedError
 
     def check(self, outputs: Sequence[TensorSpec], network: tuple[int, int]) -> None:
@@ -67,9 +64,6 @@ class Decoder(Record):
         Args:
             outputs: its outputs.
             network: height and width of its input in pixels.
-
-        Raises:
-            InputError: it does not.
         """
         # Of values that are no numbers nothing comes, whatever the decoder; what it looks at are names and shapes.
         # A size that depends on the image may be any.
@@ -82,20 +76,11 @@ class Decoder(Record):
         self.decode(trial, Frame(network, network, (1, 1)), [])
 
     def size_of(self, metadata: Mapping[str, str]) -> tuple[int, int] | None:
-        """Height and width of the images that a network is made for, if its metadata says so and this decoder reads it.
-
-        Raises:
-            ModelError: what it says makes no sense.
-        """
+        """Height and width of the images that a network was trained for, if this decoder finds them in its metadata."""
         return None
 
     def fitted(self, network: Described) -> Fitted:
-        """How images go into, and results come out of, a network that says this of itself.
-
-        Raises:
-            InputError: neither this decoder nor the network says what is needed, or they do not fit.
-            ModelError: what the network says makes no sense.
-        """
+        """How images go into, and results come out of, a network that says this of itself."""
         return Fitted(self)
 
 
@@ -115,31 +100,19 @@ class Fitted:
 
 
 def output(outputs: Outputs, name: str) -> np.ndarray:
-    """The output `name`, of any shape.
-
-    Raises:
-        InputError: there is no such output.
-    """
+    """The output `name`, of any shape."""
     if name not in outputs:
         raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
     return outputs[name]
 
 
 def head(outputs: Outputs, name: str, channels: int | None = None) -> np.ndarray:
-    """The output `name` of a fully convolutional network, without its batch axis: channels x height x width.
-
-    Raises:
-        InputError: there is no such output, or it has another shape.
-    """
+    """The output `name` of a fully convolutional network, without its batch axis: channels x height x width."""
     return _output(outputs, name, "C" if channels is None else channels, "H", "W")
 
 
 def table(outputs: Outputs, name: str, rows: int | None = None, columns: int | None = None) -> np.ndarray:
-    """The output `name` of a network that gives one row of values for each place: rows x columns.
-
-    Raises:
-        InputError: there is no such output, or it has another shape.
-    """
+    """The output `name` of a network that gives one row of values for each place: rows x columns."""
     return _output(outputs, name, "N" if rows is None else rows, "M" if columns is None else columns)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.nms import suppress
-from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 # A field that was renamed: the old name is still read.
@@ -51,11 +51,7 @@ class Candidates:
         points: np.ndarray | None = None,
         extras: np.ndarray | None = None,
     ) -> Candidates:
-        """Candidates from arrays with any axes before those above, all of class 0 and without points by default.
-
-        Raises:
-            InputError: the arrays speak of different numbers of places.
-        """
+        """Candidates from arrays with any axes before those above, all of class 0 and without points by default."""
         count = scores.size
         if boxes.size != 4 * count or (points is not None and (points.size % max(count, 1) or points.shape[-1] != 2)):
             raise not_of_this_kind("its outputs speak of different numbers of places")
@@ -110,11 +106,7 @@ class Detector(Decoder):
         return {_PRESENT if name == _EARLIER else name: value for name, value in content.items()}
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
-        """All places that the outputs speak of, or all that reach the threshold.
-
-        Raises:
-            InputError: the outputs are not those of a network of this kind.
-        """
+        """All places that the outputs speak of, or all that reach the threshold."""
         raise NotImplementedError
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:

@@ -22,7 +22,7 @@ from edgedeploy.vision.decoder import (
     table,
 )
 from edgedeploy.vision.detector import Candidates, ObjectDetector
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 
 Level = Annotated[int, Field(gt=0, le=12)]
 

@@ -1,4 +1,4 @@
-"""Ways of bringing an image to a network which say themselves what size the network is built for."""
+"""Sizes of images and networks: pages scaled before text is looked for, and networks built for several sizes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,64 @@ from pydantic import Field
 
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
-from edgedeploy.vision.page import LONGEST, Side, scaled_size
-from edgedeploy.vision.preprocess import Frame, place
+from edgedeploy.vision.geometry import Frame
+from edgedeploy.vision.preprocess import place
+from edgedeploy.vision.results import View
+
+LONGEST = 1 << 14
+
+Side = Annotated[int, Field(gt=0, le=LONGEST)]
+
+
+class Page(Record):
+    """Large images are scaled down, small ones up, and rows of black are put above and below very wide ones.
+
+    The rules are those of RapidOCR's `preprocess` and `maybe_add_letterbox`.
+
+    Attributes:
+        longest: the longer side is scaled down to this many pixels, and both sides to multiples of `multiple`.
+        shortest: the shorter side is scaled up to this in the same way. Lower images than this get rows of black.
+        widest: images that are more than this many times as wide as high get rows of black.
+        multiple: see `longest`.
+    """
+
+    longest: Side = 2000
+    shortest: Side = 30
+    widest: Annotated[float, Field(gt=0)] = 8
+    multiple: Side = 32
+
+    def view(self, image: np.ndarray) -> View:
+        """An image as networks are shown it; places in it that lie outside of the image are moved to its edge."""
+        size = image.shape[1::-1]
+        if max(size) > self.longest:
+            image = scaled(image, self.longest / max(image.shape[:2]), self.multiple)
+        if min(image.shape[:2]) < self.shortest:
+            image = scaled(image, self.shortest / min(image.shape[:2]), self.multiple)
+        scale = np.array(size) / image.shape[1::-1]
+        height, width = image.shape[:2]
+        rows = 0
+        if height <= self.shortest or width / height > self.widest:
+            rows = abs(2 * max(int(width / self.widest), self.shortest) - height) // 2
+            image = cv2.copyMakeBorder(image, rows, rows, 0, 0, cv2.BORDER_CONSTANT)
+        return View(image, lambda points: np.clip((points - [0, rows]) * scale, 0, size))
+
+
+def scaled(image: np.ndarray, ratio: float, multiple: int) -> np.ndarray:
+    """An image scaled by `ratio`; see `scaled_size`."""
+    height, width = scaled_size((image.shape[0], image.shape[1]), ratio, multiple)
+    return cv2.resize(image, (width, height))
+
+
+def scaled_size(size: tuple[int, int], ratio: float, multiple: int) -> tuple[int, int]:
+    """Height and width times `ratio`, both brought to the nearest multiple, of at least one."""
+    height, width = (max(1, round(int(side * ratio) / multiple)) * multiple for side in size)
+    if max(height, width) > LONGEST:
+        raise InputError(
+            f"the image is too narrow: it has {size[1]} x {size[0]} pixels",
+            why=f"enlarged, so that its shorter side is long enough for the network, it has {width} x {height}",
+            hints=[f"cut it into pieces; neither side may get longer than {LONGEST:,}"],
+        )
+    return height, width
 
 
 class ScaledFit(Record):
@@ -34,11 +90,7 @@ class ScaledFit(Record):
         return False
 
     def size(self, image: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the network's input for an image of this height and width.
-
-        Raises:
-            InputError: the image is too narrow.
-        """
+        """Height and width of the network's input for an image of this height and width."""
         return scaled_size(image, max(1.0, self.shortest / min(image)), self.multiple)
 
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
@@ -85,11 +137,7 @@ class LineFit(Record):
         return found
 
     def width(self, length: int) -> int:
-        """The width of the network that is built for a length.
-
-        Raises:
-            InputError: it is longer than any image is.
-        """
+        """The width of the network that is built for a length."""
         assert self.widths
         widths = sorted(self.widths)
         while widths[-1] < length:

@@ -1,19 +1,28 @@
-"""Image files, and the resize that Tengine's published results were made with."""
+"""Image files and arrays: reading, checking and writing."""
 
 from __future__ import annotations
 
 import os
 import re
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import cv2
 import numpy as np
 
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import cannot_write, is_folder, replacing
+from edgedeploy.tensors import shown
 from edgedeploy.vision import MAX_PIXELS
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from PIL.Image import Image as PillowImage
+
+    GivenImage: TypeAlias = str | PathLike[str] | np.ndarray | PillowImage
 
 _WEIGHT_BITS = 11
 
@@ -31,9 +40,6 @@ def read_image(path: Path) -> np.ndarray:
     Returns:
         uint8, height x width x 3, channels B, G, R; grey images are repeated into the three channels,
         transparency is dropped.
-
-    Raises:
-        InputError: there is no such file, it is no image, or it is too large to be decoded.
     """
     try:
         with path.open("rb") as stream:
@@ -58,12 +64,7 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def decoded(content: bytes) -> np.ndarray | None:
-    """An encoded image as `read_image` gives it; None if it is none.
-
-    Raises:
-        cv2.error: it is too large, or OpenCV fails otherwise.
-        ValueError: it is a JPEG of more scans than any program writes: each is a pass over all of the image.
-    """
+    """An encoded image as `read_image` gives it; None if it is none."""
     at, scans = 2, 0
     while content[:3] == _JPEG and (marker := _MARKER.search(content, at)) and marker[1] != _END:
         at = marker.end()
@@ -107,12 +108,7 @@ def _what_it_is(content: bytes) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Make sure, before long work, that `write_image` can write `path`.
-
-    Raises:
-        InputError: the suffix names no format that can be written.
-        OutputError: the folder is a file, or may not be written.
-    """
+    """Make sure, before long work, that `write_image` can write `path`."""
     if not path.suffix or not cv2.haveImageWriter(f"x{path.suffix.lower()}"):
         raise InputError(
             f"cannot save an image as {path}",
@@ -123,11 +119,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Make sure that a file `path` can be made, or replaced.
-
-    Raises:
-        OutputError: it is a folder, or its folder is a file, or may not be written.
-    """
+    """Make sure that a file `path` can be made, or replaced."""
     if is_folder(path):
         raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
     folder = path.absolute().parent
@@ -145,11 +137,7 @@ def check_place(path: Path) -> None:
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Write `image` in the format that `path`'s suffix names.
-
-    Raises:
-        InputError, OutputError: as `check_writable`, or the format does not take this image, or the disk is full.
-    """
+    """Write `image` in the format that `path`'s suffix names."""
     check_writable(path)
     try:
         done, encoded = cv2.imencode(path.suffix.lower(), image)
@@ -207,3 +195,45 @@ def _neighbours(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.nd
     weights = (np.stack([1 - fraction, fraction]) * (1 << _WEIGHT_BITS)).astype(np.int32)
     first = first.astype(np.int32)
     return first, np.minimum(first + 1, source - 1), *weights
+
+
+def image_of(given: GivenImage) -> np.ndarray:
+    """An image as networks of demos take it.
+
+    Args:
+        given: a path; an array of uint8, height x width x 3 with channels B, G, R as OpenCV has them, height x width
+            x 4 with a transparency that is dropped, or height x width, grey; or an image of Pillow's. Files and
+            Pillow's images are turned upright if their EXIF data says how.
+
+    Returns:
+        uint8, height x width x 3, channels B, G, R.
+    """
+    if isinstance(given, str | PathLike):
+        return read_image(Path(given))
+    if not isinstance(given, np.ndarray):
+        return _of_pillow(given)
+    grey = given.ndim == 2
+    if not grey and (given.ndim != 3 or given.shape[2] not in (3, 4)):
+        raise InputError(
+            f"an array of {shown(given.shape)} is no image",
+            why="images are height x width, or height x width x 3 or 4",
+            hints=["tensors go into a network by calling it: network(array)"],
+        )
+    if given.dtype != np.uint8 or 0 in given.shape:
+        raise InputError(
+            f"an array of {shown(given.shape)} of {given.dtype} is no image",
+            why="images have values of uint8, from 0 to 255, and at least one pixel",
+        )
+    return np.repeat(given[:, :, None], 3, axis=2) if grey else np.ascontiguousarray(given[:, :, :3])
+
+
+def _of_pillow(given: PillowImage) -> np.ndarray:
+    """An image of Pillow's; whoever has one has Pillow."""
+    if not hasattr(given, "getexif"):
+        raise InputError(
+            f"{type(given).__name__} is no image", why="images are paths, arrays of OpenCV's, or images of Pillow's"
+        )
+    from PIL import ImageOps
+
+    upright = ImageOps.exif_transpose(given)
+    return np.ascontiguousarray(np.asarray(upright.convert("RGB"))[:, :, ::-1])

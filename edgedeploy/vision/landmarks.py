@@ -1,8 +1,4 @@
-"""Points of a face, a hand or a person that a crop shows, as MediaPipe's landmark networks give them.
-
-Read as its calculators TensorsToLandmarks, LandmarksRefinement and RefineLandmarksFromHeatmap do
-(github.com/google-ai-edge/mediapipe).
-"""
+"""Decoders of landmarks: points of a face, a hand or a person that a crop shows."""
 
 from __future__ import annotations
 
@@ -14,10 +10,34 @@ from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.tensors import shown
+from edgedeploy.vision.crop import Index, Indices
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind, output, sigmoid
-from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.rectangle import Index, Indices
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, label_of
+
+
+class Landmark(Decoder):
+    """Points that a network gives as x0, y0, x1, y1, ... in fractions (0 to 1) of its input's width and height.
+
+    Attributes:
+        points: how many points; they are read from the output with twice as many values.
+    """
+
+    kind: Literal["landmark"]
+    points: Annotated[int, Field(gt=0)]
+
+    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """One face with its points; the network gives neither score nor box."""
+        output = next((array for array in outputs.values() if array.size == 2 * self.points), None)
+        if output is None:
+            shapes = ", ".join(f"{name} {shown(array.shape)}" for name, array in outputs.items())
+            raise not_of_this_kind(f"none of its outputs holds {2 * self.points} values: {shapes}")
+        height, width = frame.network
+        fractions = output.reshape(self.points, 2).astype(np.float32)
+        points = frame.to_image(fractions * np.array([width, height], np.float32))
+        found = tuple((float(x), float(y)) for x, y in points)
+        return [Detection(label=label_of(labels or ["face"], 0), class_id=0, points=found)]
+
 
 _Count = Annotated[int, Field(gt=0, le=1 << 16)]
 
@@ -38,11 +58,7 @@ class Heatmap(Record):
     threshold: Fraction = 0.5
 
     def refine(self, places: np.ndarray, outputs: Outputs, network: tuple[int, int]) -> np.ndarray:
-        """Points (n x 2) in pixels of the network's input, moved.
-
-        Raises:
-            InputError: there is no such output, or it has another shape.
-        """
+        """Points (n x 2) in pixels of the network's input, moved."""
         heat = output(outputs, self.output)
         if heat.ndim != 4 or len(heat) != 1 or heat.shape[3] != len(places):
             raise not_of_this_kind(f"its output {self.output!r} is {shown(heat.shape)}, not 1xHxWx{len(places)}")
@@ -118,11 +134,7 @@ class Landmarks(Decoder):
         return self
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """One result with its points, or none if the score does not reach the threshold.
-
-        Raises:
-            InputError: the outputs are not those of a network of this kind.
-        """
+        """One result with its points, or none if the score does not reach the threshold."""
         values = self._values(outputs)
         score = _single(outputs, self.score)
         first = _single(outputs, self.classes) if self.classes else None

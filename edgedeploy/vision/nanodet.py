@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from edgedeploy.vision.decoder import Fraction, Outputs, Strides, grid_size, grids, not_of_this_kind, softmax, table
 from edgedeploy.vision.detector import Candidates, ObjectDetector
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 
 
 class NanoDet(ObjectDetector):

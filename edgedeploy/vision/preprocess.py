@@ -5,14 +5,11 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from edgedeploy.camera.geometry import BORDER, framed
-from edgedeploy.camera.geometry import Fit as Fit
-from edgedeploy.camera.geometry import Frame as Frame
 from edgedeploy.errors import InputError
+from edgedeploy.package.usage import Fit, ModelInput
 from edgedeploy.tensors import Steps, TensorSpec, shown
+from edgedeploy.vision.geometry import BORDER, Frame, framed, warp_quadrilateral
 from edgedeploy.vision.image import resize
-from edgedeploy.vision.quadrilateral import warp_quadrilateral
-from edgedeploy.zoo.entry import ModelInput
 
 
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
@@ -66,11 +63,7 @@ def _averaged(image: np.ndarray, axis: int, target: int) -> np.ndarray:
 
 
 def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
-    """Height and width of the images that `tensor` takes in the layout and colour of `spec`.
-
-    Raises:
-        InputError: the tensor is not an image with the channels of `spec`.
-    """
+    """Height and width of the images that `tensor` takes in the layout and colour of `spec`."""
     channels = 1 if spec.colour == "GRAY" else 3
     shape = tensor.shape
     nchw = spec.layout == "NCHW"

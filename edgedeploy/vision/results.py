@@ -1,7 +1,9 @@
-"""What a network found in an image."""
+"""Results: what a network found in an image, and how they move between an image and views of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -136,3 +138,30 @@ def around(corners: np.ndarray) -> tuple[Box, tuple[Point, Point, Point, Point]]
     (x1, y1), (x2, y2) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
     a, b, c, d = ((float(x), float(y)) for x, y in corners)
     return (x1, y1, x2, y2), (a, b, c, d)
+
+
+@dataclass(frozen=True)
+class View:
+    """An image that was made of another one.
+
+    Attributes:
+        pixels: uint8, height x width x 3, B G R.
+        to_image: points in its pixels, ... x 2, as pixels of the image that it was made of.
+        upright: whether boxes in it are boxes there, with sides along the axes.
+    """
+
+    pixels: np.ndarray
+    to_image: Callable[[np.ndarray], np.ndarray]
+    upright: bool = True
+
+    def moved(self, detection: Detection) -> Detection:
+        """A result in its pixels as one in pixels of the image that it was made of."""
+        there: dict[str, object] = {"points": _moved(self.to_image, detection.points)}
+        if detection.outline:
+            box, turned = around(np.array(_moved(self.to_image, detection.outline)))
+            there |= {"box": box, "corners": None if self.upright and not detection.corners else turned}
+        return detection.model_copy(update=there)
+
+
+def _moved(move: Callable[[np.ndarray], np.ndarray], points: tuple[Point, ...]) -> tuple[Point, ...]:
+    return tuple((float(x), float(y)) for x, y in move(np.array(points, np.float64).reshape(-1, 2)))

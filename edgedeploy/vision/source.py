@@ -81,11 +81,7 @@ class Source(Closing):
             self.capture.close()
 
     def shots(self) -> Iterator[Shot]:
-        """The images.
-
-        Raises:
-            InputError: there is not one that can be read, or the camera stops giving them.
-        """
+        """The images."""
         for index, (file, image) in enumerate(self.images):
             yield Shot(index, file, image)
 
@@ -95,9 +91,6 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
 
     Args:
         progress: is told of files that are passed over.
-
-    Raises:
-        InputError: there is no such thing, it cannot be read, or it holds no image.
     """
     if is_folder(what):
         return _folder(what, progress)

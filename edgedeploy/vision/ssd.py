@@ -26,7 +26,7 @@ from edgedeploy.vision.decoder import (
     table,
 )
 from edgedeploy.vision.detector import Candidates, ObjectDetector
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 
 
 class PriorLevel(Record):

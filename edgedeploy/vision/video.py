@@ -58,9 +58,6 @@ def open_video(stream: IO[bytes], name: Path) -> Capture | None:
     Args:
         stream: the file; it may be closed afterwards.
         name: what it is called in messages.
-
-    Raises:
-        InputError: its images are too large.
     """
     opened = cv2.VideoCapture(f"/proc/self/fd/{stream.fileno()}", cv2.CAP_FFMPEG)
     if not opened.isOpened():
@@ -81,11 +78,7 @@ def open_video(stream: IO[bytes], name: Path) -> Capture | None:
 
 
 def open_camera(device: Path) -> Capture:
-    """Open a camera of Video4Linux, such as `/dev/video0`, and wait for its first image.
-
-    Raises:
-        InputError: there is no such camera, it may not be used, or it gives no images.
-    """
+    """Open a camera of Video4Linux, such as `/dev/video0`, and wait for its first image."""
     if not device.exists():
         present = sorted(path.name for path in device.parent.glob("video*"))
         raise InputError(
@@ -120,12 +113,7 @@ def _next(opened: cv2.VideoCapture) -> np.ndarray | None:
 
 
 def check_video_writable(path: Path) -> None:
-    """Make sure, before long work, that a video can be written as `path`.
-
-    Raises:
-        InputError: the suffix names no kind of video that can be written.
-        OutputError: the folder is a file, or may not be written, or the name is not in UTF-8.
-    """
+    """Make sure, before long work, that a video can be written as `path`."""
     if path.suffix.lower() not in CODECS:
         raise InputError(
             f"cannot save a video as {path}",
@@ -150,10 +138,6 @@ def video_file(path: Path, rate: float, *, live: bool = False) -> Iterator[Calla
         rate: images per second.
         live: images come when they come: they are repeated or left out, so that the video runs as fast as what
             it shows. Otherwise each is written once.
-
-    Raises:
-        InputError, OutputError: as `check_video_writable`, or the codec does not take images of this size, or the
-            disk is full.
     """
     check_video_writable(path)
     ended: BaseException | None = None

@@ -70,10 +70,6 @@ def download(
         sha256: what its content must be, lower-case hexadecimal.
         progress: is told about the transfer and about further attempts.
         patience: timeouts and attempts.
-
-    Raises:
-        DownloadError: the file could not be had, or is another file than described.
-        OutputError: the folder cannot be written.
     """
     part = part_of(target)
     try:

@@ -1,4 +1,4 @@
-"""One entry of the zoo, as `models/*.yaml` states it."""
+"""Entries of the zoo, as `models/*.yaml` states them, and label sets, one class a line in `models/labels/NAME.txt`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from edgedeploy.catalog import Catalog
+from edgedeploy.catalog import Catalog, unknown_name
 from edgedeploy.documents import Record
-from edgedeploy.errors import ConfigurationError
-from edgedeploy.files import sha256_of
+from edgedeploy.errors import ConfigurationError, UnknownNameError
+from edgedeploy.files import is_file, sha256_of
+from edgedeploy.package.usage import ModelInput
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
 Architecture = Literal[
@@ -129,46 +130,6 @@ class ZooFile(Record):
         return bool(self.url or self.wheel)
 
 
-class ModelInput(Record):
-    """A network's image input, and how an image becomes it: `(pixel - mean[c]) * scale[c]`.
-
-    Attributes:
-        name: the input's name in the network.
-        shape: its default shape; networks with free dimensions are built for this shape.
-        kind: `tensor` for an input that is no image: name and shape are all that is known of it then.
-        layout: NCHW or NHWC.
-        colour: the order of the channels.
-        mean: subtracted from each channel, in pixel units (0 to 255), in the order of `colour`.
-        scale: multiplied with each channel after that, in the same order.
-    """
-
-    name: str
-    shape: list[Annotated[int, Field(gt=0)]]
-    kind: Literal["image", "tensor"] = "image"
-    layout: Literal["NCHW", "NHWC"] = "NCHW"
-    colour: Literal["RGB", "BGR", "GRAY"] = "RGB"
-    mean: list[float] = [0.0, 0.0, 0.0]
-    scale: list[float] = [1.0, 1.0, 1.0]
-
-    @model_validator(mode="after")
-    def _one_value_per_channel(self) -> ModelInput:
-        channels = 1 if self.colour == "GRAY" else 3
-        if len(self.mean) != channels or len(self.scale) != channels:
-            raise ValueError(f"mean and scale need {channels} values each, one per channel of {self.colour}")
-        return self
-
-    def shape_of(self, size: tuple[int, int]) -> list[int]:
-        """The shape for images of another height and width."""
-        first, last = (self.shape[:2], []) if self.layout == "NCHW" else (self.shape[:1], self.shape[3:])
-        return [*first, *size, *last]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        height, width = self.shape[2:4] if self.layout == "NCHW" else self.shape[1:3]
-        return height, width
-
-
 class ZooModel(Record):
     """One network of the zoo.
 
@@ -235,3 +196,50 @@ def known_file(path: Path, task: str) -> str | None:
             if entry.files[0].sha256 == digest:
                 return name
     return None
+
+
+def label_sets() -> list[str]:
+    """The names of all label sets, sorted."""
+    return sorted({path.stem for folder in _folders() for path in folder.glob("*.txt")})
+
+
+def load_labels(name: str) -> list[str]:
+    """The class names of the label set `name`, in the order of the network's outputs.
+
+    Args:
+        name: the name of a label set, or a path that ends in .txt.
+    """
+    path = _find(name)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {path}", why=str(error)) from error
+    labels = [line.strip() for line in lines]
+    while labels and not labels[-1]:
+        labels.pop()
+    if not labels:
+        raise ConfigurationError(f"{path}: there are no labels in it", hints=["write one class name per line"])
+    if "" in labels:
+        raise ConfigurationError(
+            f"{path}:{labels.index('') + 1}: the line is empty",
+            why="the line is the number of the class, so that an empty one would shift all after it",
+        )
+    return labels
+
+
+def _folders() -> list[Path]:
+    return [folder / "labels" for folder in MODELS.folders()]
+
+
+def _find(name: str) -> Path:
+    if name.endswith(".txt"):
+        if is_file(Path(name)):
+            return Path(name)
+        raise UnknownNameError(f"there is no label file {name!r}")
+    if "/" not in name:
+        for folder in _folders():
+            path = folder / f"{name}.txt"
+            if is_file(path):
+                return path
+    hint = "give a path that ends in .txt, or put one class name per line into ./models/labels/NAME.txt"
+    raise unknown_name("label set", name, label_sets(), hints=[hint])

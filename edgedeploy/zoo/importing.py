@@ -20,11 +20,11 @@ from edgedeploy.frontends.foreign import foreign
 from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.network import Network
+from edgedeploy.package.usage import ModelInput
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.settings import user_folder
 from edgedeploy.tensors import shown
-from edgedeploy.zoo.entry import MODELS, ModelInput, ZooFile, ZooModel
-from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel, load_labels
 from edgedeploy.zoo.source import Source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -62,13 +62,7 @@ class Stated:
         return of_pixels | {name for name in ("task", "labels") if getattr(self, name)}
 
     def check(self) -> None:
-        """Refuse what no network can have, before its files are read.
-
-        Raises:
-            UnknownNameError: no network of the zoo has this task, or there are no such labels.
-            ConfigurationError: the labels cannot be read.
-            InputError: a deviation is not above 0.
-        """
+        """Refuse what no network can have, before its files are read."""
         if self.task and self.task not in (tasks := sorted({MODELS.load(each).task for each in MODELS.names()})):
             raise unknown_name("task", self.task, tasks, "edgedeploy models")
         if self.labels:
@@ -77,11 +71,7 @@ class Stated:
             raise InputError("--std is not above 0", why="pixels are divided by it")
 
     def of(self, guessed: ModelInput) -> ModelInput:
-        """The input with the mean and deviation that are stated.
-
-        Raises:
-            InputError: it is no image, or has another number of channels.
-        """
+        """The input with the mean and deviation that are stated."""
         if not self.mean and not self.std:
             return guessed
         if len(guessed.shape) != 4:
@@ -132,12 +122,6 @@ def import_network(
 
     Returns:
         The entry's file.
-
-    Raises:
-        InputError: the name cannot be one, or is taken; or the network contradicts what is stated.
-        UnknownNameError, ConfigurationError: as `Stated.check`.
-        ModelError: the files are no network that can be imported.
-        OutputError: the user's folder cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -185,11 +169,7 @@ def import_network(
 
 
 def forget(name: str) -> list[Path]:
-    """Remove an entry of the user's own, with the files that were copied for it; what was removed.
-
-    Raises:
-        OutputError: the user's folder cannot be written.
-    """
+    """Remove an entry of the user's own, with the files that were copied for it; what was removed."""
     path = own_models() / f"{name}.yaml"
     removed = []
     try:

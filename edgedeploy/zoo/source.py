@@ -1,4 +1,4 @@
-"""Networks as sources of builds: what a name of the zoo or a path means, and which files belong to it."""
+"""What a name of the zoo or a path means as the source of a build, and which files belong to it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.catalog import builtin_folder
+from edgedeploy.documents import read_document
 from edgedeploy.errors import InputError, MissingWeightsError, ModelError
 from edgedeploy.extras import require_build
 from edgedeploy.files import is_file, is_folder, sha256_of
+from edgedeploy.frontends.architectures import build
 from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, holds_network, suffixes
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.zoo.architecture import FORMAT as ARCHITECTURE
 from edgedeploy.zoo.entry import MODELS, ZooModel
 
 if TYPE_CHECKING:
     from edgedeploy.network import Network
+
+
+class ArchitectureFormat(ConvertedFormat):
+    """Entries of the zoo that state an architecture. No file is asked whether it is one: the zoo knows them by name."""
+
+    name = "architecture"
+    suffixes = (".yaml",)
+
+    def recognises(self, head: bytes) -> bool:
+        """Never."""
+        return False
+
+    def honoured(self, options: ImportOptions) -> ImportOptions:
+        """All of them: an entry holds no weights."""
+        return options
+
+    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
+        """The architecture with seeded weights."""
+        from edgedeploy.frontends.onnx import fixed
+
+        entry = read_document(files[0], ZooModel)
+        if entry.architecture is None:
+            raise ModelError(f"{files[0]} states no architecture")
+        built = build(entry.architecture)
+        return Converted(fixed(files[0], built.model, shapes), built.heads)
+
+
+_ARCHITECTURE = ArchitectureFormat()
 
 
 @dataclass(frozen=True)
@@ -48,11 +77,7 @@ class Source:
     further: tuple[Shapes, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse values of inputs that the format cannot make constants of, and lengths that it cannot leave open.
-
-        Raises:
-            InputError: there are such.
-        """
+        """Refuse values of inputs that the format cannot make constants of, and lengths that it cannot leave open."""
         if self.options.lengths and not self.format.sets_inputs:
             raise InputError(
                 f"{self.file} takes inputs of one length",
@@ -68,11 +93,7 @@ class Source:
 
     @staticmethod
     def of(path: Path, shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS, *, name: str | None = None) -> Source:
-        """What a file describes, or is a part of.
-
-        Raises:
-            ModelError: it is no network's file, or another file of the network is missing.
-        """
+        """What a file describes, or is a part of."""
         found, description = describing(path)
         options = found.honoured(options)
         called = name or package_model(path.name if _is_imported(path.stem) else path.stem)
@@ -102,10 +123,6 @@ class Source:
         Args:
             further: shapes by input name of each.
             batches: sizes of the first dimension of every input: each makes an entry point of each of the shapes.
-
-        Raises:
-            InputError: the format fixes its shapes, an input has no dimension, or two have the same shapes.
-            ModelError: the file cannot be read.
         """
         entries = [self.shapes, *({**self.shapes, **shapes} for shapes in further)]
         if batches:
@@ -119,11 +136,7 @@ class Source:
         return replace(self, shapes=first, further=tuple(others))
 
     def input_shapes(self) -> dict[str, list[int]]:
-        """The shapes of all inputs, as they are given or the file states them.
-
-        Raises:
-            InputError: the format fixes its shapes, or an input has no dimension.
-        """
+        """The shapes of all inputs, as they are given or the file states them."""
         if not isinstance(self.format, ConvertedFormat):
             raise InputError(
                 f"{self.file} has one batch size", why=f"files of {self.format.name} fix the shapes of their inputs"
@@ -158,11 +171,7 @@ def package_model(name: str) -> str:
 
 
 def means_file(model: str) -> bool:
-    """Whether `model` means a network's file or folder, and no name or entry of the zoo.
-
-    Raises:
-        ModelError: by its suffix or a separator it can mean nothing else, and there is no such file or folder.
-    """
+    """Whether `model` means a network's file or folder, and no name or entry of the zoo."""
     path = Path(model)
     if path.suffix in (".yaml", ".yml"):
         return False
@@ -181,15 +190,7 @@ def find_source(
     progress: Progress = SILENT,
     options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> Source:
-    """The network that `model` means, a name of the zoo or a path; it is downloaded if it is not here yet.
-
-    Raises:
-        NotInstalledError: what reads networks is not installed.
-        UnknownNameError: there is no such model.
-        DownloadError: its files cannot be had.
-        MissingWeightsError: the zoo has no weights of it.
-        ModelError: there is no such file, it is no network's, or another file of the network is missing.
-    """
+    """The network that `model` means, a name of the zoo or a path; it is downloaded if it is not here yet."""
     require_build(f"{model} cannot be read, nor built")
     if means_file(model):
         return Source.of(Path(model), shapes or {}, options)
@@ -212,7 +213,7 @@ def find_source(
             ],
         )
     if entry.architecture and (not entry.files or options.weights == "random"):
-        return Source(name, ARCHITECTURE, (entry_path,), shapes, options)
+        return Source(name, _ARCHITECTURE, (entry_path,), shapes, options)
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])

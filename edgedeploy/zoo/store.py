@@ -71,11 +71,7 @@ def cache_path(file: ZooFile) -> Path:
 
 
 def mirror_folders() -> list[Path]:
-    """The mirrors that `EDGEDEPLOY_MODELS` names.
-
-    Raises:
-        ConfigurationError: one of them is not a folder.
-    """
+    """The mirrors that `EDGEDEPLOY_MODELS` names."""
     folders = [Path(name) for name in os.environ.get(MIRRORS_VARIABLE, "").split(os.pathsep) if name]
     for folder in folders:
         if not is_folder(folder):
@@ -94,9 +90,6 @@ def copies(file: ZooFile, folder: Path) -> Iterator[Copy]:
     Args:
         file: the file.
         folder: the folder of the YAML document that names it.
-
-    Raises:
-        ConfigurationError: a mirror is not a folder.
     """
     bundled = folder / file.name
     if file.bundled and bundled.is_file():
@@ -116,9 +109,6 @@ def locate(file: ZooFile, folder: Path) -> Path | None:
     Args:
         file: the file.
         folder: the folder of the YAML document that names it.
-
-    Raises:
-        ConfigurationError: a mirror is not a folder.
     """
     return next((copy.path for copy in copies(file, folder) if copy.sound), None)
 
@@ -131,11 +121,6 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
         folder: the folder of the YAML document that names it.
         progress: is told about a download.
         patience: timeouts and attempts of a download.
-
-    Raises:
-        ConfigurationError: a mirror is not a folder.
-        DownloadError: the file is not here and cannot be had.
-        OutputError: the cache cannot be written.
     """
     path = locate(file, folder)
     if path is not None:
@@ -164,10 +149,6 @@ def obtainable(path: Path, model: ZooModel, progress: Progress = SILENT) -> tupl
         path: the entry's YAML document.
         model: the entry.
         progress: is told if it is the other one.
-
-    Raises:
-        ConfigurationError: a mirror is not a folder.
-        UnknownNameError: there is no such entry.
     """
     missing = [file for file in model.files if not file.has_download and locate(file, path.parent) is None]
     if not missing or model.same_as is None:
@@ -182,20 +163,13 @@ def pull(model: ZooModel, *, folder: Path, progress: Progress = SILENT, patience
 
 
 def verify(model: ZooModel, folder: Path) -> dict[ZooFile, list[Copy]]:
-    """Read and check all copies of the files of `model` that are on this machine.
-
-    Raises:
-        ConfigurationError: a mirror is not a folder.
-    """
+    """Read and check all copies of the files of `model` that are on this machine."""
     return {file: list(copies(file, folder)) for file in model.files}
 
 
 def remove(file: ZooFile, progress: Progress = SILENT) -> bool:
     """Remove `file` from the cache, with an unfinished download of it and the wheel that it came in, and say whether
     there was anything. Another file of that wheel then needs the wheel anew, unless it is there already.
-
-    Raises:
-        OutputError: the cache cannot be written.
     """
     target = cache_path(file)
     there = [path for path in (target, part_of(target)) if path.exists()]

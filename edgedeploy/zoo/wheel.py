@@ -46,10 +46,6 @@ def extract(
         wheels: the folder that wheels are kept in; it is made.
         progress: is told about the download.
         patience: timeouts and attempts of it.
-
-    Raises:
-        DownloadError: the wheel cannot be had, or does not hold the file that is described.
-        OutputError: a folder cannot be written.
     """
     assert file.wheel
     folder, part = _folder(file.wheel, wheels), part_of(target)
@@ -111,9 +107,6 @@ def download_wheel(
         folder: where it goes, which is empty.
         progress: is told about the download.
         patience: timeouts and attempts of it.
-
-    Raises:
-        DownloadError: pip is not installed, reaches no index, finds no such wheel, or brings another one.
     """
     what = str(wheel)
     if find_spec("pip") is None:
@@ -149,12 +142,7 @@ def download_wheel(
 
 
 def unpack(wheel: Path, folder: Path) -> None:
-    """Write all members of a wheel to a folder.
-
-    Raises:
-        DownloadError: it is no sound wheel, has members that lie elsewhere, or holds more than 1 GiB.
-        OSError: the folder cannot be written.
-    """
+    """Write all members of a wheel to a folder."""
     with _opened(wheel) as archive:
         members = [info for info in archive.infolist() if not info.is_dir()]
         if sum(info.file_size for info in members) > _MOST_UNPACKED:

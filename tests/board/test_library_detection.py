@@ -21,10 +21,10 @@ from support.networks import Graph, tiny
 from edgedeploy.agent.library import write_library
 from edgedeploy.board import load_board
 from edgedeploy.building import build
-from edgedeploy.camera.format import Camera
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
+from edgedeploy.package.usage import Camera
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime import Network as HostNetwork
 from edgedeploy.runtime import library

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from edgedeploy.building import prepare
-from edgedeploy.camera.conversion import frame_of, image_of
-from edgedeploy.camera.format import Camera
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError
+from edgedeploy.package.usage import Camera
 from edgedeploy.resolved import resolve
+from edgedeploy.vision.camera import frame_of, image_of
 from edgedeploy.vision.image import read_image
 
 # Of levels that are rounded the other way: docs/camera.md states what they do.

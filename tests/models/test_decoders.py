@@ -16,9 +16,10 @@ from support.demo_networks import demo_network
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import Stage
 from edgedeploy.vision.detector import Detector
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import read_image
-from edgedeploy.vision.landmark import Landmark
-from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
+from edgedeploy.vision.landmarks import Landmark
+from edgedeploy.vision.preprocess import input_size, place, to_tensor
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.yolo import Yolo
 

@@ -10,8 +10,7 @@ import pytest
 from conftest import Command
 
 from edgedeploy.demo.spec import DEMOS, all_demos
-from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.entry import MODELS, load_labels
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

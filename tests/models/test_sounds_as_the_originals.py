@@ -18,8 +18,8 @@ import pytest
 from conftest import Command
 from support.sounds import write_wav
 
+from edgedeploy.audio.sources import read_wav
 from edgedeploy.audio.spec import SOUND_DEMOS
-from edgedeploy.audio.wav import read_wav
 from edgedeploy.errors import DownloadError
 from edgedeploy.zoo.store import fetch
 

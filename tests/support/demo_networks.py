@@ -8,8 +8,7 @@ from pathlib import Path
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.zoo.entry import MODELS, ZooModel
-from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.entry import MODELS, ZooModel, load_labels
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 

@@ -18,7 +18,7 @@ def check_records() -> None:
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.demo.spec import AnyDecoder
     from edgedeploy.devices import kind
-    from edgedeploy.vision.preprocess import Frame
+    from edgedeploy.vision.geometry import Frame
 
     assert "cm4" in BOARDS.names()
     assert load_board("cm4").model_dump(exclude={"description", "core_model"}) == load_board("rpi4").model_dump(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
 
 Outputs = Mapping[str, np.ndarray]

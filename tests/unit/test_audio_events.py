@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from edgedeploy.audio.events import Detecting, Detector
+from edgedeploy.audio.program import Detector
+from edgedeploy.audio.spec import Detecting
 
 FRAME, RATE = 100, 1_000
 

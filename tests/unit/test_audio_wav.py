@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.sounds import write_wav
 
-from edgedeploy.audio import resampling
-from edgedeploy.audio.wav import read_wav
+from edgedeploy.audio import sources
+from edgedeploy.audio.sources import read_wav
 from edgedeploy.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def test_another_rate_is_converted_as_if_in_one_piece(
     tmp_path: Path, rate: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signal = pytest.importorskip("scipy.signal")
-    monkeypatch.setattr(resampling, "_SAMPLES", 4_096)
+    monkeypatch.setattr(sources, "_SAMPLES", 4_096)
     samples = RANDOM.integers(-20_000, 20_000, 50_001).astype(np.int16)
     found = read(write_wav(tmp_path / "x.wav", samples, rate))
     whole = signal.resample_poly(samples.astype(np.float64), 16_000, rate)
@@ -56,7 +56,7 @@ def test_another_rate_is_converted_as_if_in_one_piece(
 
 
 def test_without_scipy_another_rate_is_refused_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "find_spec", lambda name: None)
+    monkeypatch.setattr(sources, "find_spec", lambda name: None)
     path = write_wav(tmp_path / "x.wav", np.zeros(100), 44_100)
     with pytest.raises(InputError, match="44,100 samples per second, the network takes 16,000") as caught:
         read_wav(path, 16_000)

@@ -93,7 +93,7 @@ def test_a_file_called_as_an_entry_of_the_users_own_keeps_a_package_beside_its(
         "heads.py",
         "opencl/profile.py",
         "package/abi.py",
-        "camera/conversion.py",
+        "vision/camera.py",
         "package/manifest.py",
         "runtime/arrays.py",
         "runtime/native/thread_pool.c",

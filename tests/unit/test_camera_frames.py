@@ -12,18 +12,16 @@ from support.agreement import network_of, results_of
 from support.networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.camera.conversion import frame_of, image_of
-from edgedeploy.camera.format import PIXEL_FORMATS, Camera
-from edgedeploy.camera.geometry import BORDER, Fit
-from edgedeploy.camera.preparation import Preparation
-from edgedeploy.camera.resampling import resampling
 from edgedeploy.compile.explain import explain
 from edgedeploy.compile.frames import taking_frames
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.package.usage import PIXEL_FORMATS, Camera, Fit, ModelInput
 from edgedeploy.tensors import Steps
+from edgedeploy.vision.camera import Preparation, frame_of, image_of
+from edgedeploy.vision.geometry import BORDER
 from edgedeploy.vision.preprocess import place, to_tensor
-from edgedeploy.zoo.entry import ModelInput
+from edgedeploy.vision.resampling import resampling
 
 # Of an image and a network's input: made smaller, halved, larger, of the same size, in one direction only.
 SIZES = [

@@ -16,15 +16,14 @@ from support.packages import changed
 
 from edgedeploy.board import load_board
 from edgedeploy.build_key import build_key
-from edgedeploy.camera.conversion import frame_of, image_of
-from edgedeploy.camera.format import Camera
-from edgedeploy.camera.geometry import Fit
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.program import Program
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import parse_manifest
+from edgedeploy.package.usage import Camera, Fit
+from edgedeploy.vision.camera import frame_of, image_of
 from edgedeploy.vision.fits import LineFit
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.source import find_source

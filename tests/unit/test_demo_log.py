@@ -10,10 +10,10 @@ import pytest
 from edgedeploy.demo import tengine_log
 from edgedeploy.demo.pipeline import Network, Outcome, Parts
 from edgedeploy.demo.spec import LogFormat
+from edgedeploy.package.usage import ModelInput
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, Mask
-from edgedeploy.zoo.entry import ModelInput
 
 SQUEEZENET = ModelInput(name="data", shape=[1, 3, 227, 227], colour="BGR", mean=[104.007, 116.669, 122.679])
 

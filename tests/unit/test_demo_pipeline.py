@@ -14,7 +14,7 @@ from support.onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy.demo.pipeline import Network, infer
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import InputError
-from edgedeploy.zoo.entry import ModelInput
+from edgedeploy.package.usage import ModelInput
 
 INPUT = ModelInput(name="data", shape=[1, 3, 64, 64])
 IMAGE = np.zeros((64, 64, 3), np.uint8)

@@ -12,11 +12,11 @@ from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.program import DemoSession
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError
+from edgedeploy.package.usage import ModelInput
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Tensors, TensorSpec
-from edgedeploy.vision.page import Page
+from edgedeploy.vision.fits import Page
 from edgedeploy.vision.source import Shot
-from edgedeploy.zoo.entry import ModelInput
 
 SIDE = 64
 

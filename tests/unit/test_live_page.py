@@ -26,11 +26,9 @@ from support.films import write_film
 from support.patience import becomes, generous
 
 from edgedeploy.errors import InputError
-from edgedeploy.live import pacing, server
-from edgedeploy.live.pacing import paced
-from edgedeploy.live.seen import Seen
+from edgedeploy.live import server
 from edgedeploy.live.server import serving
-from edgedeploy.live.showing import Showing
+from edgedeploy.live.showing import Seen, Showing, paced
 
 DIGIT = cv2.imread(str(ROOT / "models" / "digit.png"))
 TIMES = {"capture": 1.0, "preparation": 2.0, "inference": 3.0, "decoding": 4.0}
@@ -172,8 +170,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.slept = 0.0
-        monkeypatch.setattr(pacing, "monotonic", lambda: self.now)
-        monkeypatch.setattr(pacing, "sleep", self.sleep)
+        monkeypatch.setattr("edgedeploy.live.showing.monotonic", lambda: self.now)
+        monkeypatch.setattr("edgedeploy.live.showing.sleep", self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

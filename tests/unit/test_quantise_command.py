@@ -106,8 +106,8 @@ def test_a_file_is_fed_as_a_demos_network(command: Command, photos: Path, tmp_pa
 
 def test_a_quantised_network_says_itself_whose_input_it_has(command: Command, digits: Path) -> None:
     """The demo's own network has another preprocessing."""
-    from edgedeploy.demo.part import Part
     from edgedeploy.demo.spec import DEMOS
+    from edgedeploy.demo.usage import Part
 
     output_of(command, "quantize", "digits", "--calibrate", digits / "seen")
     part = Part.of(DEMOS.load("classification"), "digits-int8.onnx")
@@ -117,8 +117,8 @@ def test_a_quantised_network_says_itself_whose_input_it_has(command: Command, di
 
 @pytest.mark.parametrize("entry", ["openwakeword-alexa", "../../etc/passwd", "no such entry"])
 def test_a_file_that_claims_to_be_fed_with_sounds_is_fed_as_the_demos_network(tmp_path: Path, entry: str) -> None:
-    from edgedeploy.demo.part import Part
     from edgedeploy.demo.spec import DEMOS
+    from edgedeploy.demo.usage import Part
 
     model = onnx.load(tiny(tmp_path / "net.onnx"))
     model.metadata_props.add(key="edgedeploy.entry", value=entry)

@@ -9,9 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from edgedeploy.demo.part import Part
 from edgedeploy.demo.spec import DEMOS
-from edgedeploy.demo.usage import find_use
+from edgedeploy.demo.usage import Part, find_use
 from edgedeploy.errors import InputError
 from edgedeploy.quantisation.agreement import matches, overlap
 from edgedeploy.quantisation.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision

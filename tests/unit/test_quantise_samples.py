@@ -14,7 +14,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.progress import Progress
 from edgedeploy.quantisation.samples import Samples, evenly, find_samples
 from edgedeploy.tensors import Tensors, TensorSpec
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 
 INPUT = TensorSpec(name="data", shape=[1, 4], dtype="float32")
 OTHER = TensorSpec(name="state", shape=[2], dtype="float32")

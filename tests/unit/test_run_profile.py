@@ -12,7 +12,7 @@ from support.networks import tiny
 from edgedeploy.board import load_board
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import describe, read_package, write_package
-from edgedeploy.package.work import WORK_NAME, FunctionWork, read_work
+from edgedeploy.package.members import WORK_NAME, FunctionWork, read_work
 from edgedeploy.runtime.profile import RUNTIME, profiled
 
 # A convolution of 3x3 from 3 to 8 channels on 8x8 pixels, with bias and ReLU.

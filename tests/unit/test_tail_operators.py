@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.frontends.onnx_tail import _block
 from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tail.operators import OPERATORS
+from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import TensorSpec
 
 pytestmark = pytest.mark.slow

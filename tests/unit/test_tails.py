@@ -22,13 +22,12 @@ from edgedeploy.frontends.tflite import FORMAT as TFLITE
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.package.manifest import TAIL_NAME
-from edgedeploy.package.tails import read_tails, tails_of
+from edgedeploy.package.members import read_tails, tails_of
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.runtime.stateful import check_states
-from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tail.operators import OPERATORS
-from edgedeploy.tail.program import MAXIMUM_TAIL, Constant, parse_block
+from edgedeploy.tail.program import MAXIMUM_TAIL, Constant, Tail, parse_block
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.source import find_source
 

@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 
 from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import read_image
-from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.yolox import Yolox
+from edgedeploy.vision.yolo import Yolox
 
 EXAMPLE = ROOT / "examples" / "torch"
 

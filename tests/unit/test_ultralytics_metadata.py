@@ -13,8 +13,7 @@ from onnx import TensorProto, helper
 from edgedeploy import metadata
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
-from edgedeploy.vision.ultralytics import Ultralytics
-from edgedeploy.vision.ultralytics_metadata import Description
+from edgedeploy.vision.ultralytics import Description, Ultralytics
 
 
 def test_values_are_read_as_python_writes_them() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.vision.blaze import Blaze
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.nms import clusters, suppress
-from edgedeploy.vision.preprocess import Frame
 
 FRAME = Frame((64, 64), (32, 32), (0.5, 0.5))
 

@@ -9,9 +9,9 @@ import pytest
 
 from edgedeploy.errors import InputError
 from edgedeploy.vision.classification import Classification
-from edgedeploy.vision.landmark import Landmark
-from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.retinaface import RetinaFace
+from edgedeploy.vision.faces import RetinaFace
+from edgedeploy.vision.geometry import Frame
+from edgedeploy.vision.landmarks import Landmark
 from edgedeploy.vision.yolo import Head, Yolo
 
 

@@ -15,13 +15,12 @@ from edgedeploy.heads import Head
 from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.detector import Detector
 from edgedeploy.vision.efficientdet import EfficientDet
-from edgedeploy.vision.landmark import Landmark
+from edgedeploy.vision.faces import YuNet
+from edgedeploy.vision.geometry import Frame
+from edgedeploy.vision.landmarks import Landmark
 from edgedeploy.vision.nanodet import NanoDet
-from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.ssd import Ssd
-from edgedeploy.vision.yolo import Yolo
-from edgedeploy.vision.yolox import Yolox
-from edgedeploy.vision.yunet import YuNet
+from edgedeploy.vision.yolo import Yolo, Yolox
 
 NETWORK = (96, 160)
 FRAME = Frame((300, 400), NETWORK, (160 / 400, 96 / 300))

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError
-from edgedeploy.vision.depth import Depth
-from edgedeploy.vision.maps import on_image
-from edgedeploy.vision.preprocess import Frame, place
+from edgedeploy.vision.geometry import Frame
+from edgedeploy.vision.maps import Depth, Segmentation, on_image
+from edgedeploy.vision.preprocess import place
 from edgedeploy.vision.results import Mask
-from edgedeploy.vision.segmentation import Segmentation
 
 STRETCHED = Frame((90, 150), (60, 80), (80 / 150, 60 / 90))
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError
+from edgedeploy.package.usage import ModelInput
 from edgedeploy.tensors import Steps, TensorSpec
-from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
-from edgedeploy.zoo.entry import ModelInput
+from edgedeploy.vision.geometry import Frame
+from edgedeploy.vision.preprocess import input_size, place, to_tensor
 
 BGR_PIXEL = np.array([[[10, 20, 30]]], np.uint8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedeploy.vision.quadrilateral import Border, from_upright, warp_quadrilateral
+from edgedeploy.vision.geometry import Border, from_upright, warp_quadrilateral
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from edgedeploy.vision.rectangle import Rectangle, RotatedCrop, overlap
+from edgedeploy.vision.crop import Rectangle, RotatedCrop, overlap
 from edgedeploy.vision.results import Detection
 
 SLANTED = {"start": [0], "end": [1], "degrees": 0}

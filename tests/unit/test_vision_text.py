@@ -8,12 +8,10 @@ import pytest
 
 from edgedeploy.errors import InputError
 from edgedeploy.vision.crop import QuadrilateralCrop, TurnCrop
-from edgedeploy.vision.fits import LineFit, ScaledFit
-from edgedeploy.vision.page import Page
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.fits import LineFit, Page, ScaledFit
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, around
-from edgedeploy.vision.text_line import TextLine
-from edgedeploy.vision.text_regions import TextRegions, grown
+from edgedeploy.vision.text import TextLine, TextRegions, grown
 
 REGIONS = TextRegions(kind="text-regions")
 SIZE = (320, 480)

@@ -14,7 +14,7 @@ from support.ultralytics_heads import channels, chosen, fitted
 
 from edgedeploy.errors import InputError
 from edgedeploy.vision.classification import Classification
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.ultralytics import Ultralytics
 

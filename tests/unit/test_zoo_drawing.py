@@ -13,8 +13,7 @@ from conftest import Command
 from support.networks import Graph
 
 from edgedeploy.frontends.format import ImportOptions
-from edgedeploy.zoo.drawing import layers
-from edgedeploy.zoo.grouping import grouped
+from edgedeploy.zoo.drawing import grouped, layers
 from edgedeploy.zoo.source import find_source
 
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="there is no Graphviz (apt install graphviz)")

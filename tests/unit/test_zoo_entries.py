@@ -12,8 +12,7 @@ import pytest
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.documents import read_document
 from edgedeploy.errors import ConfigurationError, UnknownNameError
-from edgedeploy.zoo.entry import ZooModel
-from edgedeploy.zoo.labels import label_sets, load_labels
+from edgedeploy.zoo.entry import ZooModel, label_sets, load_labels
 
 ENTRIES = {path.stem: path for path in sorted((builtin_folder() / "models").glob("*.yaml"))}
 MODELS = {name: read_document(path, ZooModel) for name, path in ENTRIES.items()}

@@ -12,8 +12,7 @@ import yaml
 from conftest import Command
 from support.networks import Graph
 
-from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.entry import MODELS, load_labels
 
 pytestmark = pytest.mark.compiles
 

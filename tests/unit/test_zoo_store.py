@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from edgedeploy.errors import ConfigurationError, DownloadError
+from edgedeploy.package.usage import ModelInput
 from edgedeploy.zoo import store
 from edgedeploy.zoo.download import Patience
-from edgedeploy.zoo.entry import ModelInput, ZooFile, ZooModel
+from edgedeploy.zoo.entry import ZooFile, ZooModel
 
 CONTENT = b"the weights of a network"
 

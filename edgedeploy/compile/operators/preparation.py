@@ -1,7 +1,7 @@
 """A camera's frame as a network's input in one function: a few rows of the input at a time, on all threads.
 
 The rows of the frame that they need are converted and brought to the input's width, in integers, and lie in the first
-cache while the input's rows are made of them. Each level is the one that `camera.preparation` computes.
+cache while the input's rows are made of them. Each level is the one that `vision.camera` computes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.camera.preparation import Preparation
-from edgedeploy.camera.resampling import Axis
 from edgedeploy.compile.operators.vectors import lanes_of, vectors
+from edgedeploy.vision.camera import Preparation
+from edgedeploy.vision.resampling import Axis
 
 # The attribute of a function that prepares frames, as JSON.
 PREPARATION_ATTRIBUTE = "edgedeploy.preparation"

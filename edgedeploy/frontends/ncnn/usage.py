@@ -18,7 +18,7 @@ class Usage(BaseModel):
     """How a network is used; what is left out is not known.
 
     Attributes:
-        task, names, stride, imgsz, kpt_shape, end2end: as `vision.ultralytics_metadata.Description` takes them.
+        task, names, stride, imgsz, kpt_shape, end2end: as `vision.ultralytics.Description` takes them.
         channels: of images.
     """
 

@@ -32,11 +32,7 @@ def integers(inputs: Inputs, place: int, attributes: Attributes, name: str) -> l
 
 
 def sized(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape that data gave, checked before an array of it is made.
-
-    Raises:
-        ValueError: it is none, or larger than any tail needs.
-    """
+    """A shape that data gave, checked before an array of it is made."""
     sizes = tuple(int(size) for size in shape)
     if min(sizes, default=0) < 0 or len(sizes) > 32 or np.prod(np.array(sizes, np.float64)) > _MOST:
         raise ValueError(f"no array of shape {list(sizes)} can be made")

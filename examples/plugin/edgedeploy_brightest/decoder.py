@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, output
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from edgedeploy.board import Board
-from edgedeploy.camera.preparation import Preparation
 from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE, operations, write
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import is_worth_threads
 from edgedeploy.compile.types import lanes_for
+from edgedeploy.vision.camera import Preparation
 
 
 def matches(kernel: Kernel) -> bool:

@@ -1,8 +1,4 @@
-"""Lines of text from a map of probabilities: Differentiable Binarization (Liao et al., 2020, arXiv:1911.08947).
-
-The steps and their numbers are those of PaddleOCR's DBPostProcess as RapidOCR has them: corners are the same to the
-pixel.
-"""
+"""Decoders of text: regions of text in an image, and the characters of a line."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, head
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.decoder import Decoder, Described, Fitted, Fraction, Outputs, head, table
+from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, around, label_of
 
 # The shortest side of a shape's rectangle, and of one that has grown, in pixels of the network.
@@ -49,11 +45,7 @@ class TextRegions(Decoder):
     candidates: Annotated[int, Field(gt=0)] = 1000
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The regions from top to bottom, and from left to right where they lie side by side.
-
-        Raises:
-            InputError: the first output is not 1 x 1 x height x width.
-        """
+        """The regions from top to bottom, and from left to right where they lie side by side."""
         [probabilities] = head(outputs, next(iter(outputs)), 1)
         found = []
         for contour in self._contours(probabilities):
@@ -173,3 +165,35 @@ def _in_reading_order(found: list[tuple[np.ndarray, float]]) -> list[tuple[np.nd
 
 def _goes_before(corner: np.ndarray, other: np.ndarray) -> bool:
     return bool(abs(corner[1] - other[1]) < _SAME_LINE and corner[0] < other[0])
+
+
+class TextLine(Decoder):
+    """Text from the probability of each character at each step along a line.
+
+    The best character of each step counts; of neighbours that are equal one is left, then blanks go. Class 0 is the
+    blank, class n the n-th label, and the class after the last label a space, as PaddleOCR's networks have it.
+
+    Attributes:
+        threshold: the lowest mean probability of the characters that is reported.
+    """
+
+    kind: Literal["text-line"]
+    threshold: Fraction = 0.5
+
+    def fitted(self, network: Described) -> Fitted:
+        """This decoder, with the characters that the network's file names, one on each line, as RapidOCR's do."""
+        return Fitted(self, labels=network.metadata.get("character", "").splitlines())
+
+    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """The text, if there is any that reaches the threshold; it has no place of its own."""
+        probabilities = table(outputs, next(iter(outputs)))
+        best = probabilities.argmax(axis=1)
+        kept = (best != 0) & np.append(True, best[1:] != best[:-1])
+        if not kept.any():
+            return []
+        score = float(probabilities.max(axis=1)[kept].mean(dtype=np.float64))
+        if not score >= self.threshold:
+            return []
+        characters = [*labels, " "]
+        text = "".join(label_of(characters, int(number) - 1) for number in best[kept])
+        return [Detection(label=text, class_id=0, score=score)]

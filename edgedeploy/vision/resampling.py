@@ -2,8 +2,7 @@
 
 Levels are exactly those of `vision.preprocess.place` where that computes in integers: as Tengine's examples
 (`stretch`), and as OpenCV's INTER_LINEAR (`fill`, `letterbox`). For `pad` (OpenCV's INTER_AREA) and `cover` (Pillow's
-BILINEAR) it sums up in float, here it is in fixed point: a level next to a half may be rounded to the other side.
-"""
+BILINEAR) it sums up in float, here it is in fixed point: a level next to a half may be rounded to the other side."""
 
 from __future__ import annotations
 
@@ -13,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgedeploy.camera.geometry import Fit, Frame, framed
 from edgedeploy.errors import UnsupportedError
+from edgedeploy.package.usage import Fit
+from edgedeploy.vision.geometry import Frame, framed
 
 # How many bits of a fraction weights have.
 _LINEAR_BITS = 11  # Tengine's and OpenCV's
@@ -84,11 +84,7 @@ class Resampling(NamedTuple):
 
 
 def resampling(image: tuple[int, int], size: tuple[int, int], fit: Fit) -> Resampling:
-    """How an image of a height and width is brought to `size`; the ways are those of `vision.preprocess.place`.
-
-    Raises:
-        UnsupportedError: it is one that is not done so.
-    """
+    """How an image of a height and width is brought to `size`; the ways are those of `vision.preprocess.place`."""
     if fit == "contain":
         raise UnsupportedError(
             f"no code is generated that fits images by {fit!r}",

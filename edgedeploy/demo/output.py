@@ -1,14 +1,17 @@
-"""Where drawn images go: an image for an image, a folder for a folder, a video for a video or a camera."""
+"""What a demo writes besides its log: drawn images, and a summary of a sequence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 import cv2
 import numpy as np
 
+from edgedeploy.demo.pipeline import Outcome, Parts
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import is_file
 from edgedeploy.progress import SILENT, Progress
@@ -31,10 +34,6 @@ def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> 
             keeps nothing.
         source: what is shown.
         progress: is told where the drawn images are, when the block ends well.
-
-    Raises:
-        InputError: the suffix names nothing that can be written, or the source would be overwritten.
-        OutputError: the place cannot be written. Both are raised at the start where possible.
     """
     if target is None:
         yield lambda shot, drawn: None
@@ -77,3 +76,42 @@ def _check_folder(target: Path) -> None:
             hints=["name a folder; it is created if it is missing"],
         )
     check_place(target / "image.png")
+
+
+class Summary:
+    """Counts images and their times, from the moment it is made.
+
+    Attributes:
+        frames: how many images were shown.
+        seconds: how long it took until the last of them was done, with reading, drawing and saving.
+    """
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._parts = Parts()
+        self.frames = 0
+        self.seconds = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one image that is done."""
+        self._parts += outcome.all_parts
+        self.frames += 1
+        self.seconds = perf_counter() - self._started
+
+    @property
+    def fps(self) -> float:
+        """Images per second, over the whole time."""
+        return self.frames / self.seconds if self.seconds else 0.0
+
+    @property
+    def mean(self) -> Parts:
+        """The mean times of the parts."""
+        return self._parts.per(max(1, self.frames))
+
+    def line(self) -> str:
+        """The same in one line for people."""
+        return f"{self.frames} frames in {self.seconds:.2f} s, {self.fps:.2f} FPS; mean of each: {self.mean.line()}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as `--json` prints it."""
+        return {"frames": self.frames, "seconds": self.seconds, "fps": self.fps, **self.mean.as_dict()}

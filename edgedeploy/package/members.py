@@ -1,0 +1,116 @@
+"""Members of packages besides the library: tails, weights transformed at load, and the work of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, TypeAdapter
+
+from edgedeploy.documents import Record, parse_json
+from edgedeploy.errors import PackageError
+from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.entry import Entry
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.tail.program import Tail, parse_block
+from edgedeploy.tensors import TensorSpec
+
+
+def tails_of(manifest: Manifest, contents: Mapping[str, bytes], name: str | Path) -> list[Tail | None]:
+    """The tail of each entry of a package, ready to run; None for those that have none.
+
+    Args:
+        manifest: the package's.
+        contents: its members, those of tails among them.
+        name: what the package is called in messages.
+    """
+    return [_tail_of(entry, contents, name) for entry in manifest.entries]
+
+
+def read_tails(package: Path) -> list[Tail | None]:
+    """The tails of a package's archive."""
+    manifest = read_manifest(package)
+    files = [entry.tail.file for entry in manifest.entries if entry.tail]
+    contents = read_package(package, keep=files)[1] if files else {}
+    return tails_of(manifest, contents, package)
+
+
+def _tail_of(entry: Entry, contents: Mapping[str, bytes], name: str | Path) -> Tail | None:
+    if entry.tail is None:
+        return None
+    known = [spec.name for spec in (*entry.inputs, *entry.outputs)]
+    try:
+        block = parse_block(contents[entry.tail.file], known)
+        if len(block.outputs) != len(entry.tail.outputs):
+            raise ValueError(f"it gives {len(block.outputs)} outputs, the manifest names {len(entry.tail.outputs)}")
+    except ValueError as error:
+        hints = ["build it again with `edgedeploy build`"]
+        why = f"{entry.tail.file}: {error}"
+        raise PackageError(f"{name} is not a sound package", why=why, hints=hints) from error
+    return Tail(block, entry.tail.outputs)
+
+
+def weight_members(weights: Sequence[np.ndarray], contents: MutableMapping[str, bytes]) -> list[TensorSpec]:
+    """What a manifest says of weights; the members go into `contents`."""
+    specs = []
+    for place, array in enumerate(weights):
+        spec = TensorSpec(name=f"weights/{place}.bin", shape=list(array.shape), dtype=str(array.dtype))
+        contents[spec.name] = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        specs.append(spec)
+    return specs
+
+
+def weights_of(manifest: Manifest, contents: Mapping[str, bytes]) -> list[np.ndarray]:
+    """The arrays that a package's library transforms, in order; `contents` has at least these members."""
+    return [
+        np.frombuffer(contents[spec.name], np.dtype(spec.dtype).newbyteorder("<")).reshape(spec.shape)
+        for spec in manifest.transformed
+    ]
+
+
+WORK_NAME = "functions.json"
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class FunctionWork(Record):
+    """One function of a network, all its calls in an inference together.
+
+    Attributes:
+        function: its name in the package's library.
+        calls: how often an inference calls it.
+        template: what scheduled it; None for those that were left as they are.
+        type: of the tensor that it reads first.
+        operations: arithmetic operations, a multiply-add being two, of layers that are computed directly.
+        bytes: of the tensors that it reads, weights among them, and writes.
+    """
+
+    function: str
+    calls: Count
+    template: str | None
+    type: str
+    operations: Count
+    bytes: Count
+
+
+_LIST = TypeAdapter(list[FunctionWork])
+
+
+def written_work(functions: Iterable[FunctionWork]) -> bytes:
+    """What stands in a package of its functions."""
+    return _LIST.dump_json(list(functions), indent=1)
+
+
+def read_work(package: Path) -> list[FunctionWork]:
+    """What a package says of its functions; nothing where an earlier version of edgedeploy wrote it."""
+    if WORK_NAME not in read_manifest(package).files:
+        return []
+    content = read_package(package, keep=[WORK_NAME])[1][WORK_NAME]
+    try:
+        return parse_json(content, _LIST)
+    except ValueError as error:
+        why = f"{WORK_NAME}: {error}"
+        hints = ["build it again with `edgedeploy build`"]
+        raise PackageError(f"{package} is not a sound package", why=why, hints=hints) from error
