@@ -10,11 +10,7 @@ from edgedeploy.errors import ModelError
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
+    """A file's content."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -41,11 +37,7 @@ class Cursor:
         return len(self._content) - self.position
 
     def array(self, dtype: str | np.dtype, count: int, what: str) -> np.ndarray:
-        """The next `count` values, of a dtype of numpy with its byte order; a view of the content.
-
-        Raises:
-            ModelError: there are not as many; the message names `what` was to be read.
-        """
+        """The next `count` values, of a dtype of numpy with its byte order; a view of the content."""
         kind = np.dtype(dtype)
         if count < 0 or self.position < 0 or count * kind.itemsize > self.left:
             needed = f"{what} needs {count * kind.itemsize:,} bytes at {self.position:,}"

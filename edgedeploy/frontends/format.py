@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -62,11 +62,7 @@ def length_name(name: str) -> str:
 
 
 def check_given_shapes(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
-    """Check that shapes were given for inputs of a network only, and that there can be such tensors.
-
-    Raises:
-        InputError: one was given for no input, has a size below 1, or more elements than any memory has room for.
-    """
+    """Check that shapes were given for inputs of a network only, and that there can be such tensors."""
     for name, shape in shapes.items():
         if name not in inputs:
             raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
@@ -122,11 +118,7 @@ class Format(ABC):
         return replace(options, weights="file") if len(self.suffixes) == 1 else options
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
-        """All files of the network that `path` describes, itself first.
-
-        Raises:
-            ModelError: one of them is missing.
-        """
+        """All files of the network that `path` describes, itself first."""
         if len(self.suffixes) == 1 or options.weights == "random":
             return [path]
         weights = path.with_suffix(self.suffixes[1])
@@ -165,9 +157,6 @@ class Format(ABC):
         """What a network's files say of how it is used, before it is imported; see `edgedeploy.metadata`.
 
         Formats that say it override it.
-
-        Raises:
-            ModelError: a file cannot be read.
         """
         return {}
 
@@ -179,9 +168,34 @@ class Format(ABC):
             files: as `files` gives them.
             shapes: shapes of inputs by name, for inputs with free dimensions, or to replace a fixed shape.
             options: what the file leaves open.
-
-        Raises:
-            ModelError: a file cannot be read, or holds something that cannot be imported; the message names
-                the first such layer or operator.
-            InputError: a shape was given for no input, does not fit, or is missing.
         """
+
+
+class ConvertedFormat(Format):
+    """A format that is translated into ONNX's terms in memory.
+
+    So there is one importer to keep right, onnxruntime gives the reference of every build, and other engines can be
+    measured on the same network.
+    """
+
+    packages = ("onnx", "onnxruntime")
+
+    @abstractmethod
+    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
+        """The network in ONNX's terms; arguments are those of `read`."""
+
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """See `Format.open_input`."""
+        try:
+            self.convert(files, shapes, options)
+        except OpenShapeError as error:
+            return error.input
+        return None
+
+    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
+        """Import a network; see `Format.read`."""
+        from edgedeploy.frontends.onnx_network import network_of
+
+        return network_of(files[0], self.convert(files, shapes, options))

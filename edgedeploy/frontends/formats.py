@@ -40,9 +40,6 @@ def describing(path: Path) -> tuple[Format, Path]:
 
     Args:
         path: that file, the file with its weights, or a folder with one network of ncnn, as pnnx's users keep it.
-
-    Raises:
-        ModelError: the file cannot be read, or is no network's.
     """
     path = _network_in(path) or path
     found = None if is_folder(path) else _recognised(path)

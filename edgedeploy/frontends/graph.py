@@ -77,9 +77,6 @@ class Graph:
             inputs: names of values; "" leaves an optional one out.
             name: of the node and its output, made unique; the operator's unless given.
             attributes: of the operator.
-
-        Raises:
-            ModelError: the operator does not suit its inputs, or its output would be empty or too large.
         """
         return self.nodes(operator, *inputs, names=[name or operator.lower()], **attributes)[0]
 
@@ -118,11 +115,7 @@ class Graph:
         return helper.make_model(graph, opset_imports=[_OPSET], ir_version=_IR_VERSION, producer_name="edgedeploy")
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Shape) -> None:
-        """Refuse an output of a node that would be empty or too large; others may say it otherwise.
-
-        Raises:
-            ModelError: it would.
-        """
+        """Refuse an output of a node that would be empty or too large; others may say it otherwise."""
         if min(shape, default=1) < 1 or is_too_large(shape):
             stated = " and ".join("x".join(map(str, self.shape(value))) for value in inputs)
             raise self.unsuitable(operator, f"their shapes are {stated}")

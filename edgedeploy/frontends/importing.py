@@ -22,9 +22,6 @@ def importing(path: Path, hints: Sequence[str]) -> Iterator[None]:
     Args:
         path: the network's file, for messages.
         hints: what to try where the importer fails.
-
-    Raises:
-        ModelError: for whatever is raised inside.
     """
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -43,9 +40,6 @@ def require_packages(path: Path, packages: Sequence[str], extra: str) -> None:
         path: the network's file, for messages.
         packages: names that packages are installed by.
         extra: of edgedeploy's, which brings them.
-
-    Raises:
-        NotInstalledError: one is missing.
     """
     for package in packages:
         try:
@@ -61,11 +55,7 @@ def require_packages(path: Path, packages: Sequence[str], extra: str) -> None:
 def specifications(
     path: Path, function: Any, inputs: Sequence[str], outputs: Sequence[str]
 ) -> tuple[list[TensorSpec], list[TensorSpec]]:
-    """Inputs and outputs of a Relax function under the network's own names for them.
-
-    Raises:
-        ModelError: a shape is not fixed, or an output has no values.
-    """
+    """Inputs and outputs of a Relax function under the network's own names for them."""
     returned = function.ret_ty
     fields = list(returned.fields) if hasattr(returned, "fields") else [returned]
     try:
@@ -85,11 +75,7 @@ def specifications(
 
 
 def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> None:
-    """Refuse other shapes than those that a file fixes.
-
-    Raises:
-        InputError: a shape was given for no input, or is another one.
-    """
+    """Refuse other shapes than those that a file fixes."""
     stated = {spec.name: spec.shape for spec in inputs}
     check_given_shapes(path, wanted, list(stated))
     for name, shape in wanted.items():

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.compile.constants import Room
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, branches, opset_of, replace_nodes
+from edgedeploy.frontends.onnx_nodes import ONNX_DOMAINS, Shapes, branches, opset_of, reads, replace_nodes
 from edgedeploy.onnxruntime_session import cpu_session
 
 # Of a tensor, and of a tensor that can be a shape or the indices of some.
@@ -45,9 +45,6 @@ class KnownValues:
     Attributes:
         shapes: type and shape of each value whose shape is known.
         spent: how many bytes were needed.
-
-    Raises:
-        ModelError: a constant cannot be computed, or takes much more memory than the network's weights.
     """
 
     def __init__(self, model: onnx.ModelProto, budget: int) -> None:
@@ -211,18 +208,6 @@ class KnownValues:
             else:
                 pending.append((name, True))
                 pending.extend((each, False) for each in node.input)
-
-
-def reads(node: onnx.NodeProto) -> set[str]:
-    """The values that a node needs, those that its branches take from around them included."""
-    names = set(filter(None, node.input))
-    for branch in branches(node):
-        inside = {value.name for value in [*branch.input, *branch.initializer]}
-        for inner in branch.node:
-            names |= reads(inner) - inside
-            inside |= set(inner.output)
-        names |= {value.name for value in branch.output} - inside
-    return names
 
 
 def _is_no_shape(value: tuple[int, list[int]]) -> bool:

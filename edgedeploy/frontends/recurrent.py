@@ -39,9 +39,6 @@ def recurrent(
     Returns:
         The states of all steps, (steps, directions, batch, hidden), and for each state the last, (directions, batch,
         hidden).
-
-    Raises:
-        ModelError: a tensor has another shape, or the layer computes in another type than float32.
     """
     if layer.dtype != "float32":
         raise ModelError(f"recurrent layers of {layer.dtype} are not supported", why="only those of float32 are")

@@ -18,11 +18,7 @@ _HINTS = ["convert the network without it, or cut the network before this node"]
 
 
 def import_model(model: Any) -> tvm.IRModule:
-    """Translate a model of the schema's class `Model`, whose shapes are fixed.
-
-    Raises:
-        ModelError: an operator cannot be translated; the message names it and its node.
-    """
+    """Translate a model of the schema's class `Model`, whose shapes are fixed."""
     builders: list[Any] = []
 
     class Converter(_Converter):

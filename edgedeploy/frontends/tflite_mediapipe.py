@@ -35,11 +35,7 @@ class Windows:
 
     @classmethod
     def parsed(cls, options: bytes) -> Windows:
-        """Options as a file has them: a C structure of little-endian integers.
-
-        Raises:
-            ModelError: they are no such structure.
-        """
+        """Options as a file has them: a C structure of little-endian integers."""
         count = min(len(options) // 4, 6)
         values = struct.unpack(f"<{count}i", options[: 4 * count])
         if len(values) < 3 or min(values[1:3]) < 1 or values[0] not in (1, 2):
@@ -51,11 +47,7 @@ class Windows:
 
     @classmethod
     def of_pool(cls, options: bytes) -> Windows:
-        """Options of pooling and of its inverse.
-
-        Raises:
-            ModelError: as `parsed`, or windows hold no pixel, or more than are compared.
-        """
+        """Options of pooling and of its inverse."""
         windows = cls.parsed(options)
         if min(windows.sizes) < 1 or math.prod(windows.sizes) > _MOST_PLACES:
             raise ModelError(f"windows of {windows.sizes} pixels are not supported")
@@ -82,11 +74,7 @@ class Crop:
 
     @classmethod
     def parsed(cls, options: bytes) -> Crop:
-        """Options as a file has them, a FlexBuffer.
-
-        Raises:
-            ModelError: they are none, or incomplete, or the crop is none or huge.
-        """
+        """Options as a file has them, a FlexBuffer."""
         height, width = sampled_size(options)
         with _reading(options) as found:
             return cls(
@@ -100,11 +88,7 @@ class Crop:
 
 
 def sampled_size(options: bytes) -> tuple[int, int]:
-    """Height and width of a crop, `TransformTensorBilinear`'s result.
-
-    Raises:
-        ModelError: options do not say it, or it is none or huge.
-    """
+    """Height and width of a crop, `TransformTensorBilinear`'s result."""
     with _reading(options) as found:
         height, width = int(found["output_height"]), int(found["output_width"])
     if min(height, width) < 1 or height * width > _MOST_PIXELS:

@@ -56,11 +56,7 @@ class Quantisation:
 
     @classmethod
     def of(cls, tensor: Any) -> Quantisation | None:
-        """That of a tensor of the schema; None if it holds plain numbers.
-
-        Raises:
-            ModelError: it makes no sense, or is of a kind that is not known.
-        """
+        """That of a tensor of the schema; None if it holds plain numbers."""
         dtype, table = _integers(tensor.Type()), tensor.Quantization()
         if dtype is None or table is None or not (table.ScaleLength() or table.DetailsType()):
             return None
@@ -154,11 +150,7 @@ class QuantisedConverter(OperatorConverter):
         return super().get_tensor_expr(tensor, is_sparse)
 
     def prepare(self, name: str, op: Any) -> None:
-        """Write the weights and the bias of an operator as integers, before it is converted.
-
-        Raises:
-            ModelError: one of its tensors is quantised in a way that makes no sense, or that it does not look at.
-        """
+        """Write the weights and the bias of an operator as integers, before it is converted."""
         tensors = self.get_input_tensors(op)
         if name in _OF_INTEGERS and any(hasattr(each.tensor, "quantisation") for each in tensors):
             raise ModelError("it reads the integers of a quantised tensor as they are")
@@ -176,11 +168,7 @@ class QuantisedConverter(OperatorConverter):
             self._write_bias(bias, given.scale * held.scale, windowed=name in _WINDOWED)
 
     def quantised(self, name: str, op: Any, made: Any) -> Any:
-        """What an operator made, each quantised output in its integers and back.
-
-        Raises:
-            ModelError: an output is quantised in a way that makes no sense, or to four bits.
-        """
+        """What an operator made, each quantised output in its integers and back."""
         from tflite import TensorType
 
         places = [int(place) for place in self._indices_or_empty(op.OutputsAsNumpy())]

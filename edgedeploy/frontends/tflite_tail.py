@@ -59,9 +59,6 @@ def with_real_heads(content: bytes) -> bytes:
 
     Args:
         content: a file whose tables were checked.
-
-    Raises:
-        ModelError: a head is quantised in a way that makes no sense.
     """
     import flatbuffers
     import tflite
@@ -119,9 +116,6 @@ def cut(content: bytes) -> Cut | None:
 
     Args:
         content: a file whose tables were checked.
-
-    Raises:
-        ModelError: another operator follows, or its options, inputs or outputs are not those that it has.
     """
     import tflite
 

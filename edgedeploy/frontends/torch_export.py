@@ -106,9 +106,6 @@ def plain_archive(path: Path, content: bytes) -> bytes:
     Args:
         path: the file that it comes from, for messages.
         content: what is in that.
-
-    Raises:
-        ModelError: it is another kind of file, is damaged, or its graph needs more than ATen's operators.
     """
     if not content.startswith(_ZIP):
         raise _pickled(path)

@@ -15,9 +15,6 @@ def know_numbers(program: Any) -> None:
     """Put numbers in the place of the nodes that read them from parameters, buffers or constants; in place.
 
     Ultralytics' heads read the strides of their feature maps so.
-
-    Raises:
-        ModelError: a number depends on the network's input.
     """
     graph = program.graph_module.graph
     items = [node for node in graph.nodes if _name(node) in _ITEMS]

@@ -28,11 +28,7 @@ _WHOLE = ("linear.default", "matmul.default", *torch_recurrent.OPERATORS)
 
 
 def decomposed(program: Any) -> Any:
-    """An exported program in ATen's core operators, but for those that are translated whole.
-
-    Raises:
-        ModelError: a recurrent layer cannot be translated, or the network has a state that it changes.
-    """
+    """An exported program in ATen's core operators, but for those that are translated whole."""
     import torch
 
     torch_recurrent.check(nodes_of(program))

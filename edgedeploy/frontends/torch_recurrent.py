@@ -25,11 +25,7 @@ OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
 
 
 def check(nodes: Iterable[Any]) -> None:
-    """Refuse the nodes of an exported program with a layer that cannot be translated.
-
-    Raises:
-        ModelError: it has one.
-    """
+    """Refuse the nodes of an exported program with a layer that cannot be translated."""
     for node in nodes:
         if getattr(node.target, "__name__", "") in OPERATORS:
             _check(node)

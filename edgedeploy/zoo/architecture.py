@@ -8,8 +8,7 @@ from pathlib import Path
 from edgedeploy.documents import read_document
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 from edgedeploy.zoo.entry import ZooModel
 
 

@@ -1,6 +1,6 @@
 """LSTM, GRU and RNN, as Operators.md has them; where it leaves something open, as onnxruntime has it.
 
-Of `layout` 1 `onnx_layout.py` leaves none but in branches and functions, where onnxruntime refuses it.
+`onnx.py` removes `layout` 1, except in branches and functions, where onnxruntime refuses it.
 """
 
 from __future__ import annotations

@@ -156,11 +156,7 @@ def _axes(
 
 
 def resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> relax.Expr:
-    """A tensor with some axes resized; `importer.bb` builds the network.
-
-    Raises:
-        ModelError: no program knows such rules.
-    """
+    """A tensor with some axes resized; `importer.bb` builds the network."""
     shape = shape_of(data)
     if rules.mode not in _TRANSFORMS:
         raise ModelError(f"mode {rules.mode!r} is none of {', '.join(_TRANSFORMS)}")
