@@ -18,8 +18,8 @@ from edgedeploy.frontends.onnx_inputs import hints_to_set
 from edgedeploy.frontends.onnx_nodes import ONNX_DOMAINS, opset_of
 from edgedeploy.frontends.onnx_operators import TRANSLATIONS
 
-# Which version of each operator is understood: in a newer opset it may mean something else under the same name. Those of
-# this table were read in ONNX's Changelog.md: they took more types, or an attribute that is translated.
+# Which version of each operator is understood: a newer one may mean something else under the same name. Those of this
+# table were read in ONNX's Changelog.md: they took more types, or an attribute that is translated.
 _OF_NEWER_OPSETS = {
     22: "Acos Acosh Asin Asinh Atan Atanh AveragePool Bernoulli Conv ConvTranspose Cos Cosh DeformConv Det Dropout Elu "
     "EyeLike GRU GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample HardSigmoid HardSwish InstanceNormalization "

@@ -23,11 +23,9 @@ def recurrent(
     peepholes: Any = None,
     lengths: Any = None,
 ) -> list[Any]:
-    """A recurrent layer.
+    """A recurrent layer of float32.
 
     Args:
-        builder: of the function that it becomes a part of.
-        layer: what it computes.
         data: (steps, batch, features).
         weights: of the data, (directions, gates * hidden, features), and of the state, (directions, gates * hidden,
             hidden), with gates in ONNX's order.

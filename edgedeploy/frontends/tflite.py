@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
+from edgedeploy.frontends.importing import check_shapes, importing, read_bytes, require_packages, specifications
 from edgedeploy.frontends.tflite_reference import reference
 from edgedeploy.frontends.tflite_tail import cut, with_real_heads
 from edgedeploy.network import CutOff, Network

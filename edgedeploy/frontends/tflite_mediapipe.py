@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.padding import halves, same_padding
+from edgedeploy.frontends.importing import halves, same_padding
 
 # Of a pooling window, whose places are compared one after another, and of what is cut out of an image.
 _MOST_PLACES, _MOST_PIXELS = 64, 1 << 22

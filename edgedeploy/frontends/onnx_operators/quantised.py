@@ -11,8 +11,8 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, optional
-from edgedeploy.frontends.padding import halves, same_padding
 
 # Those of which Relax's quantise and dequantise know how many values they have.
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")

@@ -11,8 +11,8 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import shape_of
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, text
-from edgedeploy.frontends.padding import halves, same_padding
 
 
 def _windows(operator: str) -> Translation:

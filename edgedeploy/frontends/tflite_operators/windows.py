@@ -12,9 +12,9 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.onnx_operators.resize import Axis, Rules, resized
 from edgedeploy.frontends.onnx_operators.translation import Builder, dtype_of, is_float
-from edgedeploy.frontends.padding import halves, same_padding
 
 
 def _transpose_conv(converter: Any, op: Any) -> Any:
