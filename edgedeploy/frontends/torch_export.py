@@ -8,7 +8,6 @@ weights as plain bytes, and nothing else, after the graph was found to call oper
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import re
@@ -209,7 +208,7 @@ def _know_quantised() -> None:
 
 def _is_quantised(program: Any) -> bool:
     """Whether an exported program has operators on quantised values."""
-    from edgedeploy.frontends.torch_operators import nodes_of
+    from edgedeploy.frontends.torch_program import nodes_of
 
     return any(getattr(node.target, "namespace", "") == _QUANTISED for node in nodes_of(program))
 
@@ -220,13 +219,13 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     from tvm.relax.frontend.torch import from_exported_program
 
     from edgedeploy.compile.constants import bounded
-    from edgedeploy.frontends.torch_numbers import know_numbers
-    from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
+    from edgedeploy.frontends.torch_operators import CONVERSIONS
+    from edgedeploy.frontends.torch_program import decomposed, resolve_numbers
 
     _know_quantised()
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
-        know_numbers(program)
+        resolve_numbers(program)
         module = from_exported_program(
             decomposed(program),
             unwrap_unit_return_tuple=True,
@@ -242,9 +241,11 @@ def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, d
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         import torch
 
+        from edgedeploy.frontends.torch_program import in_double
+
         module, values = program.module(), [torch.from_numpy(np.array(tensors[name])) for name in inputs]
         if double:
-            module = _in_double(module)
+            module = in_double(module)
             values = [value.double() if value.dtype is torch.float32 else value for value in values]
         with torch.no_grad():
             returned = module(*values)
@@ -252,24 +253,3 @@ def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, d
         return {name: value.numpy() for name, value in zip(outputs, values, strict=True)}
 
     return run
-
-
-def _in_double(module: Any) -> Any:
-    """A copy of a module with float64 where it computes in float32."""
-    import torch
-
-    def wider(value: Any) -> Any:
-        return torch.float64 if value is torch.float32 else value
-
-    module = copy.deepcopy(module).double()
-    for part in (each for each in module.modules() if isinstance(each, torch.fx.GraphModule)):
-        for node in list(part.graph.nodes):
-            name = str(node.target)
-            if name == "wrap_with_autocast":  # device, dtype, enabled
-                node.args = (*node.args[:2], False, *node.args[3:])
-            if name.startswith("aten._assert_tensor_metadata"):
-                part.graph.erase_node(node)
-                continue
-            node.args, node.kwargs = (torch.fx.node.map_aggregate(each, wider) for each in (node.args, node.kwargs))
-        part.recompile()
-    return module

@@ -6,7 +6,6 @@ What they compute: the formulas of `torch.nn.LSTM`, `GRU` and `RNN`; arguments a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from edgedeploy.compile.expressions import shape_of
@@ -15,7 +14,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, dtype_of
 from edgedeploy.frontends.recurrent import recurrent
 
-# By operator: the cell, the places of ONNX's gates among PyTorch's, and the activations.
+# The cell of each operator, the places of ONNX's gates among PyTorch's, and the activations.
 OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
     "lstm.input": ("lstm", [0, 3, 1, 2], ("sigmoid", "tanh", "tanh")),
     "gru.input": ("gru", [1, 0, 2], ("sigmoid", "tanh")),
@@ -25,28 +24,23 @@ OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
 
 
 def check(nodes: Iterable[Any]) -> None:
-    """Refuse the nodes of an exported program with a layer that cannot be translated."""
+    """Refuse nodes of an exported program that are recurrent layers without a translation."""
     for node in nodes:
-        if getattr(node.target, "__name__", "") in OPERATORS:
-            _check(node)
+        if getattr(node.target, "__name__", "") not in OPERATORS:
+            continue
+        _, _, weights, biased, count, dropout, training, both, _ = node.args
+        if training and dropout:
+            raise ModelError("a recurrent layer drops values at random", why="the network was exported for training")
+        if len(weights) != count * (1 + both) * (4 if biased else 2):
+            raise ModelError("a recurrent layer projects its state", why="no translation of proj_size is known")
 
 
-def _check(node: Any) -> None:
-    """Refuse a layer that does what no translation is known of."""
-    _, _, weights, biased, count, dropout, training, both, _ = node.args
-    if training and dropout:
-        raise ModelError("a recurrent layer drops values at random", why="the network was exported for training")
-    if len(weights) != count * (1 + both) * (4 if biased else 2):
-        raise ModelError("a recurrent layer projects its state", why="no translation of proj_size is known")
-
-
-def _convert(node: Any, importer: Any) -> Any:
+def translate(node: Any, importer: Any, build: Builder) -> Any:
     """All layers of an operator: its output, and the last states of all layers."""
     cell, order, names = OPERATORS[node.target.__name__]
     data, states, weights, biased, count, _, _, both, by_batch = importer.retrieve_args(node)
     states = list(states) if cell == "lstm" else [states]
     directions, parts = 1 + both, 4 if biased else 2
-    build = Builder(SimpleNamespace(bb=importer.block_builder))
     if by_batch:
         data = build.permute(data, [1, 0, 2])
     activations = tuple(Activation(name=name) for name in names)
@@ -74,7 +68,7 @@ def _convert(node: Any, importer: Any) -> Any:
             found.append(state)
     output = build.permute(data, [1, 0, 2]) if by_batch else data
     joined = [each[0] if count == 1 else build.concat(each, axis=0) for each in last]
-    return tuple(importer.block_builder.emit(each) for each in (output, *joined))
+    return output, *joined
 
 
 def _stacked(build: Builder, layer: Recurrence, order: Sequence[int], parts: Sequence[Any]) -> Any:
@@ -85,6 +79,3 @@ def _stacked(build: Builder, layer: Recurrence, order: Sequence[int], parts: Seq
     ]
     joined = build.concat(gates, axis=0) if len(gates) > 1 else gates[0]
     return build.reshape(joined, [len(parts), layer.gates * layer.hidden, *shape_of(parts[0])[1:]])
-
-
-CONVERSIONS = dict.fromkeys(OPERATORS, _convert)
