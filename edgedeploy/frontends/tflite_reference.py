@@ -13,12 +13,25 @@ from edgedeploy.network import Reference
 from edgedeploy.streams import without_messages
 
 
-def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
-    """One inference by LiteRT, by XNNPACK's kernels as far as it has them, or by LiteRT's own.
+def name_of(tensor: Any) -> str:
+    """The name of a tensor of the schema."""
+    return (tensor.Name() or b"").decode(errors="replace")
 
-    Args:
-        content: the file.
-        inputs, outputs: their names, in the file's order.
+
+def packed(model: Any) -> bytes:
+    """A file of a `ModelT` of the schema, without its signatures."""
+    import flatbuffers
+
+    model.signatureDefs = []
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
+    """One inference of a file by LiteRT: by XNNPACK's kernels, if it has them, or by LiteRT's own.
+
+    `inputs` and `outputs` are their names, in the file's order.
     """
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -30,7 +43,7 @@ def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, 
         interpreter.invoke()
         waiting = list(without.custom)
         while waiting:
-            # Each turn computes those that read none which is still to be computed, and what comes from them.
+            # Each turn computes those whose inputs are all computed, and the operators that follow from them.
             missing = {place for step in waiting for place in step.reaches}
             ready = [step for step in waiting if not missing & set(step.inputs)]
             for step in ready:
@@ -50,11 +63,10 @@ def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, 
 
 @dataclass(frozen=True)
 class _Step:
-    """A custom operator of a file.
+    """A custom operator of a file, with its tensors.
 
     Args:
-        inputs, outputs: its tensors.
-        reaches: all tensors that its outputs are needed for, with them.
+        reaches: its outputs, and all tensors that are computed from them.
     """
 
     name: str
@@ -66,10 +78,10 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A file without its custom operators: their outputs are inputs behind its own, and their inputs outputs.
+    """A file without its custom operators: their outputs become further inputs, their inputs further outputs.
 
     Args:
-        halves: weights in half precision that they read, by tensor. As outputs of a file XNNPACK refuses them.
+        halves: weights in half precision that they read, by tensor. XNNPACK refuses them as outputs of a file.
     """
 
     content: bytes
@@ -80,18 +92,12 @@ class _Cut:
 def _without_custom(content: bytes) -> _Cut:
     """A file for LiteRT; itself if it has no custom operators that are computed here."""
     import tflite
+    from ai_edge_litert import schema_py_generated as schema
 
     model = tflite.Model.GetRootAs(content, 0)
     codes = [model.OperatorCodes(index).CustomCode() for index in range(model.OperatorCodesLength())]
     if not any(code and code.decode(errors="replace") in OPERATORS for code in codes):
         return _Cut(content)
-    return _cut(content)
-
-
-def _cut(content: bytes) -> _Cut:
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     graph = model.subgraphs[0]
     names = [(code.customCode or b"").decode(errors="replace") for code in model.operatorCodes]
@@ -120,14 +126,11 @@ def _cut(content: bytes) -> _Cut:
     made = [place for step in steps for place in step.outputs]
     graph.inputs = np.array([*graph.inputs, *made], np.int32)
     graph.outputs = np.array([*graph.outputs, *sorted(read - set(graph.outputs))], np.int32)
-    model.signatureDefs = []
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return _Cut(bytes(builder.Output()), steps, halves)
+    return _Cut(packed(model), steps, halves)
 
 
 def _reached(operators: Sequence[Any], first: Any) -> frozenset[int]:
-    """The tensors that an operator's outputs are needed for, with them; operators come in the order of their work."""
+    """An operator's outputs and all tensors that are computed from them; operators are in topological order."""
     reached = {int(place) for place in first.outputs}
     for operator in operators:
         if reached & {int(place) for place in operator.inputs}:
@@ -139,7 +142,7 @@ def _interpreter(content: bytes, *, delegates: bool) -> Any:
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kernels = OpResolverType.AUTO if delegates else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    with without_messages():  # what goes wrong is an exception; that it took its usual kernels is no news
+    with without_messages():  # errors are exceptions, and the choice of the usual kernels is not news
         interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
         interpreter.allocate_tensors()
     return interpreter
