@@ -85,7 +85,8 @@ def _average_pool(rank: int) -> Any:
         widths = [0, 0] * (len(shape_of(data)) - rank)
         widths += [width for pair in zip(begins, ends, strict=True) for width in pair]
         padded = build.bind(relax.op.nn.pad(data, widths)) if any(widths) else data
-        return build.multiply(inner(padded, kernel, strides, 0, False, True), math.prod(kernel) / divisor)
+        averages = build.bind(inner(padded, kernel, strides, 0, False, True))
+        return build.multiply(averages, math.prod(kernel) / divisor)
 
     return translate
 
