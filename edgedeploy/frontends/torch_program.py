@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends import torch_recurrent
+from edgedeploy.frontends.torch_operators import RECURRENT
 
 _ATTENTION = "scaled_dot_product_attention.default"
 
 # Written out, the first two are products of matrices between reshapes; all of them are translated as they are.
-_WHOLE = ("linear.default", "matmul.default", *torch_recurrent.OPERATORS)
+_WHOLE = ("linear.default", "matmul.default", *RECURRENT)
 
 # Operators that read the number in a tensor of one value, and those that state its bounds.
 _ITEMS = ("item.default", "_local_scalar_dense.default")
@@ -39,7 +39,9 @@ def decomposed(program: Any) -> Any:
     """A program in ATen's core operators, except those that are translated whole; operands of one dtype each."""
     import torch
 
-    torch_recurrent.check(nodes_of(program))
+    for node in nodes_of(program):
+        if getattr(node.target, "__name__", "") in RECURRENT:
+            _check_recurrent(node)
     attention = [node for node in nodes_of(program) if getattr(node.target, "__name__", "") == _ATTENTION]
     table = torch.export.default_decompositions()
     for name in (*_WHOLE, *([_ATTENTION] if all(map(_has_no_mask, attention)) else [])):
@@ -56,6 +58,15 @@ def decomposed(program: Any) -> Any:
         )
     _promote(program)
     return program
+
+
+def _check_recurrent(node: Any) -> None:
+    """Refuse a recurrent layer without a translation."""
+    _, _, weights, biased, count, dropout, training, both, _ = node.args
+    if training and dropout:
+        raise ModelError("a recurrent layer drops values at random", why="the network was exported for training")
+    if len(weights) != count * (1 + both) * (4 if biased else 2):
+        raise ModelError("a recurrent layer projects its state", why="no translation of proj_size is known")
 
 
 def _has_no_mask(node: Any) -> bool:
