@@ -104,10 +104,11 @@ def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         return relax.op.split(inputs[0], [int(place) for place in np.cumsum(sizes[:-1])], axis)
     build, empty = Builder(importer), constant(np.zeros([*shape[:axis], 0, *shape[axis + 1 :]], dtype_of(inputs[0])))
     ends = np.cumsum(sizes).tolist()
-    return relax.Tuple(
+    parts = [
         build.strided_slice(inputs[0], axes=[axis], begin=[end - size], end=[end]) if size else empty
         for size, end in zip(sizes, ends, strict=True)
-    )
+    ]
+    return relax.Tuple(parts)
 
 
 def _triangle(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
