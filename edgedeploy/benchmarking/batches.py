@@ -7,8 +7,8 @@ import onnx
 from onnx import helper
 
 from edgedeploy.errors import InputError, last_line
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.onnx_settings import with_own_inputs
+from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.onnx_inputs import with_own_inputs
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.zoo.source import Source
 

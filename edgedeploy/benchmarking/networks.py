@@ -18,9 +18,8 @@ from edgedeploy.benchmarking.report import case_of
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError, EdgedeployError, UnsupportedError
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.frontends.onnx_settings import with_own_inputs
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.onnx_inputs import with_own_inputs
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.best import NO_RECORDS
 from edgedeploy.resolved import ResolvedBoard

@@ -1,4 +1,4 @@
-"""What every format of network files is to edgedeploy: recognised by its content, and read as a `Network`."""
+"""A format of network files: recognised by its content, and read as a `Network`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -20,26 +20,25 @@ if TYPE_CHECKING:
     from edgedeploy.network import Network
 
 Shapes = Mapping[str, Sequence[int]]
-# By input, the number that it always is, or a list of them.
+# The number that each input always is, or a list of them.
 Values = Mapping[str, Any]
 
-# How much of a file `recognises` is shown, in bytes.
-HEAD_BYTES = 4096
+HEAD_BYTES = 4096  # of a file that `recognises` gets
 
-_MOST_ELEMENTS = 2**31 - 1  # of an input that is given a shape; far beyond any memory
+_MOST_ELEMENTS = 2**31 - 1  # of an input
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What a network's file leaves open.
+    """Settings that a network's file leaves open.
 
     Attributes:
-        weights: `file` reads them; `random` takes seeded ones, so that an architecture alone can be built and timed.
-        epsilon: what batch normalisation adds to the variance, for formats that do not say; None is the format's
-            own.
-        values: by input, the value that it always has: it becomes a constant. Arrays are kept as lists.
-        lengths: by input, an axis of which another input, `length_name`, says how much counts: what comes out is what
-            the network built for that length gives, followed by zeros.
+        weights: `file` reads them; `random` takes seeded ones, to build and time an architecture alone.
+        epsilon: the number that batch normalisation adds to the variance, for formats that do not state it; None is
+            the format's default.
+        values: the value that an input always has, by input: it becomes a constant. Arrays are stored as lists.
+        lengths: an axis of an input, by input, whose length is another input, `length_name`: outputs are those of the
+            network built for that length, followed by zeros.
     """
 
     weights: Literal["file", "random"] = "file"
@@ -48,7 +47,7 @@ class ImportOptions:
     lengths: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Keep numbers and lists, which can be part of a key and of a manifest."""
+        """Store numbers and lists, which can be part of a key and of a manifest."""
         plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in self.values.items()}
         object.__setattr__(self, "values", plain)
 
@@ -57,16 +56,12 @@ AS_THE_FILE_SAYS = ImportOptions()
 
 
 def length_name(name: str) -> str:
-    """What the input is called that says how much of the input `name` counts: int64, of shape 1."""
+    """The name of the input, int64 of shape 1, that states the length of the input `name`."""
     return f"{name}.length"
 
 
 def check_given_shapes(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
-    """Check that shapes were given for inputs of a network only, and that there can be such tensors.
-
-    Raises:
-        InputError: one was given for no input, has a size below 1, or more elements than any memory has room for.
-    """
+    """Refuse shapes for names that are not inputs, and shapes that no tensor can have."""
     for name, shape in shapes.items():
         if name not in inputs:
             raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
@@ -84,10 +79,10 @@ class Converted:
 
     Attributes:
         model: with inputs of fixed shapes.
-        heads: what the file says of its detection heads.
-        values: by input, what it always is: the network has no such input.
-        stated: where there are such values, the model as the file states it, for the reference.
-        metadata: what the file says of how it is used; see `edgedeploy.metadata`.
+        heads: the detection heads that the file states.
+        values: the value of each input that always has one: the network has no such input.
+        stated: if there are such values, the model as the file states it, for the reference.
+        metadata: how the network is used, according to the file; see `edgedeploy.metadata`.
     """
 
     model: onnx.ModelProto
@@ -101,10 +96,8 @@ class Format(ABC):
     """One format. Its module imports nothing slow at the top: every format is asked about every file.
 
     Attributes:
-        name: what people call it.
-        suffixes: of the file that describes the network; where they are others, of the file with its weights and of
-            one that says how it is used.
-        packages: the Python packages, beside TVM, that read it or give its reference; builds depend on their versions.
+        suffixes: of the file that describes the network, then of those with its weights and its use, if any.
+        packages: the Python packages, besides TVM, that read it or give its reference; builds depend on their versions.
         sets_inputs: whether values of inputs can be fixed.
     """
 
@@ -118,15 +111,11 @@ class Format(ABC):
         """Whether a file that begins with these bytes, at most `HEAD_BYTES`, describes a network of this format."""
 
     def honoured(self, options: ImportOptions) -> ImportOptions:
-        """What of the options this format honours: weights that lie in the network's own file are never random."""
+        """The options that this format honours: weights in the network's own file are never random."""
         return replace(options, weights="file") if len(self.suffixes) == 1 else options
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
-        """All files of the network that `path` describes, itself first.
-
-        Raises:
-            ModelError: one of them is missing.
-        """
+        """All files of the network that `path` describes, itself first."""
         if len(self.suffixes) == 1 or options.weights == "random":
             return [path]
         weights = path.with_suffix(self.suffixes[1])
@@ -140,7 +129,7 @@ class Format(ABC):
         return [path, weights]
 
     def without_weights(self, path: Path) -> ModelError:
-        """The error that a network's weights, which this format keeps in a file of their own, are missing."""
+        """The error for missing weights, which this format has in a file of their own."""
         weights = path.with_suffix(self.suffixes[1])
         return ModelError(
             f"{path} has no weights",
@@ -155,20 +144,14 @@ class Format(ABC):
     def open_input(
         self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
     ) -> str | None:
-        """The first input whose shape neither the files nor `shapes` state; arguments and errors are those of `read`.
+        """The first input whose shape neither the files nor `shapes` state; arguments are those of `read`.
 
         Formats that leave shapes open override it.
         """
         return None
 
     def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
-        """What a network's files say of how it is used, before it is imported; see `edgedeploy.metadata`.
-
-        Formats that say it override it.
-
-        Raises:
-            ModelError: a file cannot be read.
-        """
+        """How a network is used according to its files, before it is imported; see `edgedeploy.metadata`."""
         return {}
 
     @abstractmethod
@@ -178,10 +161,34 @@ class Format(ABC):
         Args:
             files: as `files` gives them.
             shapes: shapes of inputs by name, for inputs with free dimensions, or to replace a fixed shape.
-            options: what the file leaves open.
-
-        Raises:
-            ModelError: a file cannot be read, or holds something that cannot be imported; the message names
-                the first such layer or operator.
-            InputError: a shape was given for no input, does not fit, or is missing.
         """
+
+
+class ConvertedFormat(Format):
+    """A format that is translated into ONNX's terms in memory.
+
+    There is one importer to maintain, onnxruntime gives the reference of every build, and other engines can be measured
+    on the same network.
+    """
+
+    packages = ("onnx", "onnxruntime")
+
+    @abstractmethod
+    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
+        """The network in ONNX's terms; arguments are those of `read`."""
+
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """See `Format.open_input`."""
+        try:
+            self.convert(files, shapes, options)
+        except OpenShapeError as error:
+            return error.input
+        return None
+
+    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
+        """Import a network; see `Format.read`."""
+        from edgedeploy.frontends.onnx_network import network_of
+
+        return network_of(files[0], self.convert(files, shapes, options))

@@ -1,4 +1,4 @@
-"""A network being written in ONNX's terms, node by node; it knows the shape of every value, by ONNX's own inference."""
+"""A network that is written in ONNX's terms, node by node; ONNX's own inference gives the shape of every value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto, checker, defs, helper, numpy_helper, shape_inferen
 
 from edgedeploy.errors import ModelError, last_line
 
-# Resize with a list of sizes, HardSwish, and everything that older formats hold; onnxruntime 1.18 reads it.
+# It has Resize with a list of sizes, HardSwish, and all that older formats need; onnxruntime 1.18 reads it.
 _OPSET = helper.make_opsetid("", 17)
 _IR_VERSION = 8
 
@@ -25,11 +25,7 @@ Shape = tuple[int, ...]
 
 
 class Graph:
-    """Nodes in the order in which they run, each of whose outputs goes by a name; what cannot run is refused.
-
-    Args:
-        name: the network's, for messages of those who read the model.
-    """
+    """Nodes in the order in which they run; their outputs have names, and nodes that cannot run are refused."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -60,7 +56,7 @@ class Graph:
         return unique
 
     def declare(self, shape: Sequence[int], name: str, dtype: np.dtype | type = np.float32) -> str:
-        """Announce a constant, whose values `define` adds; the name is made unique."""
+        """Declare a constant, whose values `define` adds; the name is made unique."""
         unique = self._unique(name)
         self._types[unique] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
         return unique
@@ -70,21 +66,17 @@ class Graph:
         self._weights.append(numpy_helper.from_array(np.asarray(values, order="C"), name))
 
     def node(self, operator: str, *inputs: str, name: str = "", **attributes: Attribute) -> str:
-        """Add a node with one output.
+        """Add a node with one output, whose name it returns.
 
         Args:
-            operator: ONNX's name of it.
+            operator: ONNX's name.
             inputs: names of values; "" leaves an optional one out.
-            name: of the node and its output, made unique; the operator's unless given.
-            attributes: of the operator.
-
-        Raises:
-            ModelError: the operator does not suit its inputs, or its output would be empty or too large.
+            name: of the node and its output, made unique; by default the operator's.
         """
         return self.nodes(operator, *inputs, names=[name or operator.lower()], **attributes)[0]
 
     def nodes(self, operator: str, *inputs: str, names: Sequence[str], **attributes: Attribute) -> list[str]:
-        """Add a node with several outputs, named as given and made unique; errors are those of `node`."""
+        """Add a node with several outputs, whose names are made unique."""
         outputs = [self._unique(name) for name in names]
         self._nodes.append(helper.make_node(operator, list(inputs), outputs, name=outputs[0], **attributes))
         used = [name for name in inputs if name]
@@ -103,7 +95,7 @@ class Graph:
         return outputs
 
     def rename(self, names: Sequence[str]) -> None:
-        """Name the outputs of the last node, and the node after the first of them; the names are new ones."""
+        """Give the outputs of the last node new names, and the node the first of them."""
         node = self._nodes[-1]
         self._types |= {new: self._types.pop(old) for old, new in zip(node.output, names, strict=True)}
         self._names.difference_update(node.output)
@@ -118,11 +110,7 @@ class Graph:
         return helper.make_model(graph, opset_imports=[_OPSET], ir_version=_IR_VERSION, producer_name="edgedeploy")
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Shape) -> None:
-        """Refuse an output of a node that would be empty or too large; others may say it otherwise.
-
-        Raises:
-            ModelError: it would.
-        """
+        """Refuse an output of a node that would be empty or too large; subclasses may word it differently."""
         if min(shape, default=1) < 1 or is_too_large(shape):
             stated = " and ".join("x".join(map(str, self.shape(value))) for value in inputs)
             raise self.unsuitable(operator, f"their shapes are {stated}")
@@ -140,5 +128,5 @@ class Graph:
 
 
 def is_too_large(shape: Sequence[int]) -> bool:
-    """Whether a tensor has more values than any memory has room for."""
+    """Whether a tensor has more values than any memory can hold."""
     return math.prod(shape) > _MOST_VALUES

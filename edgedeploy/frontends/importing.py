@@ -1,4 +1,4 @@
-"""What importing through TVM's frontends has in common."""
+"""Parts that importers of several formats share: untrusted files, TVM's frontends, and padding."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgedeploy.errors import InputError, ModelError, NotInstalledError, last_line
 from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.tensors import TensorSpec
@@ -17,14 +19,11 @@ from edgedeploy.tensors import TensorSpec
 
 @contextlib.contextmanager
 def importing(path: Path, hints: Sequence[str]) -> Iterator[None]:
-    """Keep what TVM prints and warns of to itself, and turn its errors into ours.
+    """Hide TVM's output and warnings, and turn its errors into ours.
 
     Args:
         path: the network's file, for messages.
-        hints: what to try where the importer fails.
-
-    Raises:
-        ModelError: for whatever is raised inside.
+        hints: what to try if the importer fails.
     """
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -37,16 +36,7 @@ def importing(path: Path, hints: Sequence[str]) -> Iterator[None]:
 
 
 def require_packages(path: Path, packages: Sequence[str], extra: str) -> None:
-    """Refuse a network whose format needs packages that are not installed.
-
-    Args:
-        path: the network's file, for messages.
-        packages: names that packages are installed by.
-        extra: of edgedeploy's, which brings them.
-
-    Raises:
-        NotInstalledError: one is missing.
-    """
+    """Refuse a network in `path` whose format needs packages of an extra of edgedeploy that are not installed."""
     for package in packages:
         try:
             metadata.version(package)
@@ -61,11 +51,7 @@ def require_packages(path: Path, packages: Sequence[str], extra: str) -> None:
 def specifications(
     path: Path, function: Any, inputs: Sequence[str], outputs: Sequence[str]
 ) -> tuple[list[TensorSpec], list[TensorSpec]]:
-    """Inputs and outputs of a Relax function under the network's own names for them.
-
-    Raises:
-        ModelError: a shape is not fixed, or an output has no values.
-    """
+    """Inputs and outputs of a Relax function under the network's own names."""
     returned = function.ret_ty
     fields = list(returned.fields) if hasattr(returned, "fields") else [returned]
     try:
@@ -85,11 +71,7 @@ def specifications(
 
 
 def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> None:
-    """Refuse other shapes than those that a file fixes.
-
-    Raises:
-        InputError: a shape was given for no input, or is another one.
-    """
+    """Refuse shapes that differ from those that a file fixes."""
     stated = {spec.name: spec.shape for spec in inputs}
     check_given_shapes(path, wanted, list(stated))
     for name, shape in wanted.items():
@@ -103,3 +85,66 @@ def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> No
 
 def _specification(name: str, kind: Any) -> TensorSpec:
     return TensorSpec(name=name, shape=[int(size) for size in kind.shape], dtype=str(kind.dtype))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of an untrusted file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read {path}", why=error.strerror or str(error)) from error
+
+
+class Cursor:
+    """A position in an untrusted file's content, in bytes, which each read checks and moves on.
+
+    Args:
+        path: the file, for messages.
+    """
+
+    def __init__(self, path: Path, content: bytes, position: int = 0) -> None:
+        self.path = path
+        self.position = position
+        self._content = content
+
+    @property
+    def left(self) -> int:
+        """How many bytes are left."""
+        return len(self._content) - self.position
+
+    def array(self, dtype: str | np.dtype, count: int, what: str) -> np.ndarray:
+        """The next `count` values, of a dtype with its byte order: a view of the content. Errors name `what`."""
+        kind = np.dtype(dtype)
+        if count < 0 or self.position < 0 or count * kind.itemsize > self.left:
+            needed = f"{what} needs {count * kind.itemsize:,} bytes at {self.position:,}"
+            raise ModelError(
+                f"{self.path} is not complete",
+                why=f"{needed}, and {max(self.left, 0):,} are left",
+                hints=["check the file's size and checksum; it may be truncated, or belong to another network"],
+            )
+        values = np.frombuffer(self._content, kind, count, self.position)
+        self.position += count * kind.itemsize
+        return values
+
+    def integer(self, dtype: str, what: str) -> int:
+        """The next value, an integer; see `array`."""
+        return int(self.array(dtype, 1, what)[0])
+
+
+def same_padding(sizes: Sequence[int], extents: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """Padding for ceil(size / stride) windows: TensorFlow's SAME; negative for gaps. All are lists over the axes.
+
+    Args:
+        extents: of the windows, including gaps by dilation.
+    """
+    return [
+        (size - 1) // stride * stride + extent - size
+        for size, extent, stride in zip(sizes, extents, strides, strict=True)
+    ]
+
+
+def halves(totals: Sequence[int], *, lower: bool = False) -> tuple[list[int], list[int]]:
+    """Padding before and after, the odd one after unless `lower`; none if it is negative."""
+    small = [max(total, 0) // 2 for total in totals]
+    large = [max(total, 0) - less for total, less in zip(totals, small, strict=True)]
+    return (large, small) if lower else (small, large)

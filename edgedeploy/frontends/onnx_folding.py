@@ -7,65 +7,52 @@ import math
 
 import numpy as np
 import onnx
-import onnx.compose
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx_functions import (
-    ONNX_DOMAINS,
-    check_count,
-    inlined,
-    replace_nodes,
-    title_of,
-    write_out_functions,
-)
-from edgedeploy.frontends.onnx_loops import unroll_loops
-from edgedeploy.frontends.onnx_pairs import put_between_pairs
-from edgedeploy.frontends.onnx_values import DTYPES, KnownValues, reads
+from edgedeploy.frontends.onnx_inlining import branches_of, functions_of, inlined, loops_of
+from edgedeploy.frontends.onnx_nodes import ONNX_DOMAINS, Part, check_count, reads, replace_nodes, rewrite, title_of
+from edgedeploy.frontends.onnx_quantised import between_pairs
+from edgedeploy.frontends.onnx_values import DTYPES, KnownValues
 
 # What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
 _MOST_BYTES = 1 << 26
 
-# Each round puts graphs of branches, loops and functions in the place of nodes, whose values the next one knows.
+# Each round writes out branches, loops and functions whose values the next one knows.
 _MOST_ROUNDS = 256
-
-# Domains of operators that TVM's importer knows, with ONNX's own two names.
-DOMAINS = (*ONNX_DOMAINS, "com.microsoft")
 
 
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model that computes the same, with constants in the place of all that inputs do not change.
+    """A model that computes the same, with constants for everything that inputs do not change.
 
-    Functions are inlined, also those of ONNX's own that nobody translates, and so are shapes of known tensors and `If`
-    with a known condition; nodes come in the order of their work, each with a name, and those that nothing needs are
-    gone.
+    A model's own functions are inlined first, and sparse weights and `Constant` nodes become plain weights. Each round
+    then computes constants, which decide about the next rewrites: ONNX's functions, loops and branches, in any order.
+    Moving operators get their pairs last, when scales are weights and nodes are in order. Nodes come in topological
+    order, each with a name; those that nothing needs are removed.
 
     Args:
-        model: with inputs of fixed shapes; it is changed in place where that can be done.
-
-    Raises:
-        ModelError: values are missing, made twice or depend on themselves, or a constant cannot be computed.
+        model: with inputs of fixed shapes; it may be changed in place.
     """
     model = inlined(model)
     graph = model.graph
-    _make_dense(graph)
+    graph.initializer.extend(_dense(weight, weight.values.name) for weight in graph.sparse_initializer)
+    del graph.sparse_initializer[:]
     for weight in graph.initializer:
         _check_weight(weight)
     _sort(graph)
     budget = _MOST_BYTES
     for _ in range(_MOST_ROUNDS):
+        check_count(len(graph.node))
         _drop_unused(graph)
-        _constants_to_weights(graph)
+        rewrite(graph, _constants)
         known = KnownValues(model, budget)
         known.fold()
         budget -= known.spent
-        written = write_out_functions(model, known.shapes) or unroll_loops(model, known.shapes)
-        if not _inline_branches(graph) and not written:
+        if not rewrite(graph, functions_of(model, known.shapes), loops_of(model, known.shapes), branches_of(graph)):
             break
-        check_count(len(graph.node), "its loops and functions are written out")
         _sort(graph)
     _drop_unused(graph)
-    put_between_pairs(graph)
+    rewrite(graph, between_pairs(graph))
     for node in graph.node:
         node.name = node.name or next(filter(None, node.output))
     return model
@@ -80,12 +67,6 @@ def _check_weight(weight: onnx.TensorProto) -> None:
     except Exception as error:  # numpy says what does not fit
         raise ModelError(f"weight {weight.name!r} is malformed", why=last_line(error)) from error
     raise ModelError(f"weight {weight.name!r} is malformed", why=f"type {weight.data_type}, shape {list(weight.dims)}")
-
-
-def _make_dense(graph: onnx.GraphProto) -> None:
-    """Turn sparse weights into plain ones."""
-    graph.initializer.extend(_dense(weight, weight.values.name) for weight in graph.sparse_initializer)
-    del graph.sparse_initializer[:]
 
 
 def _dense(sparse: onnx.SparseTensorProto, name: str) -> onnx.TensorProto:
@@ -132,26 +113,18 @@ def _sort(graph: onnx.GraphProto) -> None:
             raise ModelError(f"nothing makes output {value.name!r}")
 
 
-def _constants_to_weights(graph: onnx.GraphProto) -> None:
-    """Turn `Constant` nodes of every form into weights."""
-    constants = [node for node in graph.node if node.op_type == "Constant" and node.domain in ONNX_DOMAINS]
-    if not constants:
-        return
-    graph.initializer.extend(_constant(node) for node in constants)
-    _remove(graph, {node.output[0] for node in constants})
+def _constants(node: onnx.NodeProto, number: int) -> Part | None:
+    """Turns `Constant` nodes of every form into weights."""
+    return ([], [constant_of(node)]) if node.op_type == "Constant" and node.domain in ONNX_DOMAINS else None
 
 
-def _remove(graph: onnx.GraphProto, outputs: set[str]) -> None:
-    """Remove the nodes that make nothing but these values."""
-    replace_nodes(graph, [node for node in graph.node if not outputs.issuperset(filter(None, node.output))])
-
-
-def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
+def constant_of(node: onnx.NodeProto) -> onnx.TensorProto:
+    """The tensor of a `Constant` node."""
     name = node.output[0]
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
         if attribute.name == "value":
-            tensor = TensorProto()
+            tensor = onnx.TensorProto()
             tensor.CopyFrom(value)
             tensor.name = name
             _check_weight(tensor)
@@ -189,27 +162,3 @@ def _counts_outputs(node: onnx.NodeProto) -> bool:
         return False
     outputs = onnx.defs.get_schema(node.op_type).outputs
     return bool(outputs) and outputs[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
-
-
-def _inline_branches(graph: onnx.GraphProto) -> bool:
-    """Put the branch that is taken in the place of each `If` whose condition is known; whether there was one."""
-    constants = {weight.name: weight for weight in graph.initializer}
-    nodes: list[onnx.NodeProto] = []
-    found = False
-    for number, node in enumerate(graph.node):
-        if node.op_type != "If" or not node.input or node.input[0] not in constants:
-            nodes.append(node)
-            continue
-        found = True
-        wanted = "then_branch" if numpy_helper.to_array(constants[node.input[0]]).any() else "else_branch"
-        branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
-        if branch is None or len(branch.output) != len(node.output):
-            raise ModelError(f"node {title_of(node)!r} is malformed", why=f"operator If needs a fitting {wanted}")
-        inlined = onnx.compose.add_prefix_graph(branch, f"{title_of(node)}/{number}/", rename_edges=True)
-        nodes.extend(inlined.node)
-        graph.initializer.extend(inlined.initializer)
-        names = zip(inlined.output, node.output, strict=True)
-        nodes.extend(helper.make_node("Identity", [inside.name], [outside]) for inside, outside in names)
-    if found:
-        replace_nodes(graph, nodes)
-    return found

@@ -13,33 +13,43 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx_folding import DOMAINS
-from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, opset_of
+from edgedeploy.frontends.onnx_fused import DOMAIN
+from edgedeploy.frontends.onnx_inputs import hints_to_set
+from edgedeploy.frontends.onnx_nodes import ONNX_DOMAINS, opset_of
 from edgedeploy.frontends.onnx_operators import TRANSLATIONS
-from edgedeploy.frontends.onnx_opsets import newest_version
-from edgedeploy.frontends.onnx_settings import hints_to_set
+
+# Which version of each operator is understood: a newer one may mean something else under the same name. Those of this
+# table were read in ONNX's Changelog.md: they took more types, or an attribute that is translated.
+_OF_NEWER_OPSETS = {
+    22: "Acos Acosh Asin Asinh Atan Atanh AveragePool Bernoulli Conv ConvTranspose Cos Cosh DeformConv Det Dropout Elu "
+    "EyeLike GRU GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample HardSigmoid HardSwish InstanceNormalization "
+    "LSTM LpNormalization LpPool MaxPool MaxRoiPool MaxUnpool Mish Multinomial NegativeLogLikelihoodLoss RNN "
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike RoiAlign Round Selu Sin Sinh Softplus Softsign Tan "
+    "ThresholdedRelu",
+    23: "RMSNormalization RotaryEmbedding",
+    24: "SplitToSequence Swish TensorScatter TopK",
+    25: "Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad QuantizeLinear "
+    "Reshape Scan Shape Size Squeeze Transpose Unsqueeze",
+    26: "BitCast CumProd",
+    27: "CausalConvWithState LinearAttention Range",
+    28: "BitShift Celu Compress DepthToSpace Einsum Mod OneHot ReduceLogSum ReduceLogSumExp SpaceToDepth SwiGLU Unique",
+}
+
+# By operator; any other is understood up to opset 21.
+_NEWEST = {name: version for version, names in _OF_NEWER_OPSETS.items() for name in names.split()}
+_NEWEST_OF_OTHERS = 21
 
 
 def import_model(model: onnx.ModelProto) -> tvm.IRModule:
-    """Translate a model whose inputs have fixed shapes.
-
-    Raises:
-        ModelError: an operator cannot be translated; the message names it and its node.
-    """
-    shapes = {
-        value.name: [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        for value in model.graph.input
-    }
-    dtypes = {
-        value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
-        for value in model.graph.input
-    }
-    opset = opset_of(model)
+    """Translate a model whose inputs have fixed shapes."""
+    types = {value.name: value.type.tensor_type for value in model.graph.input}
+    shapes = {name: [dimension.dim_value for dimension in kind.shape.dim] for name, kind in types.items()}
+    dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name for name, kind in types.items()}
     importer = _Importer(shapes, dtypes, model.graph)
     try:
-        return importer.from_onnx(model.graph, opset)
+        return importer.from_onnx(model.graph, opset_of(model))
     except Exception:
-        with suppress(Exception):  # where no block was begun yet
+        with suppress(Exception):  # if no block was begun yet
             importer.bb._end_block()  # TVM would warn of it, below our own message
         raise
 
@@ -57,7 +67,7 @@ class _Importer(ONNXGraphImporter):
 
         known = _get_convert_map().keys() | TRANSLATIONS.keys() | {"If"}
         for node in graph.node:
-            if node.op_type not in known or node.domain not in DOMAINS:
+            if node.op_type not in known or node.domain not in (*ONNX_DOMAINS, DOMAIN):
                 domain = f"{node.domain}::" if node.domain else ""
                 raise ModelError(
                     f"operator {domain}{node.op_type} is not supported",
@@ -67,8 +77,8 @@ class _Importer(ONNXGraphImporter):
             self._check_version(node)
 
     def _check_version(self, node: onnx.NodeProto) -> None:
-        """Refuse an operator that is newer than what is known of it."""
-        newest = newest_version(node.op_type)
+        """Refuse an operator of a newer version than is understood."""
+        newest = _NEWEST.get(node.op_type, _NEWEST_OF_OTHERS)
         if node.domain not in ONNX_DOMAINS or self.opset <= newest or not onnx.defs.has(node.op_type):
             return
         version = onnx.defs.get_schema(node.op_type, self.opset).since_version
@@ -80,11 +90,11 @@ class _Importer(ONNXGraphImporter):
             )
 
     def theirs(self, operator: str, inputs: list[Any], attr: dict[str, Any], opset: int | None = None) -> Any:
-        """What TVM's own importer makes of an operator, of this opset or of another one."""
+        """An operator translated by TVM's own importer, in this opset or another one."""
         return super()._convert_operator(operator, onnx_input(inputs), attr, opset or self.opset)
 
     def convert(self, operator: str, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        """What our translation makes of an operator, or TVM's own importer."""
+        """An operator by our translation, or by TVM's own importer."""
         translation = TRANSLATIONS.get(operator)
         translated = translation(self, inputs, attr) if translation else None
         return self.theirs(operator, inputs, attr) if translated is None else translated

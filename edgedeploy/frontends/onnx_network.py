@@ -11,40 +11,34 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
-from edgedeploy.frontends.onnx_settings import with_values
+from edgedeploy.frontends.onnx_inputs import with_values
+from edgedeploy.frontends.onnx_nodes import readers_of
 from edgedeploy.network import CutOff, Network, OperatorWise, Reference
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import TensorSpec
 
-# Whatever a network is quantised by, what is left of it when it is folded.
+# Operators of which a folded quantised network has at least one.
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"}
 
-# Each value of their results is a sum over a filter or a row.
+# Operators whose results are sums over a filter or a row.
 _SUMS = {"Conv", "ConvTranspose", "ConvInteger", "MatMul", "MatMulInteger", "Gemm"}
 
-# The other kernels of a quantised network.
 _NUDGED = "onnxruntime in float with some weights one bit larger"
 
 
 def network_of(path: Path, converted: Converted) -> Network:
-    """Import a model whose inputs have fixed shapes.
-
-    Args:
-        path: the file that it comes from.
-        converted: the model.
-
-    Raises:
-        ModelError: it holds something that cannot be imported.
-    """
-    model = converted.model
+    """Import a model of a file; its inputs have fixed shapes."""
     from edgedeploy.frontends.onnx_folding import folded
     from edgedeploy.frontends.onnx_importer import import_model
-    from edgedeploy.frontends.onnx_nudged import with_nudged_weights
+    from edgedeploy.frontends.onnx_tail import cut
+
+    model = converted.model
 
     values = converted.values
     stated = converted.stated or model
@@ -53,7 +47,10 @@ def network_of(path: Path, converted: Converted) -> Network:
     model = with_values(model, values)
     inputs = [value.name for value in model.graph.input]
     with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
-        model, cut_off = _divided(path, folded(model), serialised, reference)
+        model, cut_off = folded(model), None
+        if parts := cut(model):
+            cut_off = CutOff(Tail(parts.tail, _open_specifications(model, serialised)), reference)
+            model = parts.head
         module = import_model(model)
         quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
     if cut_off:
@@ -81,21 +78,8 @@ def network_of(path: Path, converted: Converted) -> Network:
     )
 
 
-def _divided(
-    path: Path, model: onnx.ModelProto, serialised: bytes, reference: Reference
-) -> tuple[onnx.ModelProto, CutOff | None]:
-    """What is compiled of a folded model, and its tail if it has one."""
-    from edgedeploy.frontends.onnx_tail import cut
-
-    parts = cut(model)
-    if parts is None:
-        return model, None
-    outputs = _open_specifications(path, model, serialised)
-    return parts.head, CutOff(Tail(parts.tail, outputs), reference)
-
-
-def _open_specifications(path: Path, model: onnx.ModelProto, serialised: bytes) -> list[TensorSpec]:
-    """The outputs of a network with a tail, as far as onnxruntime says their shapes; -1 is what the data decide."""
+def _open_specifications(model: onnx.ModelProto, serialised: bytes) -> list[TensorSpec]:
+    """The outputs of a network with a tail, with onnxruntime's shapes; -1 for sizes that depend on data."""
     said = {output.name: output.shape for output in cpu_session(serialised).get_outputs()}
     specs = []
     for value in model.graph.output:
@@ -113,10 +97,9 @@ def _open_specifications(path: Path, model: onnx.ModelProto, serialised: bytes) 
 
 
 def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: Any) -> Reference:
-    """One inference by onnxruntime, whose session is made for the first one; inputs that are fixed are given each time.
+    """One inference by onnxruntime, in a session that the first one opens; `values` are its fixed inputs.
 
-    Which kernels compute is `cpu_session`'s to choose: those of optimised graphs work on blocks of channels, for layers
-    in float. A quantised network's layers are in float there if they are to be.
+    `kernels` are `cpu_session`'s: those of optimised graphs work on blocks of channels, for layers in float.
     """
 
     @cache
@@ -132,7 +115,7 @@ def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: Any) -
 
 
 def _by_definition(model: bytes, values: Mapping[str, np.ndarray]) -> Reference:
-    """As `_reference`, by ONNX's own evaluator, which computes what the operators' definitions say, slowly."""
+    """As `_reference`, by ONNX's own evaluator, which follows the operators' definitions, slowly."""
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         from onnx.reference import ReferenceEvaluator
@@ -146,7 +129,7 @@ def _by_definition(model: bytes, values: Mapping[str, np.ndarray]) -> Reference:
 
 
 def _by_operator(model: bytes, values: Mapping[str, np.ndarray]) -> OperatorWise:
-    """`_reference` and `_by_definition`, of each node by itself but for those that hold graphs of their own."""
+    """Outputs of single nodes by `_reference` and by definition, except nodes with graphs inside."""
 
     def run(
         tensors: Mapping[str, np.ndarray], most_gflop: float
@@ -174,7 +157,7 @@ def _by_operator(model: bytes, values: Mapping[str, np.ndarray]) -> OperatorWise
             try:
                 with np.errstate(all="ignore"):
                     found = ReferenceEvaluator(alone).run(None, {name: known[name] for name in inputs})
-            except Exception:  # whatever it raises for what it does not know
+            except Exception:  # of any kind, for operators that it does not know
                 continue
             title = f"operator {node.op_type} of node {node.name or outputs[0]!r}"
             yield title, [known[name] for name in outputs], list(map(np.asarray, found))
@@ -183,8 +166,48 @@ def _by_operator(model: bytes, values: Mapping[str, np.ndarray]) -> OperatorWise
 
 
 def _gflop(node: onnx.NodeProto, known: Mapping[str, np.ndarray]) -> float:
-    """The arithmetic of a node, about."""
+    """Roughly the arithmetic of a node."""
     sums = 1
     if node.op_type in _SUMS and len(node.input) > 1:
         sums = math.prod(known[node.input[1]].shape[1:]) if "Conv" in node.op_type else known[node.input[0]].shape[-1]
     return 2e-9 * (sums * known[node.output[0]].size + sum(known[name].size for name in node.input if name))
+
+
+# Operators that the reference's kernels for integers include.
+_BOUNDS = frozenset({"Relu", "Clip"})
+
+
+def with_nudged_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a quantised model with some weights larger by a bit: it shows the effect of rounding alone on outputs.
+
+    A value at a half goes to one side or the other by the last bit of a sum in float. The reference's kernels for
+    integers and for floats show that where it has both. It computes layers in float anyway if an activation or a sum
+    stands between them and their rounding: those are nudged. The scale of a constant that DequantizeLinear reads
+    becomes the next larger float, there and nowhere else. Constants of one axis, which are biases, stay.
+    """
+    nudged = onnx.ModelProto()
+    nudged.CopyFrom(model)
+    constants = {each.name: each for each in nudged.graph.initializer}
+    readers = readers_of(nudged)
+
+    def is_rounded(tensor: str) -> bool:
+        [reader, *others] = readers.get(tensor, [None])
+        if reader is None or others:
+            return False
+        return reader.op_type == "QuantizeLinear" or (reader.op_type in _BOUNDS and is_rounded(reader.output[0]))
+
+    for node in nudged.graph.node:
+        if node.op_type != "DequantizeLinear" or not {*node.input[:2]} <= constants.keys():
+            continue
+        scale, layers = constants[node.input[1]], readers.get(node.output[0], [])
+        if len(constants[node.input[0]].dims) < 2 or scale.data_type != onnx.TensorProto.FLOAT:
+            continue
+        if all(is_rounded(layer.output[0]) for layer in layers):
+            continue
+        name = f"{scale.name}.nudged"
+        if name not in constants:
+            larger = np.nextafter(numpy_helper.to_array(scale), np.float32(np.inf))
+            constants[name] = numpy_helper.from_array(larger, name)
+            nudged.graph.initializer.append(constants[name])
+        node.input[1] = name
+    return nudged

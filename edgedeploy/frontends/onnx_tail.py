@@ -1,4 +1,4 @@
-"""Cuts an ONNX graph where sizes begin to depend on data: what is before is compiled, what is behind is a tail."""
+"""Cuts an ONNX graph where sizes begin to depend on data: the part before is compiled, the rest is a tail."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, branches, opset_of, replace_nodes, title_of
-from edgedeploy.frontends.onnx_values import reads
+from edgedeploy.frontends.onnx_folding import constant_of
+from edgedeploy.frontends.onnx_nodes import ONNX_DOMAINS, branches, opset_of, reads, replace_nodes, title_of
 from edgedeploy.tail.operators import OPERATORS
 from edgedeploy.tail.program import Attribute, Block, Constant, Node
 
-# Operators whose results are as large as the values of their inputs, from this one on, make them.
+# Operators whose results' sizes depend on the values of their inputs, from this one on.
 _BY_VALUES = {"NonMaxSuppression": 0, "NonZero": 0, "Compress": 1, "Unique": 0}
 # The same where these inputs are not constant.
 _BY_SIZES = {"ConstantOfShape": 0, "Expand": 1, "Range": 0, "Reshape": 1, "Slice": 1, "Tile": 1, "TopK": 1}
 
-# Those whose results jump where their inputs barely change, so that outputs of the compiled part could not be compared
-# with a reference's, and those that only move values. They go into the tail where nothing else needs them.
+# Operators whose results jump where their inputs barely change, so that outputs of the compiled part could not be
+# compared with a reference's, and those that only move values. They go into the tail if nothing else needs them.
 _MOVED = {
     "And", "ArgMax", "ArgMin", "Cast", "Concat", "Equal", "Flatten", "Gather", "GatherElements", "GatherND", "Greater",
     "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Not", "Or", "Reshape", "Slice", "Split", "Squeeze", "TopK",
@@ -35,26 +34,14 @@ _SINCE = {"Softmax": 13}
 
 @dataclass(frozen=True)
 class Cut:
-    """A network in two parts.
-
-    Attributes:
-        head: the model that is compiled; its outputs are what the tail reads of it.
-        tail: the rest.
-    """
+    """A network in two parts: a model to compile, whose outputs the tail reads, and the tail."""
 
     head: onnx.ModelProto
     tail: Block
 
 
 def cut(model: onnx.ModelProto) -> Cut | None:
-    """A model in two parts, or None if there is nothing in it whose size depends on data.
-
-    Args:
-        model: as `onnx_folding.folded` gives it: its constants are weights, its nodes in the order of their work.
-
-    Raises:
-        ModelError: a part whose size depends on data is followed by what no tail computes, or nothing is before it.
-    """
+    """A model of `onnx_folding.folded` in two parts; None if no size in it depends on data."""
     nodes = list(model.graph.node)
     constant = {weight.name for weight in model.graph.initializer}
     behind, certain = _behind(nodes, constant)
@@ -86,7 +73,7 @@ def cut(model: onnx.ModelProto) -> Cut | None:
 
 
 def _behind(nodes: Sequence[onnx.NodeProto], constant: set[str]) -> tuple[set[int], list[int]]:
-    """The places of nodes that have or read what depends on data, and of those that surely make it so."""
+    """The places of nodes that produce or read sizes that depend on data, and of those that certainly cause this."""
     values: set[str] = set()
     places: set[int] = set()
     certain: list[int] = []
@@ -145,7 +132,7 @@ def _block(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], weights: Ite
     written = []
     for node in nodes:
         if node.op_type == "Constant":
-            constants[node.output[0]] = _constant_of(node)
+            constants[node.output[0]] = _constant(constant_of(node))
         else:
             written.append(_node(node, constants))
     return Block(constants=constants, nodes=written, outputs=list(outputs))
@@ -163,7 +150,8 @@ def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
             inputs.append(f"{node.output[0]}/{attribute.name}")
             constants[inputs[-1]] = _constant(value)
         elif attribute.type != onnx.AttributeProto.GRAPH:
-            attributes[attribute.name] = value.decode() if isinstance(value, bytes) else _plain(value)
+            plain = value.decode() if isinstance(value, bytes) else value
+            attributes[attribute.name] = plain if isinstance(plain, str | int | float) else list(plain)
     if node.op_type == "Split":
         attributes["num_outputs"] = len(node.output)
     graphs = {attribute.name: attribute.g for attribute in node.attribute}
@@ -181,19 +169,5 @@ def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
     )
 
 
-def _plain(value: object) -> Attribute:
-    if isinstance(value, (int, float)):
-        return value
-    return list(value)  # type: ignore[call-overload]
-
-
 def _constant(tensor: onnx.TensorProto) -> Constant:
     return Constant.of(numpy_helper.to_array(tensor))
-
-
-def _constant_of(node: onnx.NodeProto) -> Constant:
-    [attribute] = node.attribute
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, TensorProto):
-        return _constant(value)
-    return Constant.of(np.array(value, np.float32 if "float" in attribute.name else np.int64))

@@ -1,4 +1,4 @@
-"""What is known of an ONNX model's values before it runs: types, shapes, and those that no input changes."""
+"""Types, shapes and constants of an ONNX model, known before it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.compile.constants import Room
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, branches, opset_of, replace_nodes
+from edgedeploy.frontends.onnx_nodes import ONNX_DOMAINS, Shapes, branches, opset_of, reads, replace_nodes
 from edgedeploy.onnxruntime_session import cpu_session
 
 # Of a tensor, and of a tensor that can be a shape or the indices of some.
@@ -21,46 +21,42 @@ _MOST_VALUES, _MOST_DIMENSIONS = 2**31 - 1, 2**16
 # Types of numbers.
 DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 
-# Of a constant in bytes: whose values shapes do not depend on.
+# Constants of more bytes than this do not decide shapes.
 _LARGE = 1 << 10
 
-# It says which integers weights are; the others give other values each time.
+# The former marks integers as weights; the others give other values each time.
 _KEPT = {"DequantizeLinear"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
-# Their results have the shape that the values of their inputs say, and at most 8 bytes for each of these and each axis.
+# The shape of their results depends on the values of their inputs: at most 8 bytes for each value and axis.
 _OF_DATA = {"NonZero", "Unique", "Compress"}
 
 
 class KnownValues:
     """Types, shapes and constants of a model, found in one walk along its nodes.
 
-    Constants are computed by onnxruntime when the shape of a later value hangs on them, as that of a `Reshape` does,
-    and at the end those that are read.
+    Onnxruntime computes constants when the shape of a later value depends on them, as that of a `Reshape` does, and
+    those that are read at the end.
 
     Args:
-        model: whose nodes come in the order of their work.
-        budget: how many bytes constants may add to the model.
+        model: its nodes are in topological order.
+        budget: the bytes that constants may add to the model.
 
     Attributes:
         shapes: type and shape of each value whose shape is known.
-        spent: how many bytes were needed.
-
-    Raises:
-        ModelError: a constant cannot be computed, or takes much more memory than the network's weights.
+        spent: the bytes that they added.
     """
 
     def __init__(self, model: onnx.ModelProto, budget: int) -> None:
         self._model, self._opset, self._budget = model, opset_of(model), budget
         self._opsets = [entry for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
         self.spent = 0
-        self._left: set[str] = set()  # constants that are left to whoever imports them
+        self._left: set[str] = set()  # constants that are left to the importer
         self._room = Room(sum(weight.ByteSize() for weight in model.graph.initializer))
-        self._endless: set[str] = set()  # values that no memory has room for
+        self._endless: set[str] = set()  # values too large for any memory
         self.shapes: Shapes = {}
         self._constants: dict[str, TensorProto] = {}
-        # Of constants that are not computed yet, the nodes.
-        self._makers: dict[str, onnx.NodeProto] = {}
+        self._makers: dict[str, onnx.NodeProto] = {}  # nodes of constants that are not computed yet
         for weight in model.graph.initializer:
             self._add(weight)
         for value in model.graph.input:
@@ -73,7 +69,7 @@ class KnownValues:
             self._visit(node)
 
     def fold(self) -> None:
-        """Put constants in the place of the nodes that make them."""
+        """Replace nodes by their constants."""
         graph = self._model.graph
         weights = {weight.name for weight in graph.initializer} | {value.name for value in graph.input}
         folded = self._makers.keys() | self._constants.keys() - weights
@@ -113,16 +109,16 @@ class KnownValues:
             self._room.take(node.op_type, size, sum(map(self._size_of, read)), node.output[0])
 
     def _is_constant(self, node: onnx.NodeProto) -> bool:
-        """Whether no input of the network changes what a node makes."""
+        """Whether no input of the network changes a node's outputs."""
         if node.op_type in _KEPT | _RANDOM or node.domain not in ONNX_DOMAINS or any(branches(node)):
             return False
         return reads(node) <= self._constants.keys() | self._makers.keys() | self._left
 
     def _infer(self, node: onnx.NodeProto) -> None:
-        """Note what ONNX's own inference says of a node.
+        """Note the types that ONNX's own inference has for a node.
 
-        It is asked node by node: over a whole model it makes a dimension for every value that a tensor claims to have,
-        where that is taken for a shape.
+        It runs node by node: over a whole model it creates a dimension for every value that a tensor claims to have, if
+        that is taken for a shape.
         """
         names = set(filter(None, node.input)) & self.shapes.keys()
         if any(_is_no_shape(self.shapes[name]) for name in names):
@@ -135,7 +131,7 @@ class KnownValues:
                 {name: self._constants[name] for name in names & self._constants.keys() if self._is_small(name)},
                 opset_imports=self._opsets,
             )
-        except Exception:  # unknown, or malformed: whoever imports it says where
+        except Exception:  # unknown, or malformed: the importer says where
             return
         for name, kind in inferred.items():
             self._note(name, kind)
@@ -148,7 +144,7 @@ class KnownValues:
         return math.prod(shape) * helper.tensor_dtype_to_np_dtype(kind).itemsize
 
     def _note(self, name: str, kind: onnx.TypeProto) -> None:
-        """Remember a type, if it is a tensor's of known shape that a memory could hold."""
+        """Note a type, if it is a tensor of known shape that a memory could hold."""
         tensor = kind.tensor_type
         shape = [dimension.dim_value for dimension in tensor.shape.dim]
         known = tensor.HasField("shape") and all(dimension.HasField("dim_value") for dimension in tensor.shape.dim)
@@ -160,7 +156,7 @@ class KnownValues:
             self._endless.add(name)
 
     def _shape_of(self, node: onnx.NodeProto) -> np.ndarray | None:
-        """What `Shape` and `Size` give for a tensor of known shape."""
+        """The result of `Shape` and `Size` of a tensor of known shape."""
         if node.op_type not in ("Shape", "Size") or not node.input or node.input[0] not in self.shapes:
             return None
         _, shape = self.shapes[node.input[0]]
@@ -170,7 +166,7 @@ class KnownValues:
         return np.array(shape[part.get("start", 0) : part.get("end")], np.int64)
 
     def _bytes(self, node: onnx.NodeProto) -> int | None:
-        """How many bytes a node's outputs take at most, or None if that is not known."""
+        """How many bytes a node's outputs take at most; None if unknown."""
         of_data = node.op_type in _OF_DATA
         names = list(filter(None, node.input if of_data else node.output))
         if not self.shapes.keys() >= set(names):
@@ -181,7 +177,7 @@ class KnownValues:
         return sum(map(self._size_of, names))
 
     def _compute(self, names: Collection[str]) -> None:
-        """Compute constants by onnxruntime, and the small ones on the way to them, on which more may hang."""
+        """Compute constants by onnxruntime, and small ones on the way, on which more may depend."""
         wanted = set(names) & self._makers.keys()
         if not wanted:
             return
@@ -190,14 +186,14 @@ class KnownValues:
         # Some outputs of a node may be known while others wait.
         given = {name for node in nodes for name in node.input if name in self._constants} - made
         waiting = made & self._makers.keys()
-        # Those of unknown shape are small: their bytes were counted at most.
+        # Those of unknown shape are small: their maximum was counted.
         results = sorted(wanted | {name for name in waiting if name not in self.shapes or self._is_small(name)})
         for value in _computed(self._model, nodes, [self._constants[name] for name in sorted(given)], results):
             self._add(value)
             self._makers.pop(value.name)
 
     def _makers_of(self, names: Iterable[str]) -> Iterator[onnx.NodeProto]:
-        """The nodes that values come from as far as these are not computed, in order, each once."""
+        """The nodes that values come from, unless computed, in order, each once."""
         found: set[int] = set()
         pending = [(name, False) for name in names]
         while pending:
@@ -213,20 +209,8 @@ class KnownValues:
                 pending.extend((each, False) for each in node.input)
 
 
-def reads(node: onnx.NodeProto) -> set[str]:
-    """The values that a node needs, those that its branches take from around them included."""
-    names = set(filter(None, node.input))
-    for branch in branches(node):
-        inside = {value.name for value in [*branch.input, *branch.initializer]}
-        for inner in branch.node:
-            names |= reads(inner) - inside
-            inside |= set(inner.output)
-        names |= {value.name for value in branch.output} - inside
-    return names
-
-
 def _is_no_shape(value: tuple[int, list[int]]) -> bool:
-    """Whether these are integers like those of a shape, but more than any shape has."""
+    """Whether a value is like a shape, but longer than any."""
     kind, shape = value
     return kind == TensorProto.INT64 and len(shape) == 1 and shape[0] > _MOST_DIMENSIONS
 
@@ -234,9 +218,9 @@ def _is_no_shape(value: tuple[int, list[int]]) -> bool:
 def _computed(
     model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: list[TensorProto], results: list[str]
 ) -> list[TensorProto]:
-    """The values of nodes that read constants only, by onnxruntime."""
+    """The values of nodes that read only constants, by onnxruntime."""
     small = [constant for constant in constants if constant.ByteSize() <= 2 * _LARGE]
-    # Large ones are given as inputs: they would be copied into the model, and again out of it.
+    # Large ones become inputs: as weights they would be copied into the model and out of it.
     large = [constant for constant in constants if constant.ByteSize() > 2 * _LARGE]
     inputs = [helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)) for each in large]
     outputs = [onnx.ValueInfoProto(name=name) for name in results]

@@ -23,11 +23,9 @@ def recurrent(
     peepholes: Any = None,
     lengths: Any = None,
 ) -> list[Any]:
-    """A recurrent layer.
+    """A recurrent layer of float32.
 
     Args:
-        builder: of the function that it becomes a part of.
-        layer: what it computes.
         data: (steps, batch, features).
         weights: of the data, (directions, gates * hidden, features), and of the state, (directions, gates * hidden,
             hidden), with gates in ONNX's order.
@@ -39,9 +37,6 @@ def recurrent(
     Returns:
         The states of all steps, (steps, directions, batch, hidden), and for each state the last, (directions, batch,
         hidden).
-
-    Raises:
-        ModelError: a tensor has another shape, or the layer computes in another type than float32.
     """
     if layer.dtype != "float32":
         raise ModelError(f"recurrent layers of {layer.dtype} are not supported", why="only those of float32 are")

@@ -1,32 +1,33 @@
-"""TVM's importer of TensorFlow Lite's operators, with our own translations before its own."""
+"""TVM's importer of TensorFlow Lite's operators, with our own translations before its own, and NCHW behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm.relax.frontend.tflite import from_tflite
 
+from edgedeploy.compile.canonical import canonicalise
+from edgedeploy.compile.integer_constants import fold_beside_integers
+from edgedeploy.compile.layouts import convert_layout, remove_transposes
+from edgedeploy.compile.spelled import has_quantisation, recognise, spell_out
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.tflite_operators import TRANSLATIONS
 from edgedeploy.frontends.tflite_quantised import QuantisedConverter
-from edgedeploy.frontends.tflite_recurrent import conversions
+from edgedeploy.frontends.tflite_reference import name_of
 
 _HINTS = ["convert the network without it, or cut the network before this node"]
 
 
 def import_model(model: Any) -> tvm.IRModule:
-    """Translate a model of the schema's class `Model`, whose shapes are fixed.
-
-    Raises:
-        ModelError: an operator cannot be translated; the message names it and its node.
-    """
+    """Translate a `Model` of the schema, whose shapes are fixed."""
     builders: list[Any] = []
 
     class Converter(_Converter):
-        """Leaves its builder with us."""
+        """Records its builder."""
 
         def __init__(self, model: Any, subgraph: Any, expressions: Any, builder: Any, *others: Any) -> None:
             super().__init__(model, subgraph, expressions, builder, *others)
@@ -44,6 +45,25 @@ def import_model(model: Any) -> tvm.IRModule:
     return module
 
 
+_LAYOUTS = {
+    "relax.image.resize2d": ["NCHW"],
+    "relax.nn.conv2d": ["NCHW", "OIHW"],
+    "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
+    "relax.nn.conv3d": ["NCDHW", "OIDHW"],
+}
+
+
+def in_nchw(module: tvm.IRModule) -> tvm.IRModule:
+    """The module with convolutions and resizing of NHWC feature maps in NCHW, weights in OIHW, as the compiler expects.
+
+    Operators between them follow, so that transposes remain at the edges only. Quantised weights stay integers.
+    """
+    quantised = has_quantisation(module)
+    module = fold_beside_integers(spell_out(module) if quantised else module)
+    module = remove_transposes(fold_beside_integers(convert_layout(canonicalise(module), _LAYOUTS)))
+    return recognise(module) if quantised else module
+
+
 class _Converter(QuantisedConverter):
     """Adds our translations, and names the operator and its node in every failure.
 
@@ -54,15 +74,20 @@ class _Converter(QuantisedConverter):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        every: dict[str, Callable[..., Any]] = self.convert_map | conversions(self)
-        every |= {name: self._ours(translation) for name, translation in TRANSLATIONS.items()}
+        every: dict[str, Callable[..., Any]] = self.convert_map
+        every |= {name: partial(translation, self) for name, translation in TRANSLATIONS.items()}
         self.convert_map = {name: self._named(name, convert) for name, convert in every.items()}
 
     def get_op_code_str(self, op: Any) -> str:
         """The name of an operator; of a custom one its own."""
         code = self.model.OperatorCodes(op.OpcodeIndex())
         custom = (code.CustomCode() or b"").decode(errors="replace")
-        return custom if custom in TRANSLATIONS else str(_known_name(super().get_op_code_str, op, custom))
+        if custom in TRANSLATIONS:
+            return custom
+        try:
+            return str(super().get_op_code_str(op))
+        except NotImplementedError:
+            return f"{custom or '?'} (custom)"
 
     def check_unsupported_ops(self) -> None:
         """Refuse the first operator that nobody translates, or that has a malformed tensor, naming its node."""
@@ -70,13 +95,11 @@ class _Converter(QuantisedConverter):
             operator = self.subgraph.Operators(index)
             name = self.get_op_code_str(operator)
             if name not in self.convert_map:
-                raise ModelError(f"operator {name} is not supported", why=self._needed_by(operator), hints=_HINTS)
+                why = f"node {self._node(operator)!r} needs it"
+                raise ModelError(f"operator {name} is not supported", why=why, hints=_HINTS)
             with self._naming(name, operator):
                 self.get_input_tensors(operator)
                 self.get_output_tensors(operator)
-
-    def _ours(self, translation: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-        return lambda op: translation(self, op)
 
     def _named(self, name: str, convert: Callable[..., Any]) -> Callable[[Any], Any]:
         def converted(op: Any) -> Any:
@@ -97,18 +120,6 @@ class _Converter(QuantisedConverter):
                 f"operator {name} cannot be imported", why=f"node {self._node(op)!r}: {why}", hints=_HINTS
             ) from error
 
-    def _needed_by(self, op: Any) -> str:
-        return f"node {self._node(op)!r} needs it"
-
     def _node(self, op: Any) -> str:
-        outputs = op.OutputsAsNumpy()
-        place = int(outputs[0]) if op.OutputsLength() else -1
-        name = self.subgraph.Tensors(place).Name() if place >= 0 else None
-        return name.decode(errors="replace") if name else "?"
-
-
-def _known_name(named: Callable[[Any], Any], op: Any, custom: str) -> str:
-    try:
-        return str(named(op))
-    except NotImplementedError:
-        return f"{custom or '?'} (custom)"
+        place = int(op.Outputs(0)) if op.OutputsLength() else -1
+        return (name_of(self.subgraph.Tensors(place)) if place >= 0 else "") or "?"

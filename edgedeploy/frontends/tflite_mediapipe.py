@@ -1,6 +1,6 @@
-"""MediaPipe's custom operators of TensorFlow Lite, in numpy: LiteRT does not have them.
+"""MediaPipe's custom operators of TensorFlow Lite in numpy, as LiteRT does not have them.
 
-What they compute, and their options: `mediapipe/util/tflite/operations` in MediaPipe 0.10, and
+Sources of formulas and options: `mediapipe/util/tflite/operations` in MediaPipe 0.10, and
 `delegates/gpu/common/mediapipe` in LiteRT. Images are NHWC, of a batch of one; all is float32.
 """
 
@@ -11,14 +11,14 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.padding import halves, same_padding
+from edgedeploy.frontends.importing import halves, same_padding
 
-# Of a pooling window, whose places are compared one after another, and of what is cut out of an image.
+# Of a pooling window, whose places are compared one after another, and of a crop.
 _MOST_PLACES, _MOST_PIXELS = 64, 1 << 22
 
 
@@ -35,11 +35,7 @@ class Windows:
 
     @classmethod
     def parsed(cls, options: bytes) -> Windows:
-        """Options as a file has them: a C structure of little-endian integers.
-
-        Raises:
-            ModelError: they are no such structure.
-        """
+        """Options in a file: a C structure of little-endian integers."""
         count = min(len(options) // 4, 6)
         values = struct.unpack(f"<{count}i", options[: 4 * count])
         if len(values) < 3 or min(values[1:3]) < 1 or values[0] not in (1, 2):
@@ -51,11 +47,7 @@ class Windows:
 
     @classmethod
     def of_pool(cls, options: bytes) -> Windows:
-        """Options of pooling and of its inverse.
-
-        Raises:
-            ModelError: as `parsed`, or windows hold no pixel, or more than are compared.
-        """
+        """Options of pooling and of its inverse."""
         windows = cls.parsed(options)
         if min(windows.sizes) < 1 or math.prod(windows.sizes) > _MOST_PLACES:
             raise ModelError(f"windows of {windows.sizes} pixels are not supported")
@@ -67,9 +59,9 @@ class Crop:
     """Options of `Landmarks2TransformMatrix`.
 
     Args:
-        subset: the landmarks that the crop is laid around.
+        subset: the landmarks that the crop surrounds.
         left, right: the landmarks whose direction becomes `angle` (radians).
-        scales: by which width and height of the box around the landmarks are multiplied.
+        scales: factors of width and height of the box around the landmarks.
         output: width and height of the crop.
     """
 
@@ -82,11 +74,7 @@ class Crop:
 
     @classmethod
     def parsed(cls, options: bytes) -> Crop:
-        """Options as a file has them, a FlexBuffer.
-
-        Raises:
-            ModelError: they are none, or incomplete, or the crop is none or huge.
-        """
+        """Options in a file, a FlexBuffer."""
         height, width = sampled_size(options)
         with _reading(options) as found:
             return cls(
@@ -100,11 +88,7 @@ class Crop:
 
 
 def sampled_size(options: bytes) -> tuple[int, int]:
-    """Height and width of a crop, `TransformTensorBilinear`'s result.
-
-    Raises:
-        ModelError: options do not say it, or it is none or huge.
-    """
+    """Height and width of a crop, `TransformTensorBilinear`'s result."""
     with _reading(options) as found:
         height, width = int(found["output_height"]), int(found["output_width"])
     if min(height, width) < 1 or height * width > _MOST_PIXELS:
@@ -115,9 +99,9 @@ def sampled_size(options: bytes) -> tuple[int, int]:
 def transposed_shape(
     sizes: Sequence[int], kernels: Sequence[int], windows: Windows
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What `Convolution2DTransposeBias` cuts off before the first row and column, and its output's height and width."""
+    """The rows and columns that `Convolution2DTransposeBias` cuts off at the start, and its output's size."""
     rows = list(zip(sizes, kernels, windows.strides, strict=True))
-    # By the input's size, not by the output's as TensorFlow's SAME.
+    # By the input's size, unlike TensorFlow's SAME.
     cuts = [max(kernel - (size - 1) % stride - 1, 0) if windows.same else 0 for size, kernel, stride in rows]
     wanted = [(size - 1) * stride + kernel - cut for (size, kernel, stride), cut in zip(rows, cuts, strict=True)]
     return (cuts[0] // 2, cuts[1] // 2), (wanted[0], wanted[1])
@@ -134,12 +118,12 @@ def pooled_shape(sizes: Sequence[int], windows: Windows) -> tuple[list[int], lis
 
 @contextmanager
 def _reading(options: bytes) -> Iterator[Any]:
-    """Options as a file has them, a FlexBuffer."""
+    """Options in a file, a FlexBuffer."""
     from flatbuffers import flexbuffers
 
     try:
         yield flexbuffers.Loads(options)
-    except Exception as error:  # of many kinds, of bytes that are no FlexBuffer
+    except Exception as error:  # of many kinds, for bytes that are not a FlexBuffer
         raise ModelError("its options are malformed") from error
 
 
@@ -222,14 +206,8 @@ def _moved(options: bytes, landmarks: np.ndarray, matrix: np.ndarray) -> list[np
     return [made]
 
 
-@dataclass(frozen=True)
-class CustomOperator:
-    """A custom operator.
-
-    Args:
-        version: the one that is known.
-        compute: takes its options and arrays, and returns its outputs.
-    """
+class CustomOperator(NamedTuple):
+    """The version of a custom operator, and a function of its options and arrays that returns its outputs."""
 
     version: int
     compute: Callable[..., list[np.ndarray]]
@@ -246,5 +224,5 @@ OPERATORS: dict[str, CustomOperator] = {
 
 
 def options_of(custom: Any) -> bytes:
-    """The options of a custom operator, as LiteRT's schema or its object of them has them."""
+    """The options of a custom operator, from either of LiteRT's APIs."""
     return b"" if custom is None or isinstance(custom, int) else bytes(bytearray(custom))

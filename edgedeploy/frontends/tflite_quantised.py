@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper
+from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper, get_tensor_name
 
 from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.tflite_reference import name_of
 from edgedeploy.tensors import Steps
 
 # Operators with weights that stay integers: the places of data, weights and bias among their inputs.
@@ -29,7 +30,7 @@ _WEIGHTED = {
 # Those whose bias is added to feature maps, channels last.
 _WINDOWED = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 
-# Operators that move numbers as they are, whatever the scale of their output.
+# Operators that move numbers as they are, regardless of the scale of their output.
 _COPIES = (
     *("DEPTH_TO_SPACE", "EXPAND_DIMS", "GATHER", "RESHAPE", "REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT"),
     *("SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"),
@@ -40,13 +41,13 @@ _OF_INTEGERS = ("BITCAST", "CAST")
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How the integers of a tensor stand for real numbers.
+    """The quantisation of a tensor.
 
     Attributes:
         scale: float32, one or one for each place on an axis.
-        zero_point: int32, as many.
-        axis: that axis.
-        dtype: of the integers; those of four bits are kept in int8.
+        zero_point: int32, of the same shape.
+        axis: that axis; -1 without one.
+        dtype: of the integers; those of four bits are stored in int8.
     """
 
     scale: np.ndarray
@@ -56,15 +57,11 @@ class Quantisation:
 
     @classmethod
     def of(cls, tensor: Any) -> Quantisation | None:
-        """That of a tensor of the schema; None if it holds plain numbers.
-
-        Raises:
-            ModelError: it makes no sense, or is of a kind that is not known.
-        """
+        """The quantisation of a tensor of the schema; None if it holds plain numbers."""
         dtype, table = _integers(tensor.Type()), tensor.Quantization()
         if dtype is None or table is None or not (table.ScaleLength() or table.DetailsType()):
             return None
-        name = (tensor.Name() or b"").decode(errors="replace")
+        name = name_of(tensor)
         if table.DetailsType():
             raise ModelError(f"tensor {name!r} is quantised in blocks, or by an operator of its own")
         scale = np.atleast_1d(table.ScaleAsNumpy()).astype(np.float32)
@@ -78,19 +75,18 @@ class Quantisation:
         if zero_point is None or not (np.isfinite(scale) & (scale > 0)).all():
             raise ModelError(f"the scales or zero points of tensor {name!r} make no sense")
         if ((zero_point < limits.min) | (zero_point > limits.max)).any():
-            raise ModelError(f"a zero point of tensor {name!r} is no {dtype}", why=f"of {zero_point.tolist()[:8]}")
+            raise ModelError(f"a zero point of tensor {name!r} is not in {dtype}", why=f"of {zero_point.tolist()[:8]}")
         whole = scale.shape if per_axis else ()
         return cls(scale.reshape(whole), zero_point.astype(np.int32).reshape(whole), axis if per_axis else -1, dtype)
 
     @property
     def steps(self) -> Steps | None:
-        """It, if there is one scale."""
+        """The scale and zero point; None with several."""
         return None if self.scale.ndim else Steps(scale=self.scale.item(), zero_point=self.zero_point.item())
 
     def quantised(self, value: Any) -> Any:
         """The integers of real numbers, float32."""
-        scale, zero_point = self._constants
-        return relax.op.quantize(value, scale, zero_point, axis=self.axis, out_dtype=self.dtype)
+        return relax.op.quantize(value, *self._constants, axis=self.axis, out_dtype=self.dtype)
 
     def dequantised(self, integers: Any) -> Any:
         """The real numbers of integers, float32."""
@@ -108,19 +104,19 @@ class Quantisation:
 
 
 class QuantisedConverter(OperatorConverter):
-    """Shows converters quantised tensors as float32, and writes what they make of them back in integers.
+    """Shows quantised tensors to converters as float32, and quantises their results.
 
-    Weights stay integer constants under dequantize, as does a bias, whose scale is that of the sums: the product of
-    the scales of data and weights, as LiteRT has it whatever the file says.
+    Weights and biases remain integer constants below dequantize. The scale of a bias is the product of those of data
+    and weights, as in LiteRT, which ignores the file's.
     """
 
     def __init__(self, model: Any, subgraph: Any, expressions: Any, builder: Any, *others: Any) -> None:
         super().__init__(model, subgraph, expressions, builder, *others)
-        self._integers: dict[int, Any] = {}  # by tensor, what a quantised one is in integers
+        self._integers: dict[int, Any] = {}  # the integers of quantised tensors
         self._is_done = False
 
     def convert_op_to_relax(self) -> None:
-        """Convert all operators; what is asked for then is in the file's own types."""
+        """Convert all operators; tensors have the file's own types afterwards."""
         for place in map(int, self._indices_or_empty(self.subgraph.InputsAsNumpy())):
             quantisation = Quantisation.of(self.subgraph.Tensors(place))
             if quantisation is not None:
@@ -135,7 +131,7 @@ class QuantisedConverter(OperatorConverter):
         return [self._wrapped(place) for place in indices]
 
     def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> np.ndarray:
-        """The stored values of a tensor; of a quantised one the real numbers, or the integers when all is converted."""
+        """The stored values of a tensor; of a quantised one the real numbers, or the integers after conversion."""
         quantisation = getattr(tensor_wrapper.tensor, "quantisation", None)
         if quantisation is None:
             return np.asarray(super().get_tensor_value(tensor_wrapper, is_sparse))
@@ -148,17 +144,13 @@ class QuantisedConverter(OperatorConverter):
         return self.get_tensor_expr(self._wrapped(int(input_tensor_idx)))
 
     def get_tensor_expr(self, tensor: Any, is_sparse: bool = False) -> Any:
-        """The expression of a tensor: float32 for converters, and integers when all is converted."""
+        """The expression of a tensor: float32 for converters, integers after conversion."""
         if self._is_done and tensor.tensor_idx in self._integers:
             return self._integers[tensor.tensor_idx]
         return super().get_tensor_expr(tensor, is_sparse)
 
     def prepare(self, name: str, op: Any) -> None:
-        """Write the weights and the bias of an operator as integers, before it is converted.
-
-        Raises:
-            ModelError: one of its tensors is quantised in a way that makes no sense, or that it does not look at.
-        """
+        """Write the weights and the bias of an operator as integers, before it is converted."""
         tensors = self.get_input_tensors(op)
         if name in _OF_INTEGERS and any(hasattr(each.tensor, "quantisation") for each in tensors):
             raise ModelError("it reads the integers of a quantised tensor as they are")
@@ -176,11 +168,7 @@ class QuantisedConverter(OperatorConverter):
             self._write_bias(bias, given.scale * held.scale, windowed=name in _WINDOWED)
 
     def quantised(self, name: str, op: Any, made: Any) -> Any:
-        """What an operator made, each quantised output in its integers and back.
-
-        Raises:
-            ModelError: an output is quantised in a way that makes no sense, or to four bits.
-        """
+        """The result of an operator, with each quantised output in its integers and back."""
         from tflite import TensorType
 
         places = [int(place) for place in self._indices_or_empty(op.OutputsAsNumpy())]
@@ -188,7 +176,7 @@ class QuantisedConverter(OperatorConverter):
         if not any(ways):
             return made
         if name not in _COPIES and any(self.subgraph.Tensors(each).Type() == TensorType.INT4 for each in places):
-            raise ModelError("its output has integers of four bits, which weights alone may have")
+            raise ModelError("its output has integers of four bits, which only weights may have")
         source = Quantisation.of(self.subgraph.Tensors(int(op.Inputs(op.InputsLength() > 1 and name == "SPLIT"))))
         parts = [made] if len(places) == 1 else [made[index] for index in range(len(places))]
         for index, (place, way) in enumerate(zip(places, ways, strict=True)):
@@ -214,13 +202,7 @@ class QuantisedConverter(OperatorConverter):
         self._set(place, relax.op.dequantize(integers, constant(scale, "float32"), zero, axis=axis))
 
     def _set(self, place: int, value: Any) -> None:
-        name = self._name_of(place)
-        self.exp_tab.set_expr(name, self.bb.normalize(value), force_override=True)
-
-    def _name_of(self, place: int) -> str:
-        from tvm.relax.frontend.tflite.tflite_frontend import get_tensor_name
-
-        return str(get_tensor_name(self.subgraph, place))
+        self.exp_tab.set_expr(get_tensor_name(self.subgraph, place), self.bb.normalize(value), force_override=True)
 
     def _wrapped(self, place: int) -> Any:
         [wrapper] = super().get_tensors(np.array([place])) if place < 0 else [self._plain(place)]
@@ -237,7 +219,7 @@ class QuantisedConverter(OperatorConverter):
         return int(self.model.Buffers(self.subgraph.Tensors(place).Buffer()).DataLength())
 
     def _stored(self, place: int) -> np.ndarray:
-        """The integers that the file holds; two of four bits lie in a byte, the first in its lower half."""
+        """The integers in the file; two of four bits share a byte, the first in its lower half."""
         from tflite import TensorType
 
         wrapper = self._plain(place)
@@ -250,7 +232,7 @@ class QuantisedConverter(OperatorConverter):
 
 
 class _AsFloat:
-    """A tensor of the schema that says it is float32; methods have the schema's names."""
+    """A tensor of the schema that claims to be float32; methods have the schema's names."""
 
     def __init__(self, tensor: Any, quantisation: Quantisation) -> None:
         self._tensor = tensor
@@ -269,13 +251,8 @@ class _AsFloat:
 
 
 def _integers(kind: int) -> str | None:
-    """The type that the integers of a quantised tensor are kept in, by the schema's number of its own."""
+    """The dtype that stores the integers of a quantised tensor, by the schema's number of its type."""
     from tflite import TensorType
 
-    kinds = {
-        TensorType.INT4: "int8",
-        TensorType.INT8: "int8",
-        TensorType.INT16: "int16",
-        TensorType.UINT8: "uint8",
-    }
-    return kinds.get(kind)
+    dtypes = {TensorType.INT4: "int8", TensorType.INT8: "int8", TensorType.INT16: "int16", TensorType.UINT8: "uint8"}
+    return dtypes.get(kind)

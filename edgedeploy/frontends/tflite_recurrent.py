@@ -1,8 +1,8 @@
-"""TensorFlow Lite's LSTMs over sequences, of which TVM's own importer reads those without an input gate only.
+"""TensorFlow Lite's LSTMs over sequences; TVM's own importer reads only those without an input gate.
 
 What they compute, and which input is which: `tensorflow/lite/kernels/unidirectional_sequence_lstm.cc`,
-`bidirectional_sequence_lstm.cc` and `lstm_eval.cc`. States begin with zeros in each inference: a file's variables are
-not kept from one to the next.
+`bidirectional_sequence_lstm.cc` and `lstm_eval.cc`. States are zeros at the start of each inference: a file's variables
+are not carried over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, dtype_of
 from edgedeploy.frontends.recurrent import recurrent
 
-# Where the tensors of one direction lie among its own: ONNX's gates are input, output, forget, cell.
+# Places of a direction's tensors among its own: ONNX's gates are input, output, forget, cell.
 _DATA, _STATE, _BIASES = (0, 3, 1, 2), (4, 7, 5, 6), (11, 14, 12, 13)
 _PEEPHOLES = (8, 10, 9)  # input, output, forget
 _PROJECTION = (15, 16)
@@ -32,14 +32,6 @@ _ACTIVATIONS = {
     "RELU": Activation(name="relu"),
     "NONE": Activation(name="affine", alpha=1.0),
 }
-
-
-def conversions(converter: Any) -> dict[str, Callable[[Any], Any]]:
-    """By operator, what TVM's importer is to call in the place of its own."""
-    return {
-        "UNIDIRECTIONAL_SEQUENCE_LSTM": lambda op: _in_one_direction(converter, op),
-        "BIDIRECTIONAL_SEQUENCE_LSTM": lambda op: _in_both(converter, op),
-    }
 
 
 def _in_one_direction(converter: Any, op: Any) -> Any:
@@ -70,7 +62,7 @@ def _in_both(converter: Any, op: Any) -> Any:
 
 
 def _in_order(converter: Any, every: Any, options: Any) -> Any:
-    """States (steps, directions, batch, hidden) in the order of the file, directions side by side."""
+    """States (steps, directions, batch, hidden) in the file's order, directions side by side."""
     build = Builder(converter)
     steps, directions, batch, hidden = shape_of(every)
     if options.TimeMajor():
@@ -90,7 +82,9 @@ def _computed(converter: Any, given: Any, directions: Sequence[Sequence[Any]], o
     coupled, peepholes = _agreed(directions, _DATA[0]) is False, _agreed(directions, _PEEPHOLES[2])
     if any(_is_there(own[place]) for own in directions for place in _PROJECTION):
         raise ModelError("an LSTM projects its state", why="no translation of that is known")
-    activation = _activation(converter, options)
+    name = converter.activation_fn_type[options.FusedActivationFunction()]
+    if (activation := _ACTIVATIONS.get(name)) is None:
+        raise ModelError(f"the activation of an LSTM is {name}", why="no translation of that is known")
     steps, batch, _ = shape_of(data)
     hidden = int(directions[0][_STATE[1]].tensor.Shape(0))
     gate = Activation(name="sigmoid")
@@ -134,7 +128,7 @@ def _agreed(directions: Sequence[Sequence[Any]], place: int) -> bool:
 def _gates(converter: Any, own: Sequence[Any], places: Sequence[int], *, negated: bool) -> np.ndarray:
     """Weights or biases of the gates input, output, forget, cell, one below the other.
 
-    Without an input gate, that is one minus the forget gate, which is the sigmoid of the negated sum.
+    A missing input gate is one minus the forget gate: the sigmoid of the negated sum.
     """
     values = [_values(converter, own[place]) if _is_there(own[place]) else None for place in places]
     if values[0] is None and negated and values[2] is not None:
@@ -145,7 +139,7 @@ def _gates(converter: Any, own: Sequence[Any], places: Sequence[int], *, negated
 
 
 def _peepholes(converter: Any, directions: Sequence[Sequence[Any]], layer: Recurrence) -> Any:
-    """(directions, 3, hidden); that of an input gate that is not there is the forget gate's, negated."""
+    """(directions, 3, hidden); a missing input gate has the forget gate's, negated."""
     found = []
     for own in directions:
         output, forget = (_values(converter, own[place]) for place in _PEEPHOLES[1:])
@@ -164,9 +158,7 @@ def _values(converter: Any, tensor: Any) -> np.ndarray:
     return values
 
 
-def _activation(converter: Any, options: Any) -> Activation:
-    name = converter.activation_fn_type[options.FusedActivationFunction()]
-    found = _ACTIVATIONS.get(name)
-    if found is None:
-        raise ModelError(f"the activation of an LSTM is {name}", why="no translation of that is known")
-    return found
+TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "BIDIRECTIONAL_SEQUENCE_LSTM": _in_both,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _in_one_direction,
+}

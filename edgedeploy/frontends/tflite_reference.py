@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,34 +12,38 @@ from edgedeploy.network import Reference
 from edgedeploy.streams import without_messages
 
 
-def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
-    """One inference by LiteRT, by XNNPACK's kernels as far as it has them, or by LiteRT's own.
+def name_of(tensor: Any) -> str:
+    """The name of a tensor of the schema."""
+    return (tensor.Name() or b"").decode(errors="replace")
 
-    Args:
-        content: the file.
-        inputs, outputs: their names, in the file's order.
+
+def packed(model: Any) -> bytes:
+    """A file of a `ModelT` of the schema, without its signatures."""
+    import flatbuffers
+
+    model.signatureDefs = []
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
+    """One inference of a file by LiteRT: by XNNPACK's kernels, if it has them, or by LiteRT's own.
+
+    `inputs` and `outputs` are their names, in the file's order.
     """
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        without = _without_custom(content)
-        interpreter = _interpreter(without.content, delegates=delegates)
+        plain, custom, halves = _without_custom(content)
+        interpreter = _interpreter(plain, delegates=delegates)
         given = interpreter.get_input_details()
         for name, detail in zip(inputs, given, strict=False):
             interpreter.set_tensor(detail["index"], tensors[name])
         interpreter.invoke()
-        waiting = list(without.custom)
-        while waiting:
-            # Each turn computes those that read none which is still to be computed, and what comes from them.
-            missing = {place for step in waiting for place in step.reaches}
-            ready = [step for step in waiting if not missing & set(step.inputs)]
-            for step in ready:
-                arrays = [
-                    without.halves[place] if place in without.halves else interpreter.get_tensor(place)
-                    for place in step.inputs
-                ]
-                for place, made in zip(step.outputs, OPERATORS[step.name].compute(step.options, *arrays), strict=True):
-                    interpreter.set_tensor(place, made)
-            waiting = [step for step in waiting if step not in ready]
+        for step in custom:
+            arrays = [halves[place] if place in halves else interpreter.get_tensor(place) for place in step.inputs]
+            for place, made in zip(step.outputs, OPERATORS[step.name].compute(step.options, *arrays), strict=True):
+                interpreter.set_tensor(place, made)
             interpreter.invoke()
         details = zip(outputs, interpreter.get_output_details(), strict=False)
         return {name: interpreter.get_tensor(detail["index"]) for name, detail in details}
@@ -48,65 +51,38 @@ def reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, 
     return run
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A custom operator of a file.
-
-    Args:
-        inputs, outputs: its tensors.
-        reaches: all tensors that its outputs are needed for, with them.
-    """
+class _Step(NamedTuple):
+    """A custom operator of a file, with its tensors."""
 
     name: str
     options: bytes
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    reaches: frozenset[int]
+    inputs: list[int]
+    outputs: list[int]
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """A file without its custom operators: their outputs are inputs behind its own, and their inputs outputs.
+def _without_custom(content: bytes) -> tuple[bytes, list[_Step], dict[int, np.ndarray]]:
+    """A file without its custom operators, these in topological order, and half-precision weights that they read.
 
-    Args:
-        halves: weights in half precision that they read, by tensor. As outputs of a file XNNPACK refuses them.
+    The operators' outputs become further inputs of the file, and their inputs further outputs. XNNPACK refuses weights
+    in half precision as outputs.
     """
-
-    content: bytes
-    custom: tuple[_Step, ...] = ()
-    halves: Mapping[int, np.ndarray] = field(default_factory=dict)
-
-
-def _without_custom(content: bytes) -> _Cut:
-    """A file for LiteRT; itself if it has no custom operators that are computed here."""
     import tflite
+    from ai_edge_litert import schema_py_generated as schema
 
     model = tflite.Model.GetRootAs(content, 0)
     codes = [model.OperatorCodes(index).CustomCode() for index in range(model.OperatorCodesLength())]
     if not any(code and code.decode(errors="replace") in OPERATORS for code in codes):
-        return _Cut(content)
-    return _cut(content)
-
-
-def _cut(content: bytes) -> _Cut:
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
+        return content, [], {}
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     graph = model.subgraphs[0]
-    names = [(code.customCode or b"").decode(errors="replace") for code in model.operatorCodes]
-    custom = [operator for operator in graph.operators if names[operator.opcodeIndex] in OPERATORS]
-    kept = [operator for operator in graph.operators if names[operator.opcodeIndex] not in OPERATORS]
-    steps = tuple(
-        _Step(
-            names[operator.opcodeIndex],
-            options_of(operator.customOptions),
-            tuple(int(place) for place in operator.inputs),
-            tuple(int(place) for place in operator.outputs),
-            _reached(graph.operators, operator),
-        )
-        for operator in custom
-    )
+    steps, kept = [], []
+    for operator in graph.operators:
+        name = (model.operatorCodes[operator.opcodeIndex].customCode or b"").decode(errors="replace")
+        if name not in OPERATORS:
+            kept.append(operator)
+            continue
+        places = [int(place) for place in operator.inputs], [int(place) for place in operator.outputs]
+        steps.append(_Step(name, options_of(operator.customOptions), *places))
     graph.operators = kept
     stored = {place for place, tensor in enumerate(graph.tensors) if model.buffers[tensor.buffer].data is not None}
     read = {place for step in steps for place in step.inputs} - stored
@@ -120,26 +96,14 @@ def _cut(content: bytes) -> _Cut:
     made = [place for step in steps for place in step.outputs]
     graph.inputs = np.array([*graph.inputs, *made], np.int32)
     graph.outputs = np.array([*graph.outputs, *sorted(read - set(graph.outputs))], np.int32)
-    model.signatureDefs = []
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return _Cut(bytes(builder.Output()), steps, halves)
-
-
-def _reached(operators: Sequence[Any], first: Any) -> frozenset[int]:
-    """The tensors that an operator's outputs are needed for, with them; operators come in the order of their work."""
-    reached = {int(place) for place in first.outputs}
-    for operator in operators:
-        if reached & {int(place) for place in operator.inputs}:
-            reached |= {int(place) for place in operator.outputs}
-    return frozenset(reached)
+    return packed(model), steps, halves
 
 
 def _interpreter(content: bytes, *, delegates: bool) -> Any:
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kernels = OpResolverType.AUTO if delegates else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    with without_messages():  # what goes wrong is an exception; that it took its usual kernels is no news
+    with without_messages():  # errors are exceptions, and the choice of the usual kernels is not news
         interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
         interpreter.allocate_tensors()
     return interpreter

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.tflite_reference import name_of, packed
 from edgedeploy.tail.program import Block, Constant, Node
 from edgedeploy.tensors import Tensors, TensorSpec
 
@@ -28,11 +29,9 @@ _DEFAULTS = {"detections_per_class": 100, "use_regular_nms": 0}
 
 @dataclass(frozen=True)
 class Cut:
-    """A network in two parts.
+    """A network in two parts: a file without the operator, whose outputs the tail reads, and the tail.
 
     Attributes:
-        head: the file without the operator; its outputs are what the tail reads, and the other outputs.
-        tail: the rest.
         outputs: of the whole network.
     """
 
@@ -41,7 +40,7 @@ class Cut:
     outputs: list[TensorSpec]
 
     def cleared(self, outputs: Tensors) -> dict[str, np.ndarray]:
-        """What LiteRT gives for the whole network, with zeros where it leaves memory as it was: behind the last box."""
+        """LiteRT's outputs for the whole network, with zeros behind the last box, where it leaves memory as it was."""
         [node] = self.tail.nodes
         *lists, count = node.outputs
         if count not in outputs:
@@ -55,15 +54,7 @@ class Cut:
 
 
 def with_real_heads(content: bytes) -> bytes:
-    """A file whose detections come from real numbers: quantised heads are dequantised before, and anchors are float32.
-
-    Args:
-        content: a file whose tables were checked.
-
-    Raises:
-        ModelError: a head is quantised in a way that makes no sense.
-    """
-    import flatbuffers
+    """A checked file whose detections come from real numbers: heads are dequantised before, and anchors are float32."""
     import tflite
     from ai_edge_litert import schema_py_generated as schema
 
@@ -89,7 +80,7 @@ def with_real_heads(content: bytes) -> bytes:
         tensor.name, tensor.shape, tensor.type = source.name + b"/real", source.shape, tflite.TensorType.FLOAT32
         real[place] = len(graph.tensors)
         graph.tensors.append(tensor)
-        held = _integers(stored, place, way.dtype) if way else None
+        held = _stored(stored, place, way.dtype) if way else None
         if held is not None and way is not None:
             buffer = schema.BufferT()
             buffer.data = np.frombuffer(way.real(held).astype("<f4").tobytes(), np.uint8)
@@ -102,28 +93,20 @@ def with_real_heads(content: bytes) -> bytes:
         graph.operators.insert(graph.operators.index(ends[0]), step)
     for each in ends:
         each.inputs = np.array([real.get(int(place), int(place)) for place in each.inputs], np.int32)
-    model.signatureDefs = []
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
+    return packed(model)
 
 
-def _integers(model: Any, place: int, dtype: str) -> np.ndarray | None:
+def _stored(model: Any, place: int, dtype: str) -> np.ndarray | None:
+    """The values of a constant; None for other tensors."""
     tensor = model.Subgraphs(0).Tensors(place)
     raw = model.Buffers(tensor.Buffer()).DataAsNumpy()
     return np.frombuffer(raw.tobytes(), dtype).reshape(tensor.ShapeAsNumpy()) if isinstance(raw, np.ndarray) else None
 
 
 def cut(content: bytes) -> Cut | None:
-    """A file in two parts; None if the operator is not in it.
-
-    Args:
-        content: a file whose tables were checked.
-
-    Raises:
-        ModelError: another operator follows, or its options, inputs or outputs are not those that it has.
-    """
+    """A checked file in two parts; None without the operator."""
     import tflite
+    from tvm.relax.frontend.tflite.tflite_frontend import _decode_type
 
     model = tflite.Model.GetRootAs(content, 0)
     graph = model.Subgraphs(0)
@@ -145,9 +128,12 @@ def cut(content: bytes) -> Cut | None:
         raise ModelError(what, why="another operator follows it")
     if len(inputs) != 3 or len(made) != 4 or min(inputs) < 0:
         raise ModelError(what, why=f"it has {len(inputs)} inputs and {len(made)} outputs, and not 3 and 4")
-    names = {index: _name(graph, index) for index in (*inputs, *made, *map(int, graph.OutputsAsNumpy()))}
+    names = {index: name_of(graph.Tensors(index)) for index in (*inputs, *made, *map(int, graph.OutputsAsNumpy()))}
     constants = {
-        names[index]: Constant.of(array) for index in inputs if (array := _constant(model, graph, index)) is not None
+        names[index]: Constant.of(array.astype(np.float32))
+        for index in inputs
+        if graph.Tensors(index).Type() == tflite.TensorType.FLOAT32
+        and (array := _stored(model, index, "<f4")) is not None
     }
     attributes = _options(what, operator)
     node = Node(
@@ -163,13 +149,17 @@ def cut(content: bytes) -> Cut | None:
         raise ModelError(what, why="the network gives too few of its outputs")
     slots = int(attributes["max_detections"]) * int(attributes["max_classes_per_detection"])
     shapes = dict(zip(made, ([1, slots, 4], [1, slots], [1, slots], [1]), strict=True))
-    specs = [_spec(graph, index, names[index], shapes.get(index)) for index in ends]
+    specs = []
+    for index in ends:
+        tensor = graph.Tensors(index)
+        sizes = shapes.get(index) or [int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength())]
+        specs.append(TensorSpec(name=names[index], shape=sizes, dtype=str(_decode_type(tensor.Type()))))
     block = Block(constants=constants, nodes=[node], outputs=[names[index] for index in ends])
     return Cut(_without(content, graph, places[0], kept), block, specs)
 
 
 def _without(content: bytes, graph: Any, operator: int, outputs: Sequence[int]) -> bytes:
-    """The file without an operator, and with other outputs, of which there are not more than before."""
+    """The file without an operator, and with other outputs, no more than before."""
     edited = bytearray(content)
 
     def vector(field: int) -> int:
@@ -181,7 +171,7 @@ def _without(content: bytes, graph: Any, operator: int, outputs: Sequence[int]) 
     start = vector(_OUTPUTS)
     for index, tensor in enumerate([len(outputs), *outputs]):
         write(start - 4 + 4 * index, tensor)
-    # Tables are known by their distance from where it stands: what moves up by four bytes is four further away.
+    # Entries are distances from their own place to a table: moving up by four bytes adds four.
     start, count = vector(_OPERATORS), graph.OperatorsLength()
     for index in range(operator, count - 1):
         place = start + 4 * index
@@ -201,34 +191,10 @@ def _options(what: str, operator: Any) -> dict[str, int | float]:
         found: dict[str, int | float] = {name: float(given[name]) for name in _NUMBERS}
         found |= {name: int(given[name]) for name in _COUNTS}
         found |= {name: int(given.get(name, otherwise)) for name, otherwise in _DEFAULTS.items()}
-    except Exception as error:  # whatever a damaged flexbuffer makes of its reader
+    except Exception as error:  # of many kinds, in readers of a damaged flexbuffer
         raise ModelError(what, why=f"its options cannot be read: {error}") from error
     if not all(0 < found[name] < 1 << 20 for name in (*_COUNTS, "detections_per_class")) or not all(
         found[f"{axis}_scale"] > 0 for axis in "yxhw"
     ):
         raise ModelError(what, why=f"its options are {found}")
     return found
-
-
-def _constant(model: Any, graph: Any, index: int) -> np.ndarray | None:
-    """The values of a float32 tensor that the file holds."""
-    import tflite
-
-    tensor = graph.Tensors(index)
-    raw = model.Buffers(tensor.Buffer()).DataAsNumpy()
-    if tensor.Type() != tflite.TensorType.FLOAT32 or not isinstance(raw, np.ndarray):
-        return None
-    return np.frombuffer(raw.tobytes(), "<f4").reshape(tensor.ShapeAsNumpy()).astype(np.float32)
-
-
-def _spec(graph: Any, index: int, name: str, shape: Sequence[int] | None) -> TensorSpec:
-    from tvm.relax.frontend.tflite.tflite_frontend import _decode_type
-
-    tensor = graph.Tensors(index)
-    sizes = [int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength())] if shape is None else list(shape)
-    return TensorSpec(name=name, shape=sizes, dtype=str(_decode_type(tensor.Type())))
-
-
-def _name(graph: Any, index: int) -> str:
-    name = graph.Tensors(index).Name()
-    return name.decode(errors="replace") if name else ""

@@ -1,14 +1,13 @@
 """PyTorch's exported programs: `.pt2` files of `torch.export.save`, read by TVM's own importer, compared with PyTorch.
 
-`torch.export.load` unpickles what it finds (`torch/export/pt2_archive/_package.py`, PyTorch 2.15): sample inputs
-and custom objects, weights whose entry says so; it evaluates symbolic expressions and guards as Python. A file from
-elsewhere could run any code so. What it is given here is therefore a copy of the archive that holds the graph, its
-weights as plain bytes, and nothing else, after the graph was found to call operators of ATen and of quantisation only.
+`torch.export.load` unpickles sample inputs, custom objects and some weights (`torch/export/pt2_archive/_package.py`,
+PyTorch 2.15), and evaluates symbolic expressions and guards as Python, so an untrusted file could run any code. It
+therefore gets a copy of the archive with the graph, its weights as plain bytes, and nothing else, after a check that
+the graph calls only operators of ATen and of quantisation.
 """
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import re
@@ -21,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
+from edgedeploy.frontends.importing import check_shapes, importing, read_bytes, require_packages, specifications
 from edgedeploy.network import Network, Reference
 
 _ZIP = b"PK\x03\x04"
-# Of protocols 2 to 5, with which PyTorch's files before 1.6 begin.
+# Protocols 2 to 5; PyTorch's files before 1.6 begin so.
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 _MODEL = "models/model.json"
@@ -36,18 +34,17 @@ _SAMPLES = "data/sample_inputs/model.pt"
 _VALUES = re.compile(r"data/weights/weight_\d+|data/constants/tensor_\d+")
 _COPIED = {_MODEL, *_CONFIGURATIONS, "archive_format", "archive_version", "byteorder", ".data/version"}
 _LEFT_OUT = {_SAMPLES, ".data/serialization_id"}
-# A number that is read from a tensor; of sizes, which go by other letters, nothing can be known.
+# A number that is read from a tensor; sizes, which have other letters, cannot be known.
 _NUMBER = re.compile(r"Symbol\('z?uf?\d{1,9}'(, integer=True)?\)")
 # ATen has two operators that write or map any file of this machine.
 _OF_FILES = r"aten\.(save|from_file)\b"
-# Of operators on quantised values, which `torch_quantised` translates.
+# The namespace of operators on quantised values.
 _QUANTISED = "quantized_decomposed"
 # Regions of torch.no_grad() and of autocast, whose graphs PyTorch writes into the one around them.
 _REGIONS = r"torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
 _OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{_QUANTISED})\.\w+(\.\w+)?|{_REGIONS}|_operator\.getitem")
 
-# Of what the archive claims to hold, in proportion to its size: PyTorch stores without compression.
-_MOST_GROWTH = 4
+_MOST_GROWTH = 4  # of an archive that is unpacked: PyTorch stores without compression
 _DEEPEST = 60  # nested values of a graph; those of PyTorch are a dozen
 
 _EXPORT = "torch.export.save(torch.export.export(model.eval(), (example,)), 'network.pt2')"
@@ -70,7 +67,7 @@ class TorchExport(Format):
         return [path]
 
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
-        """Import a network; see `Format.read`. Shapes are those of the export: none can be replaced."""
+        """Import a network; see `Format.read`. The export fixes its shapes."""
         path = files[0]
         archive = plain_archive(path, read_bytes(path))
         require_packages(path, self.packages, "torch")
@@ -81,8 +78,10 @@ class TorchExport(Format):
         check_shapes(path, given, shapes)
         import torch
 
+        from edgedeploy.frontends.torch_program import nodes_of
+
         names = [spec.name for spec in given], [spec.name for spec in returned]
-        quantised = _is_quantised(program)
+        quantised = any(getattr(node.target, "namespace", "") == _QUANTISED for node in nodes_of(program))
         return Network(
             path,
             module,
@@ -101,15 +100,7 @@ FORMAT = TorchExport()
 
 
 def plain_archive(path: Path, content: bytes) -> bytes:
-    """The archive of an exported program with nothing in it that PyTorch would run as code.
-
-    Args:
-        path: the file that it comes from, for messages.
-        content: what is in that.
-
-    Raises:
-        ModelError: it is another kind of file, is damaged, or its graph needs more than ATen's operators.
-    """
+    """The archive in a file of an exported program, without anything that PyTorch would run as code."""
     if not content.startswith(_ZIP):
         raise _pickled(path)
     try:
@@ -123,7 +114,7 @@ def plain_archive(path: Path, content: bytes) -> bytes:
             for name in members:
                 if name not in _COPIED | _LEFT_OUT and not _VALUES.fullmatch(name):
                     raise ModelError(
-                        f"{path} holds more than a network", why=f"{name!r} is none of its parts", hints=_HINTS
+                        f"{path} holds more than a network", why=f"{name!r} is not a part of one", hints=_HINTS
                     )
             kept = {name: archive.read(full) for name, full in members.items() if name not in _LEFT_OUT}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
@@ -137,8 +128,8 @@ def plain_archive(path: Path, content: bytes) -> bytes:
 def _pickled(path: Path) -> ModelError:
     return ModelError(
         f"{path} is a pickle or a TorchScript archive of PyTorch",
-        why="loading one runs whatever code it holds, and it need not hold a network",
-        hints=["load it where you trust it, and " + _HINTS[0]],
+        why="loading one runs any code in it, and it need not hold a network",
+        hints=["load it if you trust it, and " + _HINTS[0]],
     )
 
 
@@ -152,12 +143,12 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _malformed(path, str(error)) from error
     if not isinstance(parsed, dict):
-        raise _malformed(path, "its description is no record")
+        raise _malformed(path, "its description is not a record")
     return parsed
 
 
 def _checked_graph(path: Path, model: dict[str, Any]) -> dict[str, Any]:
-    """The graph without guards, which are Python; all else that could become code is refused."""
+    """The graph without guards, which are Python; everything else that could become code is refused."""
     model["guards_code"] = []
     for key, value in _fields(path, model, 0):
         if key == "expr_str" and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
@@ -169,13 +160,13 @@ def _checked_graph(path: Path, model: dict[str, Any]) -> dict[str, Any]:
         if key == "target" and not (isinstance(value, str) and _OPERATOR.fullmatch(value)):
             raise ModelError(
                 f"{path}: operator {str(value)[:80]} is not supported",
-                why="it is none of ATen's or of quantisation's, or reads or writes files",
+                why="it is not an operator of ATen or of quantisation, or it reads or writes files",
             )
     return model
 
 
 def _fields(path: Path, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Every field of a JSON value, at any depth."""
+    """All fields of a JSON value, at any depth."""
     if depth > _DEEPEST:
         raise _malformed(path, "its values are nested too deeply")
     if isinstance(value, dict):
@@ -195,7 +186,7 @@ def _check_configuration(path: Path, configuration: dict[str, Any]) -> None:
     for name, entry in entries.items():
         kind = entry.get("path_name") if isinstance(entry, dict) else None
         if not isinstance(kind, str) or not re.fullmatch(r"(weight|tensor)_\d+", kind) or entry.get("use_pickle"):
-            raise ModelError(f"{path}: weight {name[:80]!r} is no plain tensor", why="only pickles can hold it")
+            raise ModelError(f"{path}: weight {name[:80]!r} is not a plain tensor", why="only pickles can hold it")
 
 
 def _zipped(members: Mapping[str, bytes]) -> bytes:
@@ -206,31 +197,19 @@ def _zipped(members: Mapping[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-def _know_quantised() -> None:
-    """Make the operators on quantised values known to PyTorch."""
-    import torch.ao.quantization.fx._decomposed  # noqa: F401
-
-
-def _is_quantised(program: Any) -> bool:
-    """Whether an exported program has operators on quantised values."""
-    from edgedeploy.frontends.torch_operators import nodes_of
-
-    return any(getattr(node.target, "namespace", "") == _QUANTISED for node in nodes_of(program))
-
-
 def _imported(archive: bytes) -> tuple[Any, Any]:
-    """The exported program, and what TVM's importer makes of it."""
+    """The exported program, and its module by TVM's importer."""
     import torch
+    import torch.ao.quantization.fx._decomposed  # registers the operators on quantised values
     from tvm.relax.frontend.torch import from_exported_program
 
     from edgedeploy.compile.constants import bounded
-    from edgedeploy.frontends.torch_numbers import know_numbers
-    from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
+    from edgedeploy.frontends.torch_operators import CONVERSIONS
+    from edgedeploy.frontends.torch_program import decomposed, resolve_numbers
 
-    _know_quantised()
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
-        know_numbers(program)
+        resolve_numbers(program)
         module = from_exported_program(
             decomposed(program),
             unwrap_unit_return_tuple=True,
@@ -241,14 +220,16 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
 
 
 def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, double: bool = False) -> Reference:
-    """One inference by PyTorch, as the program says or with float64 in the place of float32."""
+    """One inference by PyTorch, as exported or with float64 instead of float32."""
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         import torch
 
+        from edgedeploy.frontends.torch_program import in_double
+
         module, values = program.module(), [torch.from_numpy(np.array(tensors[name])) for name in inputs]
         if double:
-            module = _in_double(module)
+            module = in_double(module)
             values = [value.double() if value.dtype is torch.float32 else value for value in values]
         with torch.no_grad():
             returned = module(*values)
@@ -256,24 +237,3 @@ def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, d
         return {name: value.numpy() for name, value in zip(outputs, values, strict=True)}
 
     return run
-
-
-def _in_double(module: Any) -> Any:
-    """A copy of a module with float64 where it computes in float32."""
-    import torch
-
-    def wider(value: Any) -> Any:
-        return torch.float64 if value is torch.float32 else value
-
-    module = copy.deepcopy(module).double()
-    for part in (each for each in module.modules() if isinstance(each, torch.fx.GraphModule)):
-        for node in list(part.graph.nodes):
-            name = str(node.target)
-            if name == "wrap_with_autocast":  # device, dtype, enabled
-                node.args = (*node.args[:2], False, *node.args[3:])
-            if name.startswith("aten._assert_tensor_metadata"):
-                part.graph.erase_node(node)
-                continue
-            node.args, node.kwargs = (torch.fx.node.map_aggregate(each, wider) for each in (node.args, node.kwargs))
-        part.recompile()
-    return module

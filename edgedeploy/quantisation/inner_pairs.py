@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import onnx
 import onnx.shape_inference
 
-from edgedeploy.frontends.onnx_functions import readers_of
+from edgedeploy.frontends.onnx_nodes import readers_of
 from edgedeploy.quantisation.quantising import WEIGHTED
 
 # Elementwise functions of one tensor.

@@ -12,8 +12,8 @@ import onnx
 import onnx.version_converter
 
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.onnx_functions import opset_of
+from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.onnx_nodes import opset_of
 from edgedeploy.heads import Head
 from edgedeploy.onnxruntime_session import computing, cpu_session, is_onnxruntimes
 from edgedeploy.progress import SILENT, Progress

@@ -25,7 +25,7 @@ import onnx
 
 from edgedeploy.catalog import unknown_name
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.frontends.onnx_functions import readers_of
+from edgedeploy.frontends.onnx_nodes import readers_of
 from edgedeploy.onnxruntime_session import computing, cpu_session
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantisation.samples import Samples, no_numbers

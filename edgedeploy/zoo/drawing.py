@@ -16,8 +16,8 @@ from onnx import helper
 
 from edgedeploy.errors import InputError, ModelError, ToolchainError, UnsupportedError, last_line
 from edgedeploy.files import replacing
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.onnx_settings import with_own_inputs
+from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.onnx_inputs import with_own_inputs
 from edgedeploy.zoo.source import Source
 
 # What takes a box of its own, and what joins it where nothing else reads what lies between.

@@ -16,9 +16,8 @@ from edgedeploy.catalog import unknown_name
 from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import cannot_write, is_file, replacing
-from edgedeploy.frontends.foreign import foreign
 from edgedeploy.frontends.format import Shapes
-from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.formats import describing, foreign
 from edgedeploy.network import Network
 from edgedeploy.package.usage import ModelInput
 from edgedeploy.progress import SILENT, Progress

@@ -15,9 +15,9 @@ from support.running import outputs_of
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.frontends.onnx_attention import plain_attention
 from edgedeploy.frontends.onnx_folding import folded
-from edgedeploy.frontends.onnx_written import body_of
+from edgedeploy.frontends.onnx_fused import plain_attention
+from edgedeploy.frontends.onnx_nodes import body_of
 
 RANDOM = np.random.default_rng(11)
 

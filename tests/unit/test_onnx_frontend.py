@@ -14,7 +14,7 @@ from support.networks import Graph, tiny
 
 from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends import onnx_opsets
+from edgedeploy.frontends import onnx_importer
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
 
 
@@ -169,7 +169,7 @@ def test_an_operator_of_a_newer_opset_than_is_known_is_refused_with_both_numbers
     graph = Graph(opset=22)
     path = graph.save(tmp_path / "net.onnx", graph.node("Sin", graph.input("data", [1, 2])))
     assert read_onnx(path).outputs[0].shape == [1, 2]
-    monkeypatch.setitem(onnx_opsets._NEWEST, "Sin", 7)
+    monkeypatch.setitem(onnx_importer._NEWEST, "Sin", 7)
     with pytest.raises(ModelError, match=r"operator Sin of opset 22 is not supported[\s\S]*known as of opset 7"):
         read_onnx(path)
 
@@ -198,7 +198,7 @@ def test_constants_keep_their_dtype() -> None:
 
 def test_no_constant_of_a_frontend_loses_its_dtype() -> None:
     """`relax.const` without a dtype takes int64 for int32: frontends say it, or call `constant`."""
-    folder = Path(onnx_opsets.__file__).parent
+    folder = Path(onnx_importer.__file__).parent
     calls = [
         call
         for path in folder.rglob("*.py")

@@ -225,7 +225,7 @@ def test_functions_that_would_be_too_many_nodes_are_refused_before_they_are_writ
 
     chain = [own(f"F{number}", calls(f"F{number + 1}")) for number in range(40)]
     path = with_functions(tmp_path / "net.onnx", [*chain, own("F40", [node("Relu", ["x"], ["y"])])])
-    with pytest.raises(ModelError, match="1,099,511,627,776 nodes when its functions are written out"):
+    with pytest.raises(ModelError, match="1,099,511,627,776 nodes when its functions and loops are written out"):
         read_onnx(path)
 
 

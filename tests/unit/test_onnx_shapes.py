@@ -17,7 +17,7 @@ from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.format import Converted, ImportOptions
 from edgedeploy.frontends.onnx import FORMAT
 from edgedeploy.frontends.onnx_folding import folded
-from edgedeploy.frontends.onnx_settings import with_own_inputs
+from edgedeploy.frontends.onnx_inputs import with_own_inputs
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source

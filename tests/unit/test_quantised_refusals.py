@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str, str]] = {
     ),
     "tflite: a zero point that its type has not": (
         lambda folder: tflite_of(folder, "TANH", {"dtype": "int8", "scale": 0.1, "zero_point": 300}, version=2),
-        *("TANH", "made0", "is no int8"),
+        *("TANH", "made0", "is not in int8"),
     ),
     "tflite: a bias of more than 32 bits": (
         lambda folder: tflite_with_a_bias(folder, 1 << 31),

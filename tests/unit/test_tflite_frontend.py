@@ -21,8 +21,8 @@ from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError, ModelError, NotInstalledError
 from edgedeploy.frontends.formats import describing
-from edgedeploy.frontends.nchw import in_nchw
 from edgedeploy.frontends.tflite import FORMAT
+from edgedeploy.frontends.tflite_importer import in_nchw
 from edgedeploy.network import Network
 
 needed = pytest.mark.skipif(

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from edgedeploy.frontends.graph import Attribute, Graph
-from edgedeploy.frontends.padding import halves, same_padding
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.onnxruntime_session import cpu_session
 
 # Plain patches along each side of the sample image, and the noise on them, as a fraction of the range of values.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.binary import read_bytes
+from edgedeploy.frontends.importing import read_bytes
 
 # Darknet's own are below 50 kB.
 _LARGEST_FILE = 2**18

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.binary import Cursor, read_bytes
 from edgedeploy.frontends.darknet.graph import Parameter
+from edgedeploy.frontends.importing import Cursor, read_bytes
 
 _HINTS = ("check the file's size and checksum", "check that the cfg file belongs to it: same filters, same classes")
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.errors import ModelError
 from edgedeploy.files import is_file
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 
 if TYPE_CHECKING:
     from edgedeploy.frontends.ncnn.usage import Usage
@@ -42,7 +41,7 @@ class Ncnn(ConvertedFormat):
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The network in ONNX's terms, with ncnn's names of blobs; see `ConvertedFormat.convert`."""
-        from edgedeploy.frontends.binary import read_bytes
+        from edgedeploy.frontends.importing import read_bytes
         from edgedeploy.frontends.ncnn.conversion import converted
         from edgedeploy.frontends.ncnn.text import read_layers
         from edgedeploy.frontends.ncnn.weights import RandomWeights, StoredWeights

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.ncnn.elementwise import activated
 from edgedeploy.frontends.ncnn.quantised import Scales, rounded
 from edgedeploy.frontends.ncnn.step import Blob, Step, translates
-from edgedeploy.frontends.padding import halves, same_padding
 
 # In the place of padding: as much as keeps size / stride, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.ncnn.step import UNSET, Blob, Step, translates
-from edgedeploy.frontends.padding import halves, same_padding
 
 _FULL, _VALID, _SAME_UPPER, _SAME_LOWER = range(4)
 

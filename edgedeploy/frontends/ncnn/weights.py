@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.binary import Cursor
+from edgedeploy.frontends.importing import Cursor
 
 _FLOAT32 = (0, 0x0002C056)
 _FLOAT16 = 0x01306B47

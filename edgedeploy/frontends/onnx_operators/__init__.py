@@ -1,32 +1,27 @@
-"""Operators of ONNX in Relax, where TVM's importer lacks them, errs, or makes forms that the compiler cannot use.
+"""Operators of ONNX in Relax, where TVM's importer lacks them, errs, or produces forms that the compiler cannot use.
 
 TVM 0.27 turns `Clip`, `Max`, `Min`, `Sum` and `Pad` into chains of generic operators and opaque calls that stop
-layout conversion and fusion. Here they become the plain Relax operators they are. Others it knows only as later
-opsets write them, or not at all. The meaning of each is that of ONNX's Operators.md and Changelog.md.
+layout conversion and fusion. Here they become plain Relax operators. It knows others only as later opsets write them,
+or not at all. The meaning of each is that of ONNX's Operators.md and Changelog.md.
 """
 
 from __future__ import annotations
 
 from edgedeploy.frontends.onnx_operators import (
-    deformable,
     elementwise,
     indexing,
     normalisation,
     quantised,
     recurrent,
-    reductions,
-    refused,
     resize,
+    sequences,
     shaping,
-    signals,
-    tokens,
     windows,
 )
 from edgedeploy.frontends.onnx_operators.translation import Translation
 
 _MODULES = (
-    deformable, elementwise, indexing, normalisation, quantised, recurrent, reductions, refused, resize, shaping,
-    signals, tokens, windows,
+    elementwise, indexing, normalisation, quantised, recurrent, resize, sequences, shaping, windows,
 )  # fmt: skip
 
 TRANSLATIONS: dict[str, Translation] = {

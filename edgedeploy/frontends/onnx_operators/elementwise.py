@@ -1,4 +1,4 @@
-"""Operators of one value, or of one of each tensor."""
+"""Operators of one value, or of one value of each tensor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgedeploy.frontends.onnx_operators.translation import Builder, Translation
 def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Clip with constant bounds: attributes up to opset 6, inputs from opset 11 on.
 
-    A bound that is left out is the last finite number of the type, so only infinities lie beyond it.
+    A bound that is left out is the last finite number of the type, so only infinities are beyond it.
     """
     result, dtype = inputs[0], dtype_of(inputs[0])
     bounds: list[Any] = [attr.get("min"), attr.get("max")]
@@ -68,13 +68,13 @@ def _hard_swish(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _thresholded_relu(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """x where it is larger than a, else 0."""
+    """x if it is larger than a, else 0."""
     build, zero = Builder(importer), constant(0, dtype_of(inputs[0]))
     return build.where(build.greater(inputs[0], float(attr.get("alpha", 1.0))), inputs[0], zero)
 
 
 def _shrink(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """x - b where it is larger than l, x + b where it is less than -l, else 0."""
+    """x - b if x is larger than l, x + b if it is less than -l, else 0."""
     build, value = Builder(importer), inputs[0]
     bias, limit = float(attr.get("bias", 0.0)), float(attr.get("lambd", 0.5))
     below = build.where(build.less(value, -limit), build.add(value, bias), constant(0, dtype_of(value)))
@@ -82,7 +82,7 @@ def _shrink(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Cast of floats to the usual integers, whatever what no such integer stands for gives; none to the same type."""
+    """Cast of floats to the usual integers, undefined out of range; a cast to the same type is dropped."""
     if dtype_of(inputs[0]) and dtype_of(inputs[0]) == helper.tensor_dtype_to_np_dtype(attr["to"]).name:
         return inputs[0]
     wide = attr["to"] in (TensorProto.INT32, TensorProto.INT64)
@@ -92,7 +92,7 @@ def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Pow; small whole exponents are products, others become the base's type, and integers go through float64."""
+    """Pow; small whole exponents are products, others take the base's type, and integers go through float64."""
     base, build = inputs[0], Builder(importer)
     dtype = dtype_of(base)
     exponent = constant_value(inputs[1])
@@ -102,7 +102,7 @@ def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         if exponent.item() in (1, 2, 3):
             return _pairwise(relax.op.multiply)(importer, inputs[:1] * int(exponent.item()), attr)
     if not is_float(base):
-        # float64 holds what fits int32; one value at a time, as TVM has no vectors of such powers.
+        # float64 holds all int32; TVM computes such powers one value at a time.
         return build.cast(build.power(build.cast(base, "float64"), build.cast(inputs[1], "float64")), dtype)
     return None if dtype_of(inputs[1]) == dtype else build.power(base, build.cast(inputs[1], dtype))
 

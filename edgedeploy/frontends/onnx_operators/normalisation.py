@@ -1,4 +1,4 @@
-"""Normalisation, and what is done in training only."""
+"""Normalisation, and Dropout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any])
 
 
 def _by_tensors(importer: Any, inputs: list[Any], attr: dict[str, Any], *, training: bool) -> Any:
-    """The same by statistics that are no constants; those of the batch in training, with running ones as outputs."""
+    """The same by unknown statistics; in training by those of the batch, with running ones as outputs."""
     build, (data, gamma, beta, mean, variance) = Builder(importer), inputs[:5]
     shape, dtype = shape_of(data), dtype_of(data)
     axes = [axis for axis in range(len(shape)) if axis != 1]
@@ -59,19 +59,16 @@ def _by_tensors(importer: Any, inputs: list[Any], attr: dict[str, Any], *, train
     return relax.Tuple([result, *running]) if running else result
 
 
-_BOOLEAN_MASK = 10
-
-
 def _dropout(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Dropout at inference, which keeps all values: its mask says so, in booleans as of opset 10."""
+    """Dropout at inference, which keeps all values: its mask is true everywhere, a boolean as of opset 10."""
     if attr["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
-    mask = np.ones(shape_of(inputs[0]), bool if importer.opset >= _BOOLEAN_MASK else dtype_of(inputs[0]))
+    mask = np.ones(shape_of(inputs[0]), bool if importer.opset >= 10 else dtype_of(inputs[0]))
     return relax.Tuple([inputs[0], constant(mask)])
 
 
 def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """LpNormalization: x by its norm along an axis; zeros stay zeros."""
+    """LpNormalization: x divided by its norm along an axis; zeros stay zeros."""
     data, axis, order = inputs[0], int(attr.get("axis", -1)), int(attr.get("p", 2))
     build = Builder(importer)
     norm = build.reduce("sum", build.abs(data) if order == 1 else build.multiply(data, data), [axis], keepdims=True)
@@ -80,12 +77,12 @@ def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) ->
 
 
 def _of_any_opset(operator: str, since: int) -> Translation:
-    """An operator that onnxruntime writes into files of older opsets too, under another name perhaps."""
+    """An operator that onnxruntime also writes into files of older opsets, perhaps under another name."""
     return lambda importer, inputs, attr: importer.theirs(operator, inputs, attr, max(importer.opset, since))
 
 
 def _rms_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """RMSNormalization; over all axes it is one row, as TVM's needs an axis that stays."""
+    """RMSNormalization; over all axes it is one row, as TVM's needs an axis that remains."""
     translate = _of_any_opset("RMSNormalization", 23)
     data, scale = inputs[:2]
     shape = shape_of(data)

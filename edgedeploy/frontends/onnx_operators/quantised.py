@@ -12,12 +12,12 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, optional
-from edgedeploy.frontends.padding import halves, same_padding
+from edgedeploy.frontends.onnx_operators.windows import pads_of
 
-# Those of which Relax's quantise and dequantise know how many values they have.
+# Integers that Relax's quantise and dequantise know.
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 
-# Code takes smaller numbers for zero. With them as a scale, all but numbers below 1e-35 saturate, as with this one.
+# Code takes smaller numbers for zero. As scales they saturate all but numbers below 1e-35, as this one does.
 _LEAST_SCALE = np.finfo(np.float32).tiny
 
 # As of this opset the result of DequantizeLinear has the dtype of the scale.
@@ -62,7 +62,7 @@ def _check(attr: dict[str, Any], dtype: str, known: tuple[str, ...]) -> None:
 
 
 def _parameters(build: Builder, inputs: list[Any], attr: dict[str, Any], dtype: str) -> tuple[Any, Any, int]:
-    """Scale, zero point, and the axis along which there is one of each for every place; both are scalars else."""
+    """Scale, zero point, and the axis along which there is one of each for every place; otherwise both are scalars."""
     scale, zero = inputs[1], optional(inputs, 2)
     if zero is None:
         zero = constant(np.zeros(shape_of(scale)), dtype)
@@ -73,13 +73,13 @@ def _parameters(build: Builder, inputs: list[Any], attr: dict[str, Any], dtype: 
 
 
 def _scalar(build: Builder, value: Any) -> Any:
-    """A tensor of one value without axes."""
+    """A tensor of one value, without axes."""
     known = constant_value(value)
     return build.reshape(value, []) if known is None else constant(known.reshape(()))
 
 
 def _quantise_by_range(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """DynamicQuantizeLinear: uint8 whose scale and zero point follow from the values."""
+    """DynamicQuantizeLinear: uint8, with scale and zero point from the values."""
     build, data = Builder(importer), inputs[0]
     axes = list(range(len(shape_of(data))))
     high = build.maximum(build.reduce("max", data, axes), 0.0)
@@ -137,16 +137,15 @@ def _convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     build, zero = Builder(importer), optional(inputs, 2)
     data, weights = inputs[0], _without_zero_point(build, inputs[1], optional(inputs, 3), 0)
     rank = len(shape_of(data)) - 2
-    pads = _pads(shape_of(data)[2:], shape_of(weights)[2:], attr)
+    pads = pads_of(shape_of(data)[2:], shape_of(weights)[2:], attr)
     if zero is not None and any(pads):
-        data, pads = _padded(importer, data, build.reshape(zero, []), pads), [0] * 2 * rank
+        data, pads = _padded(build, data, build.reshape(zero, []), pads), [0] * 2 * rank
     convolve = getattr(relax.op.nn, f"conv{rank}d", None)
     if convolve is None:
         raise ModelError(f"convolutions over {rank} axes are not supported")
     settings = {"strides": attr.get("strides", [1] * rank), "dilation": attr.get("dilations", [1] * rank)}
-    summed = importer.bb.normalize(
-        convolve(data, weights, padding=pads, groups=attr.get("group", 1), out_dtype="int32", **settings)
-    )
+    settings |= {"padding": pads, "groups": attr.get("group", 1), "out_dtype": "int32"}
+    summed = build.bind(convolve(data, weights, **settings))
     if zero is None:
         return summed
     axes = list(range(1, rank + 2))
@@ -154,23 +153,12 @@ def _convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return build.subtract(summed, build.multiply(build.reshape(build.cast(zero, "int32"), []), kernels))
 
 
-def _pads(sizes: list[int], kernels: list[int], attr: dict[str, Any]) -> list[int]:
-    """How much is added before and after each axis."""
-    same, ones = attr.get("auto_pad", b"NOTSET").decode(), [1] * len(sizes)
-    if not same.startswith("SAME"):
-        return list(attr.get("pads", [0, 0] * len(sizes)))
-    rows = zip(kernels, attr.get("dilations", ones), strict=True)
-    extents = [(kernel - 1) * dilation + 1 for kernel, dilation in rows]
-    before, after = halves(same_padding(sizes, extents, attr.get("strides", ones)), lower=same == "SAME_LOWER")
-    return [*before, *after]
-
-
-def _padded(importer: Any, data: Any, zero: Any, pads: list[int]) -> Any:
-    """A feature map with a border of its zero point, which need not be known."""
-    build, rank = Builder(importer), len(pads) // 2
+def _padded(build: Builder, data: Any, zero: Any, pads: list[int]) -> Any:
+    """A feature map with a border of its zero point, which may be unknown."""
+    rank = len(pads) // 2
     widths = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
     border = 1 - np.pad(np.ones([1, 1, *shape_of(data)[2:]], np.uint8), widths)
-    wide = importer.bb.normalize(relax.op.nn.pad(data, [each for pair in widths for each in pair]))
+    wide = build.bind(relax.op.nn.pad(data, [each for pair in widths for each in pair]))
     return build.add(wide, build.multiply(constant(border, dtype_of(data)), zero))
 
 

@@ -1,6 +1,6 @@
-"""LSTM, GRU and RNN, as Operators.md has them; where it leaves something open, as onnxruntime has it.
+"""LSTM, GRU and RNN by Operators.md, and by onnxruntime where it leaves something open.
 
-Of `layout` 1 `onnx_layout.py` leaves none but in branches and functions, where onnxruntime refuses it.
+`onnx.py` removes `layout` 1, except in branches and functions, where onnxruntime refuses it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEFAULTS: dict[Cell, tuple[str, ...]] = {
     "rnn": ("Tanh",),
 }
 
-# The alpha of those that have one, and the beta, where the node gives none: as onnxruntime 1.31 takes them.
+# Default alphas and betas of activations that have some: those of onnxruntime 1.31.
 _ALPHAS = {"affine": 0.0, "leakyrelu": 0.01, "thresholdedrelu": 0.0, "scaledtanh": 0.0, "hardsigmoid": 0.2, "elu": 1.0}
 _BETAS = {"affine": 0.0, "scaledtanh": 0.0, "hardsigmoid": 0.5}
 
@@ -55,17 +55,8 @@ def _translation(cell: Cell) -> Translation:
         _check(layer, attr, weights, recurrent_weights)
         if peepholes is not None:
             peepholes = build.reshape(peepholes, [layer.directions, 3, layer.hidden])
-        computed = recurrent(
-            importer.bb,
-            layer,
-            data,
-            (weights, recurrent_weights),
-            _biases(build, layer, optional(inputs, 3)),
-            tuple(states),
-            peepholes,
-            lengths,
-        )
-        return relax.Tuple(computed)
+        biases, both = _biases(build, layer, optional(inputs, 3)), (weights, recurrent_weights)
+        return relax.Tuple(recurrent(importer.bb, layer, data, both, biases, tuple(states), peepholes, lengths))
 
     return translate
 
@@ -78,7 +69,7 @@ def _backwards(attr: dict[str, Any]) -> tuple[bool, ...]:
 
 
 def _activations(cell: Cell, attr: dict[str, Any]) -> tuple[tuple[Activation, ...], ...]:
-    """For each direction those of the cell; numbers are given for those that need them, one after the other."""
+    """The activations of each direction; alphas and betas are listed for those that have some, one after the other."""
     count, directions = len(_DEFAULTS[cell]), len(_backwards(attr))
     given = [name.decode() if isinstance(name, bytes) else str(name) for name in attr.get("activations", [])]
     names = [name.lower() for name in given or _DEFAULTS[cell] * directions]
@@ -98,7 +89,7 @@ def _activations(cell: Cell, attr: dict[str, Any]) -> tuple[tuple[Activation, ..
 
 
 def _check(layer: Recurrence, attr: dict[str, Any], weights: Any, recurrent_weights: Any) -> None:
-    """Refuse weights that are not of this layer's shapes."""
+    """Refuse weights of other shapes than this layer's."""
     rows = [layer.directions, GATES[layer.cell] * layer.hidden]
     stated = int(attr.get("hidden_size", layer.hidden))
     if shape_of(weights)[:2] != rows or shape_of(recurrent_weights)[:2] != rows or stated != layer.hidden:
@@ -118,7 +109,7 @@ def _biases(build: Builder, layer: Recurrence, given: Any) -> tuple[Any, Any] | 
 
 
 def _lengths(given: Any, steps: int) -> Any:
-    """How long each sequence is; None if all go on to the last step."""
+    """The length of each sequence; None if all have all steps."""
     if given is None:
         return None
     values = constant_value(given)
@@ -129,7 +120,7 @@ def _lengths(given: Any, steps: int) -> Any:
             hints=["export the network for sequences of one length"],
         )
     if values.min(initial=0) < 0 or values.max(initial=0) > steps:
-        raise ModelError(f"its sequences are said to have {values.ravel().tolist()} steps", why=f"there are {steps}")
+        raise ModelError(f"its sequences claim {values.ravel().tolist()} steps", why=f"there are {steps}")
     return None if (values == steps).all() else constant(values, "int32")
 
 

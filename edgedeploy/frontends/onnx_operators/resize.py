@@ -1,9 +1,8 @@
 """ONNX's Resize and Upsample with all their attributes.
 
-The formulas are those of the operator's specification (Operators.md of ONNX, Resize-19, and Resize-10 and
-Upsample-9 before it). Where TVM's `resize2d` computes the same it is taken, since the compiler has templates for it.
-What else there is works along one axis at a time: nearest neighbours are gathered, and any interpolation is the product
-with a matrix that has a few values in each row.
+Formulas: Operators.md of ONNX, Resize-19, and Resize-10 and Upsample-9 before it. TVM's `resize2d` is used if it
+computes the same, since the compiler has templates for it. Otherwise one axis is resized at a time: nearest neighbours
+are gathered, and interpolation is a product with a matrix that has a few values in each row.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Translation, dtype_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, text
 
-# What `resize2d` computes as ONNX does, where the scale is exactly that of the sizes.
+# Modes and transforms that `resize2d` computes as ONNX does, if the scale is exactly that of the sizes.
 _TRANSFORMS = {
-    "linear": {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"},
-    "cubic": {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"},
-    "nearest": {"half_pixel", "pytorch_half_pixel", "asymmetric"},
+    "linear": ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
+    "cubic": ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
+    "nearest": ("half_pixel", "pytorch_half_pixel", "asymmetric"),
 }
 
-# What `resize2d` computes in another way, or divides by zero in, where an axis of the result has one value.
+# Those that it computes otherwise, or divides by zero in, if an axis of the result has one value.
 _NOT_TO_ONE = {("linear", "pytorch_half_pixel"), *((mode, "align_corners") for mode in _TRANSFORMS)}
 
-# onnxruntime computes coordinates in float32, and takes those this near to the middle of two values for the middle: so
+# onnxruntime computes coordinates in float32, and takes those this close to the middle of two values for the middle:
 # measured with 1.32 on all sizes up to 32.
 _HALF_WAY = 1e-6
 
@@ -39,47 +38,30 @@ _LARGEST = 2**16  # of an axis, for tables of neighbours
 
 @dataclass(frozen=True)
 class Rules:
-    """How a Resize finds values; the attributes of the operator, with its names.
+    """The attributes of a Resize."""
 
-    Attributes:
-        mode: nearest, linear or cubic.
-        transform: `coordinate_transformation_mode`.
-        rounding: `nearest_mode`.
-        cubic: `cubic_coeff_a`.
-        exclude_outside: whether weights beyond the edge are zero, instead of those of the edge's value.
-        antialias: whether a smaller image is filtered.
-        extrapolation: the value beyond the edges of tf_crop_and_resize.
-    """
-
-    mode: str
-    transform: str
-    rounding: str
-    cubic: float = -0.75
-    exclude_outside: bool = False
-    antialias: bool = False
-    extrapolation: float = 0.0
+    mode: str  # nearest, linear or cubic
+    transform: str  # coordinate_transformation_mode
+    rounding: str  # nearest_mode
+    cubic: float = -0.75  # cubic_coeff_a
+    exclude_outside: bool = False  # weights beyond the edge are zero, instead of those of the edge's value
+    antialias: bool = False  # filter smaller images
+    extrapolation: float = 0.0  # the value beyond the edges of tf_crop_and_resize
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis that changes.
-
-    Attributes:
-        index: which one.
-        before, after: its sizes.
-        scale: what coordinates are divided by; nearly after / before.
-        region: of tf_crop_and_resize, begin and end as fractions of the axis.
-    """
+    """One axis that changes, with its sizes before and after."""
 
     index: int
     before: int
     after: int
-    scale: float
-    region: tuple[float, float] = (0.0, 1.0)
+    scale: float  # the divisor of coordinates, nearly after / before
+    region: tuple[float, float] = (0.0, 1.0)  # of tf_crop_and_resize, begin and end as fractions of the axis
 
 
 def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
-    """A Resize with constant scales or sizes; None where TVM's importer is to try."""
+    """A Resize with constant scales or sizes; TVM's importer tries others."""
     data, shape = inputs[0], shape_of(inputs[0])
     if any(value is not None and constant_value(value) is None for value in inputs[1:]):
         return None
@@ -87,20 +69,20 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
     region, scales, sizes = given if importer.opset > 10 else [None, given[0], None]
     if scales is None and sizes is None:
         raise ModelError("neither scales nor sizes are given")
-    transform = attr.get("coordinate_transformation_mode", b"half_pixel").decode()
+    transform, mode = text(attr, "coordinate_transformation_mode", "half_pixel"), text(attr, "mode", "nearest")
     rules = Rules(
-        mode=attr.get("mode", b"nearest").decode(),
-        transform=transform,
-        rounding=attr.get("nearest_mode", b"round_prefer_floor").decode(),
+        mode,
+        transform,
+        text(attr, "nearest_mode", "round_prefer_floor"),
         cubic=float(attr.get("cubic_coeff_a", -0.75)),
         exclude_outside=bool(attr.get("exclude_outside", 0)),
         antialias=bool(attr.get("antialias", 0)),
         extrapolation=float(attr.get("extrapolation_value", 0.0)),
     )
     if importer.opset < 11:
-        rules = Rules(rules.mode, "asymmetric", "simple")
+        rules = Rules(mode, "asymmetric", "simple")
     indices = [int(axis) % len(shape) for axis in attr.get("axes", range(len(shape)))]
-    axes = _axes(shape, indices, scales, sizes, region, attr.get("keep_aspect_ratio_policy", b"stretch").decode())
+    axes = _axes(shape, indices, scales, sizes, region, text(attr, "keep_aspect_ratio_policy", "stretch"))
     whole = all(float(axis.before * axis.scale).is_integer() or sizes is not None for axis in axes)
     if transform == "align_corners" and not whole:
         raise ModelError(
@@ -116,9 +98,8 @@ def upsample(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Ex
     scales = np.asarray(attr["scales"]) if "scales" in attr else _values(inputs[1])
     if scales is None:
         return None
-    mode = attr.get("mode", b"nearest").decode()
     axes = _axes(shape, range(len(shape)), scales, None, None, "stretch")
-    return resized(importer, inputs[0], axes, Rules(mode, "asymmetric", "simple"))
+    return resized(importer, inputs[0], axes, Rules(text(attr, "mode", "nearest"), "asymmetric", "simple"))
 
 
 def _axes(
@@ -129,7 +110,7 @@ def _axes(
     region: np.ndarray | None,
     policy: str,
 ) -> list[Axis]:
-    """The axes that change; scales or sizes, and the region's begins and ends, are those of `indices`."""
+    """The axes that change; scales or sizes, and the region's begins and ends, are for the axes `indices`."""
     if sizes is not None:
         wanted = [float(size) for size in sizes]
         ratios = [size / shape[index] for size, index in zip(wanted, indices, strict=True)]
@@ -156,11 +137,7 @@ def _axes(
 
 
 def resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> relax.Expr:
-    """A tensor with some axes resized; `importer.bb` builds the network.
-
-    Raises:
-        ModelError: no program knows such rules.
-    """
+    """A tensor with some axes resized."""
     shape = shape_of(data)
     if rules.mode not in _TRANSFORMS:
         raise ModelError(f"mode {rules.mode!r} is none of {', '.join(_TRANSFORMS)}")
@@ -177,27 +154,29 @@ def resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> rel
             cubic_alpha=rules.cubic,
             cubic_exclude=int(rules.exclude_outside),
         )
-    result = data
+    build, result = Builder(importer), data
     for axis in axes:
         if rules.mode == "nearest":
-            picked = constant(_nearest(axis, rules))
-            result = importer.bb.normalize(relax.op.take(result, picked, axis.index))
+            result = build.take(result, _nearest(axis, rules), axis.index)
         else:
-            result = importer.bb.normalize(_product(importer, result, _weights(axis, rules), axis.index))
+            result = _product(build, result, _weights(axis, rules), axis.index)
         if rules.transform == "tf_crop_and_resize":
-            result = importer.bb.normalize(_extrapolated(result, axis, rules))
+            x = _coordinates(axis, rules.transform)
+            inside = ((x >= 0) & (x <= axis.before - 1)).reshape((-1,) + (1,) * (len(shape) - axis.index - 1))
+            result = build.where(constant(inside), result, relax.const(rules.extrapolation, dtype_of(result)))
     return result
 
 
 def _is_resize2d(shape: Sequence[int], axes: Sequence[Axis], rules: Rules) -> bool:
     """Whether TVM's `resize2d` computes the same, up to rounding."""
     exact = all(rules.transform == "align_corners" or axis.after == axis.before * axis.scale for axis in axes)
+    close = all(abs(axis.scale * axis.before - axis.after) < 1e-6 * axis.after for axis in axes)
     return (
         len(shape) == 4
         and bool(axes)
         and all(axis.index >= 2 for axis in axes)
         and rules.transform in _TRANSFORMS[rules.mode]
-        and (exact or (rules.mode != "nearest" and all(_follows_sizes(axis) for axis in axes)))
+        and (exact or (rules.mode != "nearest" and close))
         and (rules.rounding != "simple" or all(axis.scale >= 1 for axis in axes))
         and (rules.mode != "nearest" or all(_is_plain(axis, rules) for axis in axes))
         and not rules.antialias
@@ -205,12 +184,8 @@ def _is_resize2d(shape: Sequence[int], axes: Sequence[Axis], rules: Rules) -> bo
     )
 
 
-def _follows_sizes(axis: Axis) -> bool:
-    return abs(axis.scale * axis.before - axis.after) < 1e-6 * axis.after
-
-
 def _is_plain(axis: Axis, rules: Rules) -> bool:
-    """Whether nearest neighbours are the same whoever computes their coordinates, in whatever precision."""
+    """Whether nearest neighbours are the same in any precision of their coordinates."""
     times, rest = divmod(axis.after, axis.before)
     grows = rest == 0
     if rules.transform != "asymmetric":
@@ -221,7 +196,7 @@ def _is_plain(axis: Axis, rules: Rules) -> bool:
 
 
 def _coordinates(axis: Axis, transform: str, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
-    """Where each position of the resized axis lies on the original one, computed in a type."""
+    """The place of each resized position on the original axis, computed in a type."""
     x = np.arange(axis.after, dtype=dtype)
     before, after, scale = axis.before, axis.after, dtype(np.float32(axis.scale))
     if transform == "half_pixel" or (transform == "pytorch_half_pixel" and after > 1):
@@ -253,7 +228,7 @@ def _nearest(axis: Axis, rules: Rules) -> np.ndarray:
     elif rules.rounding == "round_prefer_ceil":
         rounded = np.floor(x + 0.5 + _HALF_WAY)
     elif rules.rounding == "ceil" or (rules.rounding == "simple" and axis.scale < 1):
-        rounded = np.ceil(x)  # as onnxruntime does where it makes images smaller
+        rounded = np.ceil(x)  # as onnxruntime does for smaller images
     elif rules.rounding in ("floor", "simple"):
         rounded = np.floor(x)
     else:
@@ -286,28 +261,18 @@ def _weights(axis: Axis, rules: Rules) -> np.ndarray:
     return weights.astype(np.float32)
 
 
-def _product(importer: Any, data: Any, weights: np.ndarray, index: int) -> relax.Expr:
+def _product(build: Builder, data: Any, weights: np.ndarray, index: int) -> relax.Expr:
     """The sums along one axis with the weights of each new position."""
     rank, dtype = len(shape_of(data)), dtype_of(data)
-    if index == rank - 1:
-        return relax.op.matmul(data, relax.const(np.ascontiguousarray(weights.T), dtype))
     if index == rank - 2:
-        return relax.op.matmul(relax.const(weights, dtype), data)
+        return build.matmul(relax.const(weights, dtype), data)
     order = [axis for axis in range(rank) if axis != index] + [index]
-    last = importer.bb.normalize(relax.op.permute_dims(data, order))
-    summed = importer.bb.normalize(relax.op.matmul(last, relax.const(np.ascontiguousarray(weights.T), dtype)))
-    return relax.op.permute_dims(summed, [order.index(axis) for axis in range(rank)])
-
-
-def _extrapolated(data: Any, axis: Axis, rules: Rules) -> relax.Expr:
-    """The extrapolation value wherever a position lies beyond the original axis."""
-    x = _coordinates(axis, rules.transform)
-    inside = ((x >= 0) & (x <= axis.before - 1)).reshape((-1,) + (1,) * (len(shape_of(data)) - axis.index - 1))
-    return relax.op.where(constant(inside), data, relax.const(rules.extrapolation, dtype_of(data)))
+    summed = build.matmul(build.permute(data, order), relax.const(np.ascontiguousarray(weights.T), dtype))
+    return build.permute(summed, [order.index(axis) for axis in range(rank)])
 
 
 def _values(expression: Any) -> np.ndarray | None:
-    """The values of a constant input, or None where there are none."""
+    """The values of a constant input; None if it is not constant or empty."""
     value = constant_value(expression)
     return None if value is None or value.size == 0 else value.astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""Operators that change shapes, or pick by position."""
+"""Operators that change shapes, or select by position."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _unsqueeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _slice(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Slice of opsets up to 9, whose bounds are attributes, and slices of which nothing is left."""
+    """Slice of opsets up to 9, whose bounds are attributes, and empty slices."""
     data = inputs[0]
     if "starts" in attr:
         axes = attr.get("axes", range(len(attr["starts"])))
@@ -77,17 +77,16 @@ def _slice(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     starts, ends, axes, steps = (integers(inputs, place) for place in range(1, 5))
     if dtype_of(data) and starts is not None and ends is not None:
         shape = shape_of(data)
-        bounds = zip(axes or range(len(starts)), starts, ends, steps or [1] * len(starts), strict=False)
-        for axis, start, end, step in bounds:
-            if step:
-                shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
+        for axis, *bounds in zip(axes or range(len(starts)), starts, ends, steps or [1] * len(starts), strict=False):
+            if bounds[-1]:
+                shape[axis] = len(range(*slice(*bounds).indices(shape[axis])))
         if 0 in shape:
             return constant(np.zeros(shape, dtype_of(data)))
     return importer.theirs("Slice", inputs, {}) if "starts" in attr else None
 
 
 def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Split into parts of stated sizes, some of which may be empty, or of one size but for the last."""
+    """Split into parts of stated sizes, some of which may be empty, or of equal size except for the last."""
     sizes = list(attr["split"]) if "split" in attr else integers(inputs, 1)
     shape = shape_of(inputs[0])
     axis = int(attr.get("axis", 0)) % len(shape)
@@ -103,14 +102,12 @@ def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         return inputs[0]
     if 0 not in sizes:
         return relax.op.split(inputs[0], [int(place) for place in np.cumsum(sizes[:-1])], axis)
-    build, begin, parts = Builder(importer), 0, []
-    for size in sizes:
-        parts.append(
-            build.strided_slice(inputs[0], axes=[axis], begin=[begin], end=[begin + size])
-            if size
-            else constant(np.zeros([*shape[:axis], 0, *shape[axis + 1 :]], dtype_of(inputs[0])))
-        )
-        begin += size
+    build, empty = Builder(importer), constant(np.zeros([*shape[:axis], 0, *shape[axis + 1 :]], dtype_of(inputs[0])))
+    ends = np.cumsum(sizes).tolist()
+    parts = [
+        build.strided_slice(inputs[0], axes=[axis], begin=[end - size], end=[end]) if size else empty
+        for size, end in zip(sizes, ends, strict=True)
+    ]
     return relax.Tuple(parts)
 
 
@@ -145,18 +142,15 @@ def _depth_to_space(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> A
     """DepthToSpace: the blocks come before the channels (DCR), or after them (CRD)."""
     data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
     batch, channels, rows, columns = shape_of(data)
-    kept, build = channels // block**2, Builder(importer)
-    if mode == "DCR":
-        parts = build.reshape(data, [batch, block, block, kept, rows, columns])
-        parts = build.permute(parts, [0, 3, 4, 1, 5, 2])
-    else:
-        parts = build.reshape(data, [batch, kept, block, block, rows, columns])
-        parts = build.permute(parts, [0, 1, 4, 2, 5, 3])
-    return build.reshape(parts, [batch, kept, rows * block, columns * block])
+    left, build = channels // block**2, Builder(importer)
+    split = [block, block, left] if mode == "DCR" else [left, block, block]
+    parts = build.reshape(data, [batch, *split, rows, columns])
+    parts = build.permute(parts, [0, 3, 4, 1, 5, 2] if mode == "DCR" else [0, 1, 4, 2, 5, 3])
+    return build.reshape(parts, [batch, left, rows * block, columns * block])
 
 
 def _space_to_depth(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """SpaceToDepth: the inverse of DepthToSpace, whose modes it has from opset 28 on."""
+    """SpaceToDepth, the inverse of DepthToSpace; it has modes from opset 28 on."""
     data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
     batch, channels, rows, columns = shape_of(data)
     build = Builder(importer)
@@ -166,7 +160,7 @@ def _space_to_depth(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> A
 
 
 def _concatenate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Concat without tensors that have no values; of all others TVM's."""
+    """Concat without its empty tensors, by TVM's translation."""
     kept = [value for value in inputs if not dtype_of(value) or 0 not in shape_of(value)]
     if len(kept) in (0, len(inputs)):
         return None

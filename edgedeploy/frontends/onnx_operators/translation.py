@@ -1,4 +1,4 @@
-"""What translations of ONNX's operators have in common."""
+"""Parts that translations of operators share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 
 # Takes the importer, the node's inputs (None for one left out) and its attributes; returns an expression, a tuple of
-# them for several outputs, or None where TVM's own importer is to translate.
+# them for several outputs, or None to use TVM's own importer.
 Translation = Callable[[Any, list[Any], dict[str, Any]], Any]
 
 
 def dtype_of(value: Any) -> str:
-    """The dtype of a tensor; empty for what is none, such as a shape."""
+    """The dtype of a tensor; empty for other values, such as a shape."""
     return str(getattr(value.ty, "dtype", ""))
 
 
@@ -37,7 +37,7 @@ def integers(inputs: list[Any], index: int) -> list[int] | None:
 
 
 def text(attr: dict[str, Any], name: str, default: str) -> str:
-    """An attribute that is a word."""
+    """An attribute of text."""
     value = attr.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -49,7 +49,7 @@ class Builder:
     """
 
     def __init__(self, importer: Any) -> None:
-        self._block = importer.bb
+        self._block = importer.bb if hasattr(importer, "bb") else importer.block_builder  # the latter is PyTorch's
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         operator = getattr(relax.op, name)
@@ -57,30 +57,34 @@ class Builder:
         def call(*arguments: Any, **settings: Any) -> Any:
             dtype = next((dtype_of(each) for each in arguments if isinstance(each, relax.Expr)), None)
             made = [constant(each, dtype) if isinstance(each, int | float | np.ndarray) else each for each in arguments]
-            return self._block.normalize(operator(*made, **settings))
+            return self.bind(operator(*made, **settings))
 
         return call
 
+    def bind(self, expression: Any) -> Any:
+        """An expression bound to a variable."""
+        return self._block.normalize(expression)
+
     def cast(self, value: Any, dtype: str) -> Any:
-        """A tensor as another dtype; itself if it is of that one."""
-        return value if dtype_of(value) == dtype else self._block.normalize(relax.op.astype(value, dtype))
+        """A tensor as another dtype; itself if it has that one."""
+        return value if dtype_of(value) == dtype else self.bind(relax.op.astype(value, dtype))
 
     def reshape(self, value: Any, shape: list[int]) -> Any:
         """A tensor in another shape; itself if it has that one."""
-        return value if shape_of(value) == shape else self._block.normalize(relax.op.reshape(value, shape))
+        return value if shape_of(value) == shape else self.bind(relax.op.reshape(value, shape))
 
     def take(self, value: Any, indices: Any, axis: int) -> Any:
         """Parts of a tensor along an axis, by indices that are not negative."""
         if isinstance(indices, np.ndarray):
             indices = constant(indices, "int64")
-        return self._block.normalize(relax.op.take(value, indices, axis))
+        return self.bind(relax.op.take(value, indices, axis))
 
     def permute(self, value: Any, order: list[int]) -> Any:
         """A tensor with its axes in another order."""
         if order == sorted(order):
             return value
-        return self._block.normalize(relax.op.permute_dims(value, order))
+        return self.bind(relax.op.permute_dims(value, order))
 
     def reduce(self, operator: str, value: Any, axes: list[int], *, keepdims: bool = False) -> Any:
         """`sum`, `max` and the like over some axes."""
-        return self._block.normalize(getattr(relax.op, operator)(value, axes, keepdims=keepdims))
+        return self.bind(getattr(relax.op, operator)(value, axes, keepdims=keepdims))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.binary import Cursor, read_bytes
+from edgedeploy.frontends.importing import Cursor, read_bytes
 from edgedeploy.frontends.tengine.parameters import OPERATORS, PARAMETERS, Parameters, record
 
 _VERSION = 2

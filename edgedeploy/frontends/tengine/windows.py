@@ -10,7 +10,7 @@ import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Shape
-from edgedeploy.frontends.padding import halves, same_padding
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.tengine.operation import Converter, Operation
 
 _SAME_UPPER, _SAME_LOWER = -1, -2  # in the place of a padding

@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators; `frontends/tflite_mediapipe.py` has what each computes, in numpy."""
+"""MediaPipe's custom operators; `frontends/tflite_mediapipe.py` computes each in numpy."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _transpose_conv_bias(converter: Any, options: bytes, data: Any, weights: Any
 
 
 def _max_pool_argmax(converter: Any, options: bytes, data: Any) -> Any:
-    """The largest values of windows, and at which places in them they lie, plus 0.1."""
+    """The largest values of windows, and their places in them, plus 0.1."""
     build, windows = Builder(converter), Windows.of_pool(options)
     before, after, (height, width) = pooled_shape(shape_of(data)[1:3], windows)
     lowest = float(np.finfo(dtype_of(data)).min)
     padding = [0, 0, before[0], after[0], before[1], after[1], 0, 0]
-    padded = converter.bb.normalize(relax.op.nn.pad(data, padding, pad_value=lowest)) if any(padding) else data
+    padded = build.bind(relax.op.nn.pad(data, padding, pad_value=lowest)) if any(padding) else data
     largest = place = None
     rows, columns = windows.strides
     for number, (row, column) in enumerate(np.ndindex(*windows.sizes)):
@@ -52,7 +52,7 @@ def _max_pool_argmax(converter: Any, options: bytes, data: Any) -> Any:
 
 
 def _max_unpooling(converter: Any, options: bytes, data: Any, places: Any) -> Any:
-    """Each value at its place in a block of its own, among zeros."""
+    """Each value at its place in its own block, among zeros."""
     build, windows = Builder(converter), Windows.of_pool(options)
     if windows.strides != windows.sizes:
         raise ModelError(f"windows of {windows.sizes} pixels {windows.strides} apart are not supported")
@@ -107,21 +107,14 @@ def _transform_tensor(converter: Any, options: bytes, data: Any, matrix: Any) ->
     build, (_, rows, columns, _) = Builder(converter), shape_of(data)
     height, width = sampled_size(options)
     linear, shift = _parts(build, matrix)
-    # Of pixels' centres: half a pixel on there, half a pixel back here.
+    # Pixels' centres: half a pixel is added there, and subtracted here.
     places = np.stack([each.ravel() + 0.5 for each in np.mgrid[:height, :width][::-1]])
     found = build.subtract(build.add(build.matmul(linear, constant(places, dtype_of(data))), shift), 0.5)
     last = np.array([[columns - 1], [rows - 1]], np.float64)
     grid = build.subtract(build.multiply(found, 2 / np.maximum(last, 1)), 1.0)
-    sampled = converter.bb.normalize(
-        relax.op.image.grid_sample(
-            build.permute(data, [0, 3, 1, 2]),
-            build.reshape(grid, [1, 2, height, width]),  # TVM's own order
-            "bilinear",
-            "NCHW",
-            padding_mode="border",
-            align_corners=True,
-        )
-    )
+    grid = build.reshape(grid, [1, 2, height, width])  # TVM's own order
+    images, settings = build.permute(data, [0, 3, 1, 2]), {"padding_mode": "border", "align_corners": True}
+    sampled = build.bind(relax.op.image.grid_sample(images, grid, "bilinear", "NCHW", **settings))
     inside = build.logical_and(build.greater_equal(found, 0.0), build.less_equal(found, last))
     inside = build.reduce("min", build.cast(inside, dtype_of(data)), [0])
     return build.multiply(build.permute(sampled, [0, 2, 3, 1]), build.reshape(inside, [1, height, width, 1]))
@@ -130,33 +123,29 @@ def _transform_tensor(converter: Any, options: bytes, data: Any, matrix: Any) ->
 def _parts(build: Builder, matrix: Any) -> tuple[Any, Any]:
     """The upper left 2x2 of a 4x4 matrix, and its upper right 2x1."""
     flat = build.reshape(matrix, [4, 4])
-    ends = ((0, 2), (3, 4))
-    linear, shift = (build.strided_slice(flat, axes=[0, 1], begin=[0, begin], end=[2, end]) for begin, end in ends)
-    return linear, shift
+    linear = build.strided_slice(flat, axes=[0, 1], begin=[0, 0], end=[2, 2])
+    return linear, build.strided_slice(flat, axes=[0, 1], begin=[0, 3], end=[2, 4])
 
 
-def _custom(name: str, translate: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """A custom operator of the version that is known."""
+def _custom(translate: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A custom operator of the known version."""
 
     def translated(converter: Any, op: Any) -> Any:
         version = converter.model.OperatorCodes(op.OpcodeIndex()).Version()
-        if version != OPERATORS[name].version:
-            raise ModelError(f"version {version} of it is not supported", why=f"version {OPERATORS[name].version} is")
+        known = OPERATORS[converter.get_op_code_str(op)]
+        if version != known.version:
+            raise ModelError(f"version {version} of it is not supported", why=f"version {known.version} is")
         tensors = [converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op)]
         return translate(converter, options_of(op.CustomOptionsAsNumpy()), *tensors)
 
     return translated
 
 
-_BY_NAME: dict[str, Callable[..., Any]] = {
-    "Convolution2DTransposeBias": _transpose_conv_bias,
-    "Landmarks2TransformMatrix": _transform_matrix,
-    "MaxPoolingWithArgmax2D": _max_pool_argmax,
-    "MaxUnpooling2D": _max_unpooling,
-    "TransformLandmarks": _transform_landmarks,
-    "TransformTensorBilinear": _transform_tensor,
-}
-
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    name: _custom(name, translate) for name, translate in _BY_NAME.items()
+    "Convolution2DTransposeBias": _custom(_transpose_conv_bias),
+    "Landmarks2TransformMatrix": _custom(_transform_matrix),
+    "MaxPoolingWithArgmax2D": _custom(_max_pool_argmax),
+    "MaxUnpooling2D": _custom(_max_unpooling),
+    "TransformLandmarks": _custom(_transform_landmarks),
+    "TransformTensorBilinear": _custom(_transform_tensor),
 }

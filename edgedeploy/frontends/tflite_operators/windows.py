@@ -12,13 +12,13 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.onnx_operators.resize import Axis, Rules, resized
 from edgedeploy.frontends.onnx_operators.translation import Builder, dtype_of, is_float
-from edgedeploy.frontends.padding import halves, same_padding
 
 
 def _transpose_conv(converter: Any, op: Any) -> Any:
-    """TRANSPOSE_CONV of NHWC images, whose output's shape is an input of its own."""
+    """TRANSPOSE_CONV of NHWC images; an input states the shape of its output."""
     from tflite import Padding, TransposeConvOptions
 
     options = converter._get_builtin_options(op, TransposeConvOptions)
@@ -40,11 +40,10 @@ def _transpose_conv(converter: Any, op: Any) -> Any:
 def transposed(
     converter: Any, data: Any, weights: Any, strides: Sequence[int], before: Sequence[int], wanted: Sequence[int]
 ) -> Any:
-    """A transposed convolution of NHWC images.
+    """A transposed convolution of NHWC images, with weights of (output channels, rows, columns, input channels).
 
     Args:
-        weights: output channels, rows, columns, input channels.
-        before: how many rows and columns are cut off before the first.
+        before: how many rows and columns are cut off at the start.
         wanted: height and width of the result.
     """
     pairs = zip(shape_of(data)[1:3], shape_of(weights)[1:3], strides, before, wanted, strict=True)
@@ -52,21 +51,14 @@ def transposed(
     extra = [max(-cut, 0) for cut in after]
     if any(more >= stride for more, stride in zip(extra, strides, strict=True)):
         raise ModelError(f"its output of {wanted[0]}x{wanted[1]} is larger than what its weights reach")
-    return converter.bb.normalize(
-        relax.op.nn.conv2d_transpose(
-            data,
-            Builder(converter).permute(weights, [3, 0, 1, 2]),
-            strides=list(strides),
-            padding=[*before, *(max(cut, 0) for cut in after)],
-            output_padding=extra,
-            data_layout="NHWC",
-            kernel_layout="IOHW",
-        )
-    )
+    build, padding = Builder(converter), [*before, *(max(cut, 0) for cut in after)]
+    settings = {"padding": padding, "output_padding": extra, "data_layout": "NHWC", "kernel_layout": "IOHW"}
+    turned = build.permute(weights, [3, 0, 1, 2])
+    return build.bind(relax.op.nn.conv2d_transpose(data, turned, strides=list(strides), **settings))
 
 
 def _resize(method: str, options: str, theirs: str) -> Callable[[Any, Any], Any]:
-    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR; of aligned corners, halves are rounded up."""
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR; with aligned corners, halves are rounded up."""
 
     def convert(converter: Any, op: Any) -> Any:
         import tflite
@@ -95,7 +87,7 @@ def _resize(method: str, options: str, theirs: str) -> Callable[[Any, Any], Any]
     return convert
 
 
-# A reduction of windows that is no pooling becomes one operator for each place in a window.
+# A reduction of windows other than pooling becomes one operator for each place in a window.
 _MOST_PLACES = 64
 
 _REDUCERS = {"MAXIMUM": "maximum", "MINIMUM": "minimum", "ADD": "add", "MULTIPLY": "multiply", "MUL": "multiply"}
@@ -112,7 +104,7 @@ class _Windows:
 
 
 def _reduce_window(converter: Any, op: Any) -> Any:
-    """STABLEHLO_REDUCE_WINDOW by one operator of two values."""
+    """STABLEHLO_REDUCE_WINDOW by an operator of two values."""
     from tflite import StablehloReduceWindowOptions
 
     options = converter._get_stablehlo_options(op, StablehloReduceWindowOptions)
@@ -146,7 +138,7 @@ def _reduce_window(converter: Any, op: Any) -> Any:
 
 
 def _max_pool(converter: Any, data: Any, windows: _Windows) -> Any:
-    """The largest values of windows over two or three axes behind each other; None of others."""
+    """The largest values of windows over two or three adjacent axes; None for others."""
     rank = len(windows.sizes)
     layouts = {4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}.get(rank, ())
     for layout in layouts:
@@ -171,7 +163,7 @@ def _by_places(converter: Any, data: Any, windows: _Windows, operator: str, star
     if math.prod(windows.sizes) > _MOST_PLACES or min(windows.padding) < 0:
         raise ModelError(f"windows of {windows.sizes} values are not supported")
     if any(windows.padding):
-        data = converter.bb.normalize(relax.op.nn.pad(data, windows.padding, pad_value=float(start)))
+        data = build.bind(relax.op.nn.pad(data, windows.padding, pad_value=float(start)))
     ends = [
         size - dilation * (window - 1)
         for size, dilation, window in zip(shape_of(data), windows.dilations, windows.sizes, strict=True)

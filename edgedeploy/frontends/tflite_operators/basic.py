@@ -1,4 +1,4 @@
-"""Weights that are stored in half precision, or without their zeros; and steps between types."""
+"""Operators without windows: PRELU, GATHER, FULLY_CONNECTED, and steps between types and forms of weights."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_operators.translation import Builder
 
-# Of sparse weights, written out. A few bytes of a file can stand for any number of them.
+# Of sparse weights, written out: a few bytes of a file can stand for any number of them.
 _MOST_VALUES = 1 << 25
 
 
 def _dequantize(converter: Any, op: Any) -> Any:
-    """DEQUANTIZE of weights in half precision, or of a quantised tensor, whose real numbers it gives."""
+    """DEQUANTIZE of weights in half precision, or of a quantised tensor, whose real numbers are seen already."""
     (tensor,) = converter.get_input_tensors(op)
     expression = converter.get_tensor_expr(tensor)
     value = constant_value(expression)
@@ -25,7 +26,7 @@ def _dequantize(converter: Any, op: Any) -> Any:
 
 
 def _quantize(converter: Any, op: Any) -> Any:
-    """QUANTIZE, of real numbers or of a quantised tensor: that its output is quantised says all."""
+    """QUANTIZE of real numbers or of a quantised tensor: its output is quantised anyway."""
     (tensor,) = converter.get_input_tensors(op)
     return converter.get_tensor_expr(tensor)
 
@@ -64,7 +65,7 @@ def _written_out(values: np.ndarray, shape: list[int], sparsity: Any) -> np.ndar
         found[axis] = found[axis] * sizes[rank + number] + found[rank + number]
     outside = any(((found[axis] < 0) | (found[axis] >= size)).any() for axis, size in enumerate(shape))
     if outside or (entries >= len(values)).any():
-        raise ModelError("sparse weights are malformed", why="an index lies outside of them")
+        raise ModelError("sparse weights are malformed", why="an index is outside of them")
     dense = np.zeros(shape, values.dtype)
     dense[tuple(found[axis] for axis in range(rank))] = values[entries]
     return dense
@@ -106,8 +107,64 @@ def _vector(table: Any, kind: int) -> np.ndarray:
     return np.atleast_1d(vector.ValuesAsNumpy()).astype(np.int64)
 
 
+def _prelu(converter: Any, op: Any) -> Any:
+    """PRELU; with one slope for each channel it stays one operator, which layouts pass through."""
+    data, slopes = (converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op))
+    build, shape = Builder(converter), shape_of(slopes)
+    if shape and math.prod(shape) == shape[-1] == shape_of(data)[-1]:
+        return relax.op.nn.prelu(data, build.reshape(slopes, [shape[-1]]), axis=len(shape_of(data)) - 1)
+    return build.where(build.greater_equal(data, 0), data, build.multiply(data, slopes))
+
+
+def _gather(converter: Any, op: Any) -> Any:
+    """GATHER; with batch dimensions each part of the data is read by its own indices."""
+    from tflite import GatherOptions
+
+    options = converter._get_builtin_options(op, GatherOptions)
+    tensors = converter.get_input_tensors(op)
+    indices = converter.get_tensor_expr(tensors[1])
+    batch = options.BatchDims() % max(len(shape_of(indices)), 1)
+    if not batch:
+        return converter.convert_gather(op)
+    data, build = converter.get_tensor_expr(tensors[0]), Builder(converter)
+    rank, axis = len(shape_of(data)), options.Axis() % len(shape_of(data))
+    # The axis moves behind the batch, the axes of the indices take its place, and go where it was.
+    moved = build.permute(data, [*range(batch), axis, *range(batch, axis), *range(axis + 1, rank)])
+    places = build.reshape(build.cast(indices, "int64"), [*shape_of(indices), 1])
+    read = converter.bb.normalize(relax.op.gather_nd(moved, places, batch_dims=batch))
+    inner = len(shape_of(indices)) - batch
+    before, after = axis - batch, rank - axis - 1
+    ends = batch + inner + before
+    order = [*range(batch), *range(batch + inner, ends), *range(batch, batch + inner), *range(ends, ends + after)]
+    return build.permute(read, order)
+
+
+def _fully_connected(converter: Any, op: Any) -> Any:
+    """FULLY_CONNECTED: x Wᵀ + b, activation.
+
+    Unless the operator keeps the axes of its input, its values form rows of the weights' length, and the result is a
+    matrix. Quantised weights are seen as floats.
+    """
+    from tflite.FullyConnectedOptions import FullyConnectedOptions
+
+    options = FullyConnectedOptions()
+    options.Init(op.BuiltinOptions().Bytes, op.BuiltinOptions().Pos)
+    given = [tensor for tensor in converter.get_input_tensors(op) if tensor.tensor_idx != -1]
+    data, weights, *bias = (converter.get_tensor_expr(tensor) for tensor in given)
+    build = Builder(converter)
+    if not options.KeepNumDims() and (width := shape_of(weights)[1]) and len(shape_of(data)) != 2:
+        data = build.reshape(data, [-1, width])
+    made = build.matmul(data, build.permute(weights, [1, 0]))
+    for each in bias:
+        made = build.add(made, each)
+    return converter.convert_fused_activation_function(made, options.FusedActivationFunction())
+
+
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "DENSIFY": _densify,
     "DEQUANTIZE": _dequantize,
+    "FULLY_CONNECTED": _fully_connected,
+    "GATHER": _gather,
+    "PRELU": _prelu,
     "QUANTIZE": _quantize,
 }

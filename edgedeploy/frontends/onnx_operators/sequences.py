@@ -1,4 +1,4 @@
-"""Fourier transforms, as products with the matrix of a transform; the result is that of Operators.md, DFT and STFT."""
+"""Operators on sequences: Fourier transforms, as products with a matrix, and counts of n-grams."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from edgedeploy.compile.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, optional
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, optional, text
 
 
 def _dft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -30,12 +30,12 @@ def _dft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _transformed(build: Builder, data: Any, axis: int, length: int | None, *, inverse: bool, onesided: bool) -> Any:
-    """The transform of complex or real values, whose parts lie along the last axis, along another axis.
+    """The transform along an axis of complex or real values, whose parts are along the last axis.
 
     Args:
-        length: to which the axis is cut or filled up with zeros; its own if None.
-        inverse: whether it is the inverse transform; onesided, it gives real values of half of a spectrum.
-        onesided: whether only the half of the spectrum is given that real values have.
+        length: of the axis, which is cut or filled up with zeros; its own if None.
+        inverse: the inverse transform; with `onesided`, from half of a spectrum to real values.
+        onesided: only the half of the spectrum that real values have.
     """
     shape, dtype = shape_of(data), dtype_of(data)
     rank, parts = len(shape), shape[-1]
@@ -51,7 +51,7 @@ def _transformed(build: Builder, data: Any, axis: int, length: int | None, *, in
     turns = np.outer(np.arange(given), np.arange(wanted)) * (2 * np.pi / count)
     cosine, sine = np.cos(turns), np.sin(turns) * (1 if inverse else -1)
     if inverse:
-        # What lies in the other half of the spectrum is the same again, but for its first and middle values.
+        # The other half of the spectrum is the same again, except for its first and middle values.
         twice = np.array([1 if place in (0, count / 2) else 2 for place in range(given)]) if real else np.ones(given)
         cosine, sine = cosine * twice[:, None] / count, sine * twice[:, None] / count
     results = 1 if real else 2
@@ -85,4 +85,47 @@ def _stft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return _transformed(build, frames, 2, None, inverse=False, onesided=bool(attr.get("onesided", 1)))
 
 
-TRANSLATIONS: dict[str, Translation] = {"DFT": _dft, "STFT": _stft}
+def _tf_idf(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """TfIdfVectorizer over integers: how often each n-gram of a pool occurs, with some words skipped between."""
+    if "pool_int64s" not in attr:
+        raise ModelError("texts are not supported, only numbers")
+    build, pool, begins = Builder(importer), np.array(attr["pool_int64s"]), [*attr["ngram_counts"]]
+    data = inputs[0]
+    words = build.cast(data if len(shape_of(data)) == 2 else build.reshape(data, [1, *shape_of(data)]), "int64")
+    batch, length = shape_of(words)
+    counts = []
+    for n, (begin, end) in enumerate(zip(begins, [*begins[1:], len(pool)], strict=True), 1):
+        grams = pool[begin:end].reshape(-1, n)
+        if not len(grams):
+            continue
+        found = constant(np.zeros((batch, len(grams))), "float32")
+        if attr["min_gram_length"] <= n <= attr["max_gram_length"]:
+            # A single word has no words to skip between its own.
+            for step in range(1, 2 + (int(attr["max_skip_count"]) if n > 1 else 0)):
+                places = np.arange(length - (n - 1) * step)[:, None] + np.arange(n) * step
+                if len(places):
+                    found = build.add(found, _occurrences(build, words, places, grams))
+        counts.append(found)
+    counted = build.concat(counts, axis=1) if len(counts) > 1 else counts[0]
+    mode, weights = text(attr, "mode", "TF"), np.array(attr.get("weights", []), np.float32)
+    if mode == "IDF":
+        counted = build.cast(build.greater(counted, 0), "float32")
+    if mode != "TF" and len(weights):
+        counted = build.multiply(counted, weights)
+    # Where each n-gram of the pool counts in the result.
+    targets = np.array(attr["ngram_indexes"])
+    matrix = np.zeros((len(targets), int(targets.max()) + 1), np.float32)
+    matrix[np.arange(len(targets)), targets] = 1
+    result = build.matmul(counted, matrix)
+    return result if len(shape_of(data)) == 2 else build.reshape(result, [matrix.shape[1]])
+
+
+def _occurrences(build: Builder, words: Any, places: np.ndarray, grams: np.ndarray) -> Any:
+    """How often each n-gram (count, n) is at one of the places (count, n) in rows of words."""
+    batch, (sites, n) = shape_of(words)[0], places.shape
+    windows = build.reshape(build.take(words, places, 1), [batch, sites, 1, n])
+    same = build.cast(build.equal(windows, grams.reshape(1, 1, -1, n)), "float32")
+    return build.reduce("sum", build.reduce("min", same, [3]), [1])
+
+
+TRANSLATIONS: dict[str, Translation] = {"DFT": _dft, "STFT": _stft, "TfIdfVectorizer": _tf_idf}
