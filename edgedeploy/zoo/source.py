@@ -17,8 +17,7 @@ from edgedeploy.errors import InputError, MissingWeightsError, ModelError
 from edgedeploy.extras import require_build
 from edgedeploy.files import is_file, is_folder, sha256_of
 from edgedeploy.frontends.architectures import build
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, Format, ImportOptions, Shapes
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, Format, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, holds_network, suffixes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.entry import MODELS, ZooModel
