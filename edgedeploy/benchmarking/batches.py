@@ -25,10 +25,6 @@ def check_batch(alone: Source, together: Source) -> None:
     Args:
         alone: the network for the batch of its file.
         together: the same for another batch.
-
-    Raises:
-        InputError: it does not.
-        ModelError: a file cannot be read.
     """
     single, several = _model(alone), _model(together)
     inputs = _random_inputs(several)

@@ -92,12 +92,6 @@ def measure_on_board(
         profile: whether its time by function is measured, too.
         failed: as for `measure`.
         progress: is told about each network, and about engines that are left out.
-
-    Raises:
-        UnsupportedError: energy was asked for, and the board does not say what power it takes.
-        ModelError: the reference cannot run a network.
-        CompileError: the outputs on the board cannot be compared with the reference's.
-        EdgedeployError: as `edgedeploy.runtime.opening.opened`.
     """
     tally = Tally()
     machine: Machine | None = None

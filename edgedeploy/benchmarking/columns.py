@@ -66,11 +66,7 @@ COLUMNS = {
 
 
 def columns_called(names: Sequence[str] | None) -> list[Column]:
-    """The columns of these names, each once and in their order; all if there are no names, or for `all`.
-
-    Raises:
-        UnknownNameError: there is no such column.
-    """
+    """The columns of these names, each once and in their order; all if there are no names, or for `all`."""
     if names is None or ALL in names:
         return list(COLUMNS.values())
     for name in names:

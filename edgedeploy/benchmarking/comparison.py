@@ -114,11 +114,7 @@ class Comparison:
 
 
 def read_report(path: Path) -> Saved:
-    """What `edgedeploy bench --json` printed into a file.
-
-    Raises:
-        InputError: the file is not there, or is no such report.
-    """
+    """What `edgedeploy bench --json` printed into a file."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError(f"{path} is no report of edgedeploy bench", why="it is too large")

@@ -82,21 +82,12 @@ class PowerMeter:
         Args:
             run: runs scripts on the board, also while something else runs there.
             root: what stands before the paths of system files.
-
-        Raises:
-            UnsupportedError: nothing there tells.
-            BoardConnectionError: as `run`.
         """
         self._run, self._root = run, root
         self.source, self.idle_watts = self._read()
 
     def energy_of(self, player: Player) -> Energy:
-        """What an inference takes while one follows another.
-
-        Raises:
-            CannotRunError: the engine fails, or its inferences were not as long as they were before.
-            BoardConnectionError: as `run`.
-        """
+        """What an inference takes while one follows another."""
         seconds = _AFTER_S + _SAMPLES * _PAUSE_S + _READING_S
         for _ in range(_ATTEMPTS):
             count = max(1, math.ceil(seconds / player.typical))

@@ -79,13 +79,6 @@ def measure(
         failed: the errors of networks that failed before, to which those that fail here are added; without it, errors
             are raised.
         progress: is told about each network, and about engines that are left out.
-
-    Raises:
-        UnsupportedError: energy was asked for, and this machine does not say what power it takes.
-        ModelError: the reference cannot run a network.
-        CompileError: edgedeploy's own code for it does not run.
-        PackageError: that code is not for this machine.
-        DeviceError: the device that it runs on is not there, or failed.
     """
     machine = this_machine()
     if machine.load and machine.load > 0.5:
@@ -262,11 +255,7 @@ def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads
 def reference_outputs(
     network: Candidate, file: Path, folder: Path, threads: int, running: EngineWorker | None = None
 ) -> dict[str, np.ndarray]:
-    """What the reference makes of the inputs: by its worker if it is measured, else by one of its own.
-
-    Raises:
-        ModelError: it cannot run the network.
-    """
+    """What the reference makes of the inputs: by its worker if it is measured, else by one of its own."""
     try:
         if running:
             return running.outputs()

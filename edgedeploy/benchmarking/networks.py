@@ -64,11 +64,7 @@ class Candidate:
 
     @property
     def reference(self) -> Engine:
-        """The engine whose outputs are taken for right.
-
-        Raises:
-            UnsupportedError: no engine reads its format, nor is it converted to one that they read.
-        """
+        """The engine whose outputs are taken for right."""
         source = self.prepared.source
         converted = isinstance(source.format, ConvertedFormat)
         engine = REFERENCES.get(".onnx" if converted else source.files[0].suffix)
@@ -81,11 +77,7 @@ class Candidate:
         return engine
 
     def write(self, folder: Path) -> Path:
-        """Write the network with fixed shapes as ONNX, for every engine the same file; others are taken as they are.
-
-        Raises:
-            UnsupportedError: its format has no form that an engine reads.
-        """
+        """Write the network with fixed shapes as ONNX, for every engine the same file; others are taken as they are."""
         source = self.prepared.source
         if not isinstance(source.format, ConvertedFormat):
             assert self.reference

@@ -30,9 +30,6 @@ def write_page(report: Report, output: Path) -> Path:
 
     Returns:
         `output`.
-
-    Raises:
-        OutputError: the page cannot be written.
     """
     text = page(report)
     with replacing(output) as temporary:

@@ -106,11 +106,6 @@ class Visitors(Closing):
         Args:
             engine: the engine.
             task: the network, with a folder here for what the engine's converter writes.
-
-        Raises:
-            CannotRunError: the engine cannot run there: it has no wheel, its Python or CPU cannot load it, or it cannot
-                run the network.
-            BoardConnectionError: the connection broke.
         """
         if engine.name not in NAMES:
             raise CannotRunError(f"it is not measured on boards, as {', '.join(NAMES)} are")

@@ -103,10 +103,6 @@ def site(
         version: its version; that which is known for this Python unless given.
         architecture, python, glibc: as of `Target`.
         progress: is told about the download.
-
-    Raises:
-        DownloadError: no such wheel is known, pip does not bring it, or it is damaged.
-        OutputError: the user's cache folder cannot be written.
     """
     known = [each for each in _pins() if each.name.lower() == name.lower()]
     wheel = Target(architecture, python, glibc).best(each for each in known if version in (None, each.version))

@@ -72,12 +72,7 @@ class Start:
 
 
 class EngineWorker(Closing):
-    """An engine's process with one network loaded; a context manager that ends it.
-
-    Raises:
-        CannotRunError: from the constructor and every method, if the engine cannot run the network, crashes,
-            or does not answer; the process has ended then. Its cause is edgedeploy's own error, if that says why.
-    """
+    """An engine's process with one network loaded; a context manager that ends it."""
 
     def __init__(self, engine: Engine, task: Task) -> None:
         self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt", restarts=False)

@@ -25,10 +25,6 @@ def machine(board: Board, core: CoreModel, folder: Path, progress: Progress = SI
 
     Engines choose kernels and tiles by the core's name and the caches' sizes, which they read from the kernel's files:
     with `-L`, those are the board's.
-
-    Raises:
-        VirtualBoardError: it cannot be made here: that needs root, mmdebstrap and a mirror of Debian, once.
-        OutputError: the user's cache folder cannot be written.
     """
     emulation = emulation_of(board)
     require_means()

@@ -43,11 +43,7 @@ class Llvm:
 
     @classmethod
     def found(cls) -> Llvm:
-        """The oldest version here that is new enough: with that one the predictions were confirmed.
-
-        Raises:
-            UnsupportedError: there is none.
-        """
+        """The oldest version here that is new enough: with that one the predictions were confirmed."""
         refused = []
         for suffix in (*(f"-{number}" for number in range(OLDEST, _NEWEST_TRIED)), ""):
             mca, mc = shutil.which(f"llvm-mca{suffix}"), shutil.which(f"llvm-mc{suffix}")
@@ -64,11 +60,7 @@ class Llvm:
         )
 
     def disassembled(self, blocks: Sequence[Block]) -> list[list[str]]:
-        """The instructions of each block as text; what no core here executes in cycles is `nop`.
-
-        Raises:
-            ToolchainError: llvm-mc fails.
-        """
+        """The instructions of each block as text; what no core here executes in cycles is `nop`."""
         words = [block.code[at : at + WIDTH] for block in blocks for at in range(0, len(block.code), WIDTH)]
         text = "".join(" ".join(f"0x{byte:02x}" for byte in word) + "\n" for word in words)
         command = [self.mc, "--disassemble", "-triple=aarch64", "-mattr=+v9.2a,+fullfp16,+dotprod,+sve2,+bf16,+i8mm"]
@@ -90,9 +82,6 @@ class Llvm:
             regions: the instructions; a region has at least one.
             model: LLVM's name of the core.
             advance: is called for each batch of `batches`.
-
-        Raises:
-            ToolchainError: llvm-mca has no model of the core, or does not know an instruction.
         """
         command = [self.mca, "-mtriple=aarch64", f"-mcpu={model}", "-mattr=+v8.2a,+fullfp16,+dotprod", "-iterations=1"]
         command += ["-instruction-info=0", "-resource-pressure=0", "-noalias=1"]

@@ -30,11 +30,7 @@ class Means:
 
     @classmethod
     def of(cls, name: str, board: Board) -> Means:
-        """What there is for a board called `name`. Call it before the network is built.
-
-        Raises:
-            UnsupportedError: no model of its core is confirmed, or programs are missing here.
-        """
+        """What there is for a board called `name`. Call it before the network is built."""
         if board.core_model is None or board.accelerator:
             raise UnsupportedError(
                 f"no cycles are predicted for board {name}",

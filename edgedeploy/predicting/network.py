@@ -18,11 +18,7 @@ from edgedeploy.progress import SILENT, Progress
 
 
 def open_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """A package, as an archive or as the folder that it was unpacked into.
-
-    Raises:
-        PackageError: it is damaged.
-    """
+    """A package, as an archive or as the folder that it was unpacked into."""
     if not path.is_dir():
         return read_package(path)
     try:
@@ -41,12 +37,7 @@ def predict_package(
     *,
     threads: int = 1,
 ) -> Prediction:
-    """What one inference of a package takes on a board, by so many threads.
-
-    Raises:
-        InputError: the package is for another core.
-        UnsupportedError, ToolchainError, OutputError: as `record_package` and `executed`.
-    """
+    """What one inference of a package takes on a board, by so many threads."""
     built_for = manifest.target.get("mcpu")
     if built_for != board.cpu:
         raise InputError(

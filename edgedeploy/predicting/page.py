@@ -49,11 +49,7 @@ def beside(prediction: Prediction, peers: Sequence[PeerPrediction]) -> Beside:
 
 
 def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, str], compared: Beside) -> None:
-    """Write a page about a prediction; `facts` stand at its head.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a page about a prediction; `facts` stand at its head."""
     kinds = list(prediction.cycles.by_kind())
     titles = ["function", "calls", "million cycles", *kinds, "million products", "in a cycle", "of the peak"]
     rows = [[each.name, each.calls, *cells(each)] for each in prediction.functions]

@@ -95,11 +95,7 @@ class PeerResults:
         return self._by_key.get(key)
 
     def add(self, result: PeerResult) -> None:
-        """Append a result.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
+        """Append a result."""
         self._by_key[result.key] = result
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,11 +106,7 @@ class PeerResults:
             raise cannot_write(self._path, error) from error
 
     def tidy(self) -> None:
-        """Write the file anew, in order, with the newest result of each engine, network and core.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
+        """Write the file anew, in order, with the newest result of each engine, network and core."""
         newest = {(each.network, each.key.core, each.key.engine): each for each in self._by_key.values()}
         with replacing(self._path) as temporary:
             temporary.write_text("".join(_line(newest[name]) for name in sorted(newest)), encoding="utf-8")

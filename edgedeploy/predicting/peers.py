@@ -62,12 +62,7 @@ class PeerPrediction:
 
 
 def find_predictable_peers(names: str) -> list[Engine]:
-    """The engines of a list such as `ncnn,onnxruntime`.
-
-    Raises:
-        UnknownNameError, InputError: as `find_peers`.
-        UnsupportedError: one has no wheels for ARM that are run here.
-    """
+    """The engines of a list such as `ncnn,onnxruntime`."""
     engines = find_peers(names)
     for engine in engines:
         if engine.name not in NAMES:
@@ -99,9 +94,6 @@ def predict_peers(
         progress: is told of each step.
         threads: by how many the inference is predicted; it is recorded with one.
         record: whether an engine that `results` lacks is run, which takes minutes; else it is left out.
-
-    Raises:
-        VirtualBoardError, OutputError: the machine that they run on cannot be made.
     """
     case = manifest.selftest.cases[0]
     with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
@@ -186,12 +178,7 @@ class _Recorder:
         return machine(self.board, self.means.core, root, self.progress)
 
     def key(self, engine: Engine) -> Key:
-        """What a result of an engine depends on.
-
-        Raises:
-            CannotRunError: it does not read the file.
-            NotHereError: it is not installed.
-        """
+        """What a result of an engine depends on."""
         if self.file.suffix != engine.suffix:
             raise CannotRunError(f"it reads {engine.suffix} files, and the network is {self.file.name}")
         if not engine.installed():
@@ -199,13 +186,7 @@ class _Recorder:
         return Key.of(engine.name, engine.version(), self.file, self.inputs, self.board, self.means)
 
     def recorded(self, engine: Engine, key: Key) -> PeerResult:
-        """What an engine executes, or why it cannot run the network.
-
-        Raises:
-            NotHereError: its converter is not installed.
-            VirtualBoardError, OutputError: as `machine`.
-            DownloadError, ToolchainError: as `record_engine`.
-        """
+        """What an engine executes, or why it cannot run the network."""
         wheel = wheel_of(engine, self.board, self.progress)
         (own := self.place / engine.name).mkdir()
         package = self.candidate.prepared.package_path
@@ -243,10 +224,6 @@ def record_engine(
         root: of `machine`.
         board, means: the core.
         progress: is told of each step.
-
-    Raises:
-        UnsupportedError: the engine fails.
-        DownloadError, ToolchainError, OutputError: as `site` and `run_recorded`.
     """
     numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
     record = task.folder / "record"

@@ -25,12 +25,7 @@ _INSTALL = "apt-get install qemu-user"
 
 
 def recorder(progress: Progress = SILENT) -> Path:
-    """The plugin, built for this machine if it was not before.
-
-    Raises:
-        ToolchainError: there is no C compiler, or it fails.
-        OutputError: the user's cache folder cannot be written.
-    """
+    """The plugin, built for this machine if it was not before."""
     here = load_board("local")
     key = key_of([c_compiler(here).identity, digest_of(sorted(NATIVE.iterdir()), NATIVE)])[:16]
 
@@ -43,11 +38,7 @@ def recorder(progress: Progress = SILENT) -> Path:
 
 
 def recording_emulator(board: Board) -> str:
-    """The emulator of a board's programs that takes the plugin.
-
-    Raises:
-        UnsupportedError: there is none.
-    """
+    """The emulator of a board's programs that takes the plugin."""
     name = f"qemu-{architecture_of(board.triple).qemu}"
     found = shutil.which(name)
     if found is None:

@@ -152,11 +152,7 @@ class Prediction:
 def executed(
     record: Record, ownership: Ownership, model: str, llvm: Llvm, progress: Progress = SILENT
 ) -> list[Executed]:
-    """What a record holds, by owner, with the cycles of its instructions on LLVM's model of a core.
-
-    Raises:
-        ToolchainError: LLVM's tools do not take the code.
-    """
+    """What a record holds, by owner, with the cycles of its instructions on LLVM's model of a core."""
     text = llvm.disassembled(record.blocks)
     rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
     counts = _counts(record, ownership)

@@ -96,11 +96,7 @@ class Record:
 
 
 def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
-    """Read the files of a recording.
-
-    Raises:
-        UnsupportedError: nothing was recorded: the program made too few marks.
-    """
+    """Read the files of a recording."""
     places: dict[int, int] = {}
     blocks: list[Block] = []
     mappings: list[Mapping] = []

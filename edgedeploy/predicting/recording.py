@@ -69,10 +69,6 @@ def record_package(
         board, core: what it was built for.
         folder: an empty one, for files that are of use as long as the record is.
         progress: is told of each step.
-
-    Raises:
-        UnsupportedError: what runs or records it is not installed, or does not run it.
-        ToolchainError, OutputError: as `agent_for` and `recorder`.
     """
     emulator = Emulator.of(board, lambda: agent_for(board, progress=progress))
     package, record = folder / "package", folder / "record"
@@ -110,10 +106,6 @@ def run_recorded(
         environment: all variables that the program gets.
         what: is recorded, for people.
         progress: is told of it.
-
-    Raises:
-        UnsupportedError: the emulator or the plugin's compiler is not here, or the program fails.
-        ToolchainError, OutputError: as `recorder`.
     """
     program = recording_emulator(board)
     plugin = ",".join([str(recorder(progress)), f"out={folder}", *marks.options(), *cache_options(board, core)])

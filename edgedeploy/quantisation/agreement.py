@@ -31,11 +31,7 @@ class Runs:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def __call__(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """One inference.
-
-        Raises:
-            InputError: the model cannot compute with these inputs.
-        """
+        """One inference."""
         with computing():
             return dict(zip(self._names, self._session.run(self._names, dict(tensors)), strict=True))
 
@@ -103,9 +99,6 @@ def compare(
         usage: what its outputs mean; None where that is not known, and for inputs that are no images.
         progress: is told of each inference.
         title: what it is told.
-
-    Raises:
-        InputError: the float network gives no numbers for one of them.
     """
     expected_of, found_of = Runs(before), Runs(after)
     noise: dict[str, Noise] = {}

@@ -142,11 +142,7 @@ class Boxes(Evaluation):
 
 
 def find_evaluation(folder: Path, usage: Usage) -> Evaluation:
-    """The labelled images of a folder: a `.json` in it lists boxes as COCO does; else its folders are classes.
-
-    Raises:
-        InputError: it holds no such thing, or one that does not suit the network.
-    """
+    """The labelled images of a folder: a `.json` in it lists boxes as COCO does; else its folders are classes."""
     if not is_folder(folder):
         raise InputError(f"there is no folder {folder}", hints=["name one with labelled images: docs/quantisation.md"])
     documents = sorted(each for each in folder.glob("*.json") if not each.name.startswith("."))

@@ -100,11 +100,7 @@ class Made:
         return f"<edgedeploy.Made {self.layers - len(self.kept)} of {self.layers} layers quantised>"
 
     def write(self, path: Path) -> int:
-        """Write the network as an ONNX file; gives its size in bytes.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Write the network as an ONNX file; gives its size in bytes."""
         content = self.model.SerializeToString()
         with replacing(path) as temporary:
             temporary.write_bytes(content)
@@ -133,9 +129,6 @@ def find_task(
         options: what else they leave open.
         most: how many samples are taken at most.
         progress: is told of each step.
-
-    Raises:
-        EdgedeployError: as `find_source`, `find_use`, `prepare`, `find_samples` and `find_evaluation`.
     """
     source = find_source(model, shapes, progress, options)
     use = find_use(model, demo)
@@ -165,13 +158,7 @@ def find_task(
 
 
 def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
-    """Quantise a network.
-
-    Raises:
-        InputError: activations have no range, or no choice of layers loses as little as is asked for.
-        UnsupportedError: there is nothing to quantise.
-        UnknownNameError: there is no layer of a name that is to stay in float.
-    """
+    """Quantise a network."""
     prepared, samples, usage, evaluation = task.prepared, task.samples, task.usage, task.evaluation
     model, layers = prepared.model, layers_of(prepared.model)
     asked = chosen(layers, settings.keep)

@@ -66,14 +66,7 @@ class Prepared:
 
 
 def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
-    """Prepare a network.
-
-    Raises:
-        UnsupportedError: its format is not translated into ONNX's terms, or a package that the quantiser needs is
-            missing.
-        InputError: it is quantised already, or shapes do not fit.
-        ModelError: it cannot be read, or not be prepared.
-    """
+    """Prepare a network."""
     _require_quantiser()
     if not isinstance(source.format, ConvertedFormat):
         name = source.format.name
@@ -109,12 +102,7 @@ def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
 
 
 def check_same(prepared: Prepared, tensors: Tensors) -> None:
-    """Make sure that preparing has not changed what the network computes.
-
-    Raises:
-        InputError: it gives no numbers for these inputs.
-        ModelError: it has.
-    """
+    """Make sure that preparing has not changed what the network computes."""
     with computing():
         before, after = (
             cpu_session(model.SerializeToString(), optimised=False).run(None, dict(tensors))

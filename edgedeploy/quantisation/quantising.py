@@ -124,11 +124,7 @@ def layers_of(model: onnx.ModelProto) -> list[Layer]:
 
 
 def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
-    """The layers that names or patterns such as `/model.22/*` mean, in the network's order.
-
-    Raises:
-        UnknownNameError: one means no layer.
-    """
+    """The layers that names or patterns such as `/model.22/*` mean, in the network's order."""
     meant: set[str] = set()
     for name in names:
         found = {layer.name for layer in layers if name in (layer.name, layer.output) or fnmatchcase(layer.name, name)}
@@ -150,9 +146,6 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
 
     `minmax` takes all values; `entropy` those that keep the most information of their distribution (Migacz, 8-bit
     Inference with TensorRT, 2017), and `percentile` all but five of a million at each end.
-
-    Raises:
-        InputError: the network gives values that are no numbers.
     """
     from onnxruntime.quantization import calibrate as calibrators
 

@@ -62,11 +62,7 @@ class Samples(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[Sample]:
-        """The inputs.
-
-        Raises:
-            InputError: a file cannot be read, or does not fit the network.
-        """
+        """The inputs."""
 
     def identity(self) -> str:
         """A hash of the files' names and contents."""
@@ -152,9 +148,6 @@ def find_samples(
         most: how many are taken, evenly chosen.
         progress: is told of what is passed over.
         network: the network's file, for hints.
-
-    Raises:
-        InputError: there is no such folder, nothing in it can be used, or images are given and `feed` is not.
     """
     if not is_folder(path) and not is_file(path):
         raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])

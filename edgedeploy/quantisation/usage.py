@@ -43,11 +43,7 @@ class Usage:
 
     @staticmethod
     def of(part: Part, prepared: Prepared) -> Usage:
-        """How a prepared network is used.
-
-        Raises:
-            InputError: it does not take and give what the demo makes and reads.
-        """
+        """How a prepared network is used."""
         stage, labels = part.fitted(prepared)
         return Usage(part, stage, labels, prepared.inputs[0], part.output_names(stage.decoder))
 

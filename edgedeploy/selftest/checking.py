@@ -82,9 +82,6 @@ def check(
     Returns:
         The package, with the outputs that it was held against; how it was checked; and the largest difference from
         these as a fraction of the tolerance.
-
-    Raises:
-        NumericalError: the outputs are those of neither, or the code crashes.
     """
     try:
         return draft, *_checked(draft, checks, agent, progress)

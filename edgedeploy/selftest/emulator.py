@@ -45,12 +45,7 @@ class Emulator:
 
     @classmethod
     def of(cls, board: Board, agent: Callable[[], Agent | None]) -> Emulator:
-        """The emulator for a board's agent, which is asked for last: it may have to be built.
-
-        Raises:
-            UnsupportedError: qemu or the C library is not installed, or there is no agent.
-            ToolchainError, OutputError: as `agent_for`, if that is what gives the agent.
-        """
+        """The emulator for a board's agent, which is asked for last: it may have to be built."""
         try:
             emulation = emulation_of(board)
         except VirtualBoardError as error:
@@ -82,11 +77,6 @@ class Emulator:
 
         Returns:
             The largest difference from the reference, as a fraction of the tolerance.
-
-        Raises:
-            UnsupportedError: the agent does not run here, or its system is too old for the package or has too little
-                memory.
-            NumericalError: the outputs differ from the reference's, or the code crashes.
         """
         self._require(manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:

@@ -34,10 +34,6 @@ def recorded(network: Network) -> dict[str, Recorded]:
 
     There are `random` inputs; `edge`, of zeros, ones, large and negative values; and `infinite` ones. Of the last two
     those are left out of which the reference makes nothing worth comparing, or nothing but what rounding makes of it.
-
-    Raises:
-        ModelError: the reference cannot run the network.
-        NumericalError: its outputs have other shapes or dtypes than those of the imported network.
     """
     refused: list[Exception] = []
     first = next(_inferences(network, random_inputs(network), refused), None)

@@ -20,9 +20,6 @@ def check_tail(network: Network, cases: Mapping[str, Recorded]) -> None:
 
     Both begin with equal values, so that no box falls to the other side of a threshold. Inputs of which the compiled
     part makes values that are not finite are left out: programs order NaN each in its own way.
-
-    Raises:
-        NumericalError: an output has another shape or dtype, or other values.
     """
     if network.cut_off is None:
         return

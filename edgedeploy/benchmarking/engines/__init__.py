@@ -45,10 +45,6 @@ def find_engine(name: str) -> Engine:
 def find_peers(names: str | None) -> list[Engine]:
     """The engines of a list such as `openvino,ncnn`, each once and in its order; those measured by default if there is
     no list.
-
-    Raises:
-        UnknownNameError: there is no such engine; similar names are suggested.
-        InputError: the list is empty.
     """
     return peers_called(None if names is None else [name.strip() for name in names.split(",") if name.strip()])
 

@@ -12,11 +12,7 @@ _PATIENCE_S = 300.0
 
 
 def convert(command: list[str], folder: Path, results: tuple[Path, ...]) -> None:
-    """Run a converter in `folder`.
-
-    Raises:
-        CannotRunError: it failed, took more than five minutes, or did not write one of `results`.
-    """
+    """Run a converter in `folder`."""
     name = Path(command[0]).name if "-c" not in command else "the converter"
     try:
         done = subprocess.run(

@@ -50,11 +50,7 @@ def load(task: Task) -> Loaded:
 
 
 def profile(task: Task, count: int) -> Profile:
-    """The time between the two calls that MNN's older interface makes before and after each operator.
-
-    Raises:
-        CannotRunError: an input is not of float32.
-    """
+    """The time between the two calls that MNN's older interface makes before and after each operator."""
     import MNN
 
     for name, array in task.inputs.items():
@@ -94,11 +90,7 @@ def profile(task: Task, count: int) -> Profile:
 
 
 def convert(task: Task) -> Path:
-    """Have MNN's converter write the network.
-
-    Raises:
-        CannotRunError: it fails.
-    """
+    """Have MNN's converter write the network."""
     target = task.folder / "network.mnn"
     files = ["--modelFile", str(task.file), "--MNNModel", str(target)]
     command = [sys.executable, "-c", _CONVERTER, "-f", "ONNX", *files, "--bizCode", "edgedeploy"]

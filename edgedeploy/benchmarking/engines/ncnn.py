@@ -44,12 +44,7 @@ def load(task: Task) -> Loaded:
 
 
 def convert(task: Task) -> Path:
-    """Have pnnx write the network; the parameters, beside which the weights lie.
-
-    Raises:
-        NotHereError: pnnx is not here.
-        CannotRunError: it fails, or the network has a batch.
-    """
+    """Have pnnx write the network; the parameters, beside which the weights lie."""
     if task.batch > 1:
         raise CannotRunError("it has no dimension for the batch")
     program = _converter()
