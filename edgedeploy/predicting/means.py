@@ -2,13 +2,70 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
-from edgedeploy.board import BOARDS, Board
+from edgedeploy.board import BOARDS, Board, load_board
 from edgedeploy.core_model import CoreModel
 from edgedeploy.errors import UnsupportedError
+from edgedeploy.files import digest_of
+from edgedeploy.kept import Kept, key_of
 from edgedeploy.predicting.mca import Llvm
-from edgedeploy.predicting.plugin import recording_emulator
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.toolchain import c_compiler, link_shared
+from edgedeploy.triples import architecture_of
+
+NATIVE = Path(__file__).with_name("native")
+_SOURCE, _LIBRARY = NATIVE / "recorder.c", "recorder.so"
+_PLUGINS = Kept("plugins")
+
+# QEMU's plugin interface of version 1 is that of these.
+_OLDEST, _NEWEST = (6, 0), (8, 2)
+_INSTALL = "apt-get install qemu-user"
+
+
+def recorder(progress: Progress = SILENT) -> Path:
+    """The plugin, built for this machine if it was not before."""
+    here = load_board("local")
+    key = key_of([c_compiler(here).identity, digest_of(sorted(NATIVE.iterdir()), NATIVE)])[:16]
+
+    def make(folder: Path) -> None:
+        link_shared([_SOURCE], folder / _LIBRARY, here)
+
+    what = "building the recorder of instructions"
+    folder = _PLUGINS.made(key, make, what, progress, sound=lambda folder: (folder / _LIBRARY).is_file())
+    return folder / _LIBRARY
+
+
+def recording_emulator(board: Board) -> str:
+    """The emulator of a board's programs that takes the plugin."""
+    name = f"qemu-{architecture_of(board.triple).qemu}"
+    found = shutil.which(name)
+    if found is None:
+        raise UnsupportedError(
+            f"there is no {name}, which runs and records the board's programs",
+            why=f"{name}-static, where there is one, takes no plugins",
+            hints=[_INSTALL],
+        )
+    text = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"version (\d+)\.(\d+)", text)
+    version = (int(match[1]), int(match[2])) if match else None
+    takes = subprocess.run([found, "--help"], capture_output=True, text=True, check=False).stdout
+    if "-plugin" not in takes:
+        raise UnsupportedError(
+            f"{found} takes no plugins", why="it is linked statically, or was built without", hints=[_INSTALL]
+        )
+    if version is None or not _OLDEST <= version <= _NEWEST:
+        stated = ".".join(map(str, version)) if version else "of an unknown version"
+        raise UnsupportedError(
+            f"{found} is QEMU {stated}",
+            why="the recorder is written for the plugin interface of QEMU 6.0 to 8.2",
+            hints=["Debian 12 has QEMU 7.2: apt-get install qemu-user"],
+        )
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,33 +2,147 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, NotHereError, Task
-from edgedeploy.benchmarking.judgement import compare
+from edgedeploy.benchmarking.measure import compare
 from edgedeploy.benchmarking.networks import Candidate
-from edgedeploy.benchmarking.peer import NAMES, SCRIPT
 from edgedeploy.benchmarking.wheels import Site, site
 from edgedeploy.board import Board
 from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError, cause_of
+from edgedeploy.files import cannot_write, replacing, sha256_of
+from edgedeploy.kept import Kept
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.predicting.machine import PYTHON, machine
 from edgedeploy.predicting.means import Means
-from edgedeploy.predicting.ownership import owners_by_file
-from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
 from edgedeploy.predicting.prediction import Executed, Prediction, executed, priced
-from edgedeploy.predicting.record import read_record
-from edgedeploy.predicting.recording import Marks, run_recorded
+from edgedeploy.predicting.record import owners_by_file, read_record
+from edgedeploy.predicting.recording import PYTHON, Marks, cache_options, machine, run_recorded
 from edgedeploy.progress import SILENT, Progress
+
+# Raised by whoever changes the recorder, the windows that are sampled, or how llvm-mca is called,
+# so that other numbers come out.
+PREDICTOR = 1
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a result depends on.
+
+    Attributes:
+        engine, version: whose wheel runs.
+        network: SHA-256 of the network as the engine, or its converter, reads it, and of the inputs.
+        core: the board's core, LLVM's model of it, and its caches.
+        predictor: the version of what predicts.
+    """
+
+    engine: str
+    version: str
+    network: str
+    core: str
+    predictor: str
+
+    @classmethod
+    def of(
+        cls, engine: str, version: str, file: Path, inputs: Mapping[str, np.ndarray], board: Board, means: Means
+    ) -> Key:
+        """The key of a network's file."""
+        digest = hashlib.sha256(sha256_of(file).encode())
+        for name, array in inputs.items():
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        core = " ".join([board.cpu, means.core.llvm, *cache_options(board, means.core)])
+        return cls(engine, version, digest.hexdigest(), core, f"{PREDICTOR}, LLVM {means.llvm.version}")
+
+
+@dataclass(frozen=True)
+class PeerResult:
+    """What an inference of another engine executes.
+
+    Attributes:
+        key: what that depends on.
+        network: what people call it.
+        wheel: SHA-256 of the engine's wheel.
+        executed: by file; nothing if the engine cannot run the network.
+        difference: of its outputs, as a fraction of the largest value; None if there are none to compare with.
+        left_out: why the engine cannot run the network.
+    """
+
+    key: Key
+    network: str
+    wheel: str
+    executed: Sequence[Executed] = ()
+    difference: float | None = None
+    left_out: str | None = None
+
+
+class PeerResults:
+    """The results in a file, which need not be there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._by_key = {result.key: result for result in _read(path)}
+
+    @classmethod
+    def of_user(cls) -> PeerResults:
+        """Those in the user's cache folder."""
+        return cls(Kept("predictions").folder / "other-engines.jsonl")
+
+    def find(self, key: Key) -> PeerResult | None:
+        """The result of a key, if there is one."""
+        return self._by_key.get(key)
+
+    def add(self, result: PeerResult) -> None:
+        """Append a result."""
+        self._by_key[result.key] = result
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            whole = not self._path.is_file() or self._path.read_bytes().endswith(b"\n")
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(_line(result) if whole else f"\n{_line(result)}")
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def tidy(self) -> None:
+        """Write the file anew, in order, with the newest result of each engine, network and core."""
+        newest = {(each.network, each.key.core, each.key.engine): each for each in self._by_key.values()}
+        with replacing(self._path) as temporary:
+            temporary.write_text("".join(_line(newest[name]) for name in sorted(newest)), encoding="utf-8")
+        self._by_key = {result.key: result for result in newest.values()}
+
+
+def _read(path: Path) -> list[PeerResult]:
+    """The results of a file; a line that a killed process left unfinished is none."""
+    if not path.is_file():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(_result(json.loads(line)))
+        except (ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+def _result(content: dict[str, Any]) -> PeerResult:
+    executed = tuple(Executed(**each) for each in content.pop("executed"))
+    return PeerResult(key=Key(**content.pop("key")), executed=executed, **content)
+
+
+def _line(result: PeerResult) -> str:
+    return json.dumps(asdict(result), default=float) + "\n"
+
 
 # It calls getpgid(0), call 155 of 64-bit ARM, before the first inference, between both, and after the second.
 _MARKS = Marks(call=155, argument=0, watch=0, record=1)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from edgedeploy.board import Board
 from edgedeploy.core_model import CoreModel, Memory
-from edgedeploy.predicting.instructions import products
-from edgedeploy.predicting.mca import Llvm, batches
-from edgedeploy.predicting.ownership import RUNTIME, Ownership
-from edgedeploy.predicting.record import MISSES, Record
-from edgedeploy.predicting.sampling import Window, windows
+from edgedeploy.errors import InputError, PackageError
+from edgedeploy.package.archive import read_package
+from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
+from edgedeploy.predicting.mca import Llvm, batches, products
+from edgedeploy.predicting.means import Means
+from edgedeploy.predicting.record import MISSES, RUNTIME, Ownership, Record, Window, owners, windows
+from edgedeploy.predicting.recording import record_package
 from edgedeploy.progress import SILENT, Progress
 
 LINE_BYTES = 64
@@ -284,3 +288,36 @@ def _unforeseen_ends(record: Record, ownership: Ownership) -> list[int]:
     foreseen[1:] = (block[1:] == block[:-1]) & (turns[1:] == turns[:-1]) & (turns[1:] <= _FORESEEN_TURNS)
     ends = np.bincount(ownership.runs[order][~foreseen], minlength=len(ownership.names))
     return [int(count) for count in ends]
+
+
+def open_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """A package, as an archive or as the folder that it was unpacked into."""
+    if not path.is_dir():
+        return read_package(path)
+    try:
+        manifest = parse_manifest((path / MANIFEST_NAME).read_bytes())
+        return manifest, {name: (path / name).read_bytes() for name in manifest.files}
+    except (OSError, ValueError) as error:
+        raise PackageError(f"{path} is not a sound package", why=str(error)) from error
+
+
+def predict_package(
+    manifest: Manifest,
+    contents: Mapping[str, bytes],
+    board: Board,
+    means: Means,
+    progress: Progress = SILENT,
+    *,
+    threads: int = 1,
+) -> Prediction:
+    """What one inference of a package takes on a board, by so many threads."""
+    built_for = manifest.target.get("mcpu")
+    if built_for != board.cpu:
+        raise InputError(
+            f"the package of {manifest.model} is for {built_for}, the board is a {board.cpu}",
+            hints=[f"name the board that it was built for: --board {manifest.board}"],
+        )
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
+        record = record_package(manifest, contents, board, means.core, Path(folder), progress)
+        functions = executed(record, owners(record), means.core.llvm, means.llvm, progress)
+    return priced(functions, board, means.core, threads)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -116,3 +117,169 @@ def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
     index[list(places)] = list(places.values())
     runs[:, 0] = index[runs[:, 0]]
     return Record(blocks, runs, mappings, agent, library)
+
+
+_ENTRY = "__tvm_ffi_"
+# The owner of what belongs to no function of the network.
+RUNTIME = "runtime"
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Owners of a record.
+
+    Attributes:
+        names: of the owners; the first is `RUNTIME`.
+        runs: int64 [n]: the owner of each run, as an index.
+        calls: by owner, how often it is entered; the runtime never is.
+    """
+
+    names: Sequence[str]
+    runs: np.ndarray
+    calls: Sequence[int]
+
+
+def owners(record: Record) -> Ownership:
+    """The owner of each run of a record."""
+    places = _Places(record.mappings)
+    entries = exported_functions(record.library)
+    names = [RUNTIME]
+    entered = np.full(len(record.blocks), -1)  # by block: the owner that begins with it
+    side = np.full(len(record.blocks), -1)  # by block: 0 in the agent, 1 in the network's library
+    for index, block in enumerate(record.blocks):
+        path, offset = places.of(block.address)
+        if path == record.agent:
+            side[index] = 0
+        elif path == record.library:
+            side[index] = 1
+            if offset in entries:
+                if entries[offset] not in names:
+                    names.append(entries[offset])
+                entered[index] = names.index(entries[offset])
+    ran = record.runs[:, 0]
+    begun = entered[ran]
+    functions, sides = _latest(begun), _latest(side[ran])
+    calls = np.bincount(begun[begun >= 0], minlength=len(names)).tolist()
+    return Ownership(names, np.where((sides == 0) | (functions < 0), 0, functions), calls)
+
+
+def owners_by_file(record: Record) -> Ownership:
+    """The files that what runs lies in: of other engines' code that is all that is told apart."""
+    places = _Places(record.mappings)
+    of_block = [places.of(block.address)[0] for block in record.blocks]
+    names = sorted({path.name if path else RUNTIME for path in of_block})
+    indices = np.array([names.index(path.name if path else RUNTIME) for path in of_block])
+    return Ownership(names, indices[record.runs[:, 0]], [0] * len(names))
+
+
+def _latest(values: np.ndarray) -> np.ndarray:
+    """For each place the last value up to there that is not negative; a negative one where there is none."""
+    places = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))
+    return np.asarray(values[places])
+
+
+def exported_functions(library: Path) -> dict[int, str]:
+    """By offset in a network's library, the functions that begin there."""
+    from elftools.elf.elffile import ELFFile
+
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        table = elf.get_section_by_name(".dynsym")
+        symbols = [
+            (symbol.name, symbol["st_value"])
+            for symbol in (table.iter_symbols() if table else ())
+            if symbol.name.startswith(_ENTRY) and symbol["st_shndx"] != "SHN_UNDEF"
+        ]
+        found = {}
+        for name, address in symbols:
+            for offset in elf.address_offsets(address):
+                found[offset] = name.removeprefix(_ENTRY).removesuffix("_scheduled")
+    return found
+
+
+class _Places:
+    """Finds the file, and the offset in it, of addresses in a program's memory."""
+
+    def __init__(self, mappings: Sequence[Mapping]) -> None:
+        self._mappings = sorted(mappings, key=lambda mapping: mapping.start)
+        self._starts = [mapping.start for mapping in self._mappings]
+
+    def of(self, address: int) -> tuple[Path | None, int]:
+        index = bisect_right(self._starts, address) - 1
+        if index < 0 or address >= self._mappings[index].end:
+            return None, 0
+        mapping = self._mappings[index]
+        return mapping.path, address - mapping.start + mapping.offset
+
+
+# Instructions of a window: those that fill the pipeline first, and those that are measured then.
+LEAD, MEASURED = 500, 1500
+# Windows of a record, in proportion to what functions execute, and at least so many of each function.
+WINDOWS, FEWEST = 400, 12
+
+
+@dataclass(frozen=True)
+class Window:
+    """Blocks that ran one after another, as indices into a record's: those that lead, and those that are measured."""
+
+    lead: tuple[int, ...]
+    measured: tuple[int, ...]
+
+
+def windows(record: Record, ownership: Ownership, number: int = WINDOWS) -> dict[int, list[Window]]:
+    """By owner, windows whose measured part is its own."""
+    lengths = record.instructions_of_runs
+    total = int(lengths.sum())
+    found = {}
+    for owner in np.unique(ownership.runs).tolist():
+        own = np.flatnonzero(ownership.runs == owner)
+        ends = np.cumsum(lengths[own])
+        count = max(FEWEST, round(number * int(ends[-1]) / total))
+        positions = ((np.arange(count) + 0.5) * int(ends[-1]) / count).astype(np.int64)
+        places = np.searchsorted(ends, positions, "right")
+        found[owner] = [
+            _window(record, ownership, int(own[place]), int(position - (ends[place - 1] if place else 0)))
+            for place, position in zip(places.tolist(), positions.tolist(), strict=True)
+        ]
+    return found
+
+
+def _window(record: Record, ownership: Ownership, run: int, into: int) -> Window:
+    """The window that is measured from the block on which is so many instructions into a run."""
+    block, _ = record.runs[run].tolist()
+    done = into // int(record.lengths[block])
+    lead = _up_to(record, _backwards(record.runs, run, done), LEAD)
+    measured = _up_to(record, _forwards(record.runs, run, done, ownership), MEASURED)
+    return Window(tuple(reversed(lead)), tuple(measured))
+
+
+def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int]:
+    """The first blocks that have so many instructions together."""
+    taken: list[int] = []
+    for block in blocks:
+        taken.append(block)
+        instructions -= int(record.lengths[block])
+        if instructions <= 0:
+            break
+    return taken
+
+
+def _backwards(runs: np.ndarray, run: int, done: int) -> Iterator[int]:
+    """The blocks before one, the nearest first: the run that it is in was `done` so often before."""
+    block = int(runs[run, 0])
+    for _ in range(done):
+        yield block
+    for earlier in range(run - 1, -1, -1):
+        block, times = runs[earlier].tolist()
+        for _ in range(times):
+            yield block
+
+
+def _forwards(runs: np.ndarray, run: int, done: int, ownership: Ownership) -> Iterator[int]:
+    """The blocks from one on as long as they belong to the same owner."""
+    owner = ownership.runs[run]
+    while run < len(runs) and ownership.runs[run] == owner:
+        block, times = runs[run].tolist()
+        for _ in range(times - done):
+            yield block
+        run, done = run + 1, 0

@@ -16,8 +16,8 @@ from edgedeploy.errors import InputError
 from edgedeploy.files import is_file, is_folder
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantisation.agreement import OVERLAP, overlap
+from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.quantisation.samples import image_files
-from edgedeploy.quantisation.usage import Usage
 from edgedeploy.quantised import Accuracy
 from edgedeploy.tensors import Tensors
 from edgedeploy.vision.image import read_image

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -11,20 +12,26 @@ import onnx
 
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
-from edgedeploy.files import replacing
+from edgedeploy.files import digest_of, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.heads import KEY as HEADS
 from edgedeploy.heads import dumped
+from edgedeploy.kept import Kept, key_of
 from edgedeploy.metadata import ENTRY
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.quantisation.agreement import Comparison, Runs, compare
+from edgedeploy.quantisation.agreement import Comparison, LayerNoise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation
-from edgedeploy.quantisation.inner_pairs import without_inner_pairs
-from edgedeploy.quantisation.losses import LayerNoise, by_harm, fewest_kept, worst_layers
-from edgedeploy.quantisation.preparing import Prepared, check_same, prepare
-from edgedeploy.quantisation.quantising import Layer, Ranges, calibrate, chosen, layers_of, quantise
+from edgedeploy.quantisation.preparing import Prepared, Usage, check_same, prepare
+from edgedeploy.quantisation.quantising import (
+    Layer,
+    Ranges,
+    calibrate,
+    chosen,
+    layers_of,
+    quantise,
+    without_inner_pairs,
+)
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
-from edgedeploy.quantisation.usage import Usage
 from edgedeploy.quantised import KEY, Method, Quantisation
 from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source, find_source
@@ -239,3 +246,50 @@ def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, r
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
     model.producer_name, model.producer_version = "edgedeploy", __version__
+
+
+_NETWORKS = Kept("quantised")
+
+# Whose versions change what the quantiser makes.
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
+
+
+def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
+    """The quantised network of a task, with the usual settings: the one that was made before, or a new one."""
+    settings = Settings()
+    name = f"{task.source.name}-int8"
+    file = f"{name}.onnx"
+    key = _key(task, settings)[:16]
+
+    def fill(folder: Path) -> None:
+        made = make(task, settings, progress)
+        made.write(folder / file)
+
+    folder = _NETWORKS.made(
+        key, fill, f"quantising {task.source.name}", progress, sound=lambda at: (at / file).is_file()
+    )
+    return replace(Source.of(folder / file, {}), name=name)
+
+
+def _key(task: Task, settings: Settings) -> str:
+    """A hash of all that the network depends on, the images among it."""
+    usage = task.usage
+    return key_of(
+        {
+            "files": task.source.sha256,
+            "options": asdict(task.source.options),
+            "shapes": {name: list(shape) for name, shape in task.source.shapes.items()},
+            "samples": task.samples.identity(),
+            "settings": asdict(settings),
+            "demo": usage and usage.stage.model_dump(mode="json"),
+            "entry": usage and usage.part.entry_name,
+            "input": usage and usage.part.entry.input.model_dump(mode="json"),
+            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+            "code": _code(Path(__file__).parent.parent),
+        }
+    )
+
+
+@cache
+def _code(root: Path) -> str:
+    return digest_of(sorted(root.rglob("*.py")), root)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.version_converter
 
+from edgedeploy.demo.part import Part
+from edgedeploy.demo.pipeline import called, placed
+from edgedeploy.demo.spec import Stage
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx_functions import opset_of
@@ -19,6 +22,9 @@ from edgedeploy.onnxruntime_session import computing, cpu_session, is_onnxruntim
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantisation.samples import no_numbers
 from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import Source
 
 # The first opset whose QuantizeLinear takes a scale for each channel.
@@ -177,3 +183,54 @@ def _named(model: onnx.ModelProto) -> onnx.ModelProto:
             node.name = next(output for output in node.output if output)
         taken.add(node.name)
     return model
+
+
+# Below the threshold of a demo there are boxes that count where precision is averaged over all recalls.
+_LOW_THRESHOLD = 0.01
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A network of a demo, fitted to what its files say.
+
+    Attributes:
+        part: what the demo and the zoo say of it.
+        stage: the same with what the network says of itself.
+        labels: the names of its classes.
+        tensor: its input.
+        names: what the demo calls its outputs, where that is not what it calls them itself.
+    """
+
+    part: Part
+    stage: Stage
+    labels: Sequence[str]
+    tensor: TensorSpec
+    names: Sequence[str]
+
+    @staticmethod
+    def of(part: Part, prepared: Prepared) -> Usage:
+        """How a prepared network is used."""
+        stage, labels = part.fitted(prepared)
+        return Usage(part, stage, labels, prepared.inputs[0], part.output_names(stage.decoder))
+
+    @property
+    def classifies(self) -> bool:
+        """Whether results are classes of the whole image."""
+        return isinstance(self.stage.decoder, Classification)
+
+    def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
+        """The network's input for an image, uint8, height x width x 3, B G R, and how the image lies in it."""
+        return placed(image, self.stage, self.part.entry.input, self.tensor)
+
+    def results(self, outputs: Mapping[str, np.ndarray], frame: Frame) -> list[Detection]:
+        """What the network's outputs say, in pixels of the image."""
+        names = called(list(outputs), self.names)
+        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, list(self.labels))
+
+    def of_all_scores(self) -> Usage:
+        """The same with boxes of low scores, as the mean average precision needs them."""
+        decoder = self.stage.decoder
+        if "threshold" not in type(decoder).model_fields:
+            return self
+        lowered = decoder.model_copy(update={"threshold": _LOW_THRESHOLD})
+        return replace(self, stage=self.stage.model_copy(update={"decoder": lowered}))

@@ -18,9 +18,8 @@ from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.package.weights import weights_of
 from edgedeploy.progress import Progress
-from edgedeploy.selftest.comparison import fractions, other_outputs, where_finite
 from edgedeploy.selftest.emulator import Emulator
-from edgedeploy.selftest.tolerance import Recorded, error_limit
+from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, error_limit, fractions, other_outputs, where_finite
 from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -262,3 +261,41 @@ def _error_of(session: Session, cases: Mapping[str, Recorded]) -> float:
                 )
             worst = max(worst, fraction)
     return worst
+
+
+def check_tail(network: Network, cases: Mapping[str, Recorded]) -> None:
+    """Refuse a tail that does not give what the reference gives for the whole network.
+
+    Both begin with equal values, so that no box falls to the other side of a threshold. Inputs of which the compiled
+    part makes values that are not finite are left out: programs order NaN each in its own way.
+    """
+    if network.cut_off is None:
+        return
+    for name, case in cases.items():
+        if not all(np.isfinite(array).all() for array in case.outputs.values()):
+            continue
+        wanted = network.cut_off.reference(case.inputs)
+        what = f"the end of {network.file} gives other outputs than {network.reference_name}"
+        hints = ["that is a fault of edgedeploy: please report it with the file"]
+        try:
+            found = network.cut_off.tail.run({**case.inputs, **case.outputs})
+        except PackageError as error:
+            raise NumericalError(what, why=error.cause, hints=hints) from error
+        for output, expected in wanted.items():
+            if why := _difference(found[output], expected):
+                raise NumericalError(what, why=f"output {output!r} for {name} inputs: {why}", hints=hints)
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> str | None:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return f"{found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}"
+    pair = where_finite(found, expected)
+    if pair is None:
+        return "other infinities or NaN"
+    given, wanted = pair
+    relative, absolute = TOLERANCE if expected.dtype.kind == "f" else (0.0, 0.0)
+    difference, allowed = (
+        np.abs(given - wanted).max(initial=0),
+        relative * np.abs(wanted).max(initial=0) + absolute,
+    )
+    return None if difference <= allowed else f"it differs by {difference:g}, of which {allowed:g} is allowed"

@@ -18,7 +18,7 @@ from edgedeploy.facts import Facts
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
-from edgedeploy.selftest.comparison import other_outputs
+from edgedeploy.selftest.tolerance import other_outputs
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulation_of, emulator
 

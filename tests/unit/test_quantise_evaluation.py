@@ -15,7 +15,7 @@ from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
 from edgedeploy.quantisation.agreement import matches, overlap
 from edgedeploy.quantisation.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision
-from edgedeploy.quantisation.usage import Usage
+from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.results import Box, Detection
 

@@ -14,8 +14,7 @@ from support.quantised_files import constants, integers_of, producer, scale_of
 
 from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
 from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.quantisation.agreement import Noise, Runs, compare
-from edgedeploy.quantisation.losses import by_harm, fewest_kept, worst_layers
+from edgedeploy.quantisation.agreement import Noise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.making import Made, Settings, find_task, make
 from edgedeploy.quantisation.preparing import Prepared, prepare
 from edgedeploy.quantisation.quantising import calibrate, chosen, layers_of, quantise
