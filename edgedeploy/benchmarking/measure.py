@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ from edgedeploy.package.work import read_work
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.place import ThisMachine
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
-from edgedeploy.selftest.tolerance import where_finite
+from edgedeploy.selftest.tolerance import largest_difference
 
 # A process that keeps this many more processors busy than it has threads is noted.
 _EXTRA_PROCESSORS = 0.25
@@ -308,12 +309,9 @@ def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarra
             raise CannotRunError(f"it gives no output {name!r}")
         if outputs[name].size != wanted.size:
             raise CannotRunError(f"its output {name!r} has {outputs[name].size} values instead of {wanted.size}")
-        pair = where_finite(outputs[name], wanted)
-        if pair is None or not np.isfinite(pair[0]).all():
+        difference, largest = largest_difference(outputs[name], wanted) or (math.inf, 0.0)
+        if not math.isfinite(difference):
             raise CannotRunError(f"its output {name!r} has other infinities or NaN")
-        found, expected = pair
-        difference = float(np.abs(found - expected).max(initial=0.0))
-        largest = float(np.abs(expected).max(initial=0.0))
         if difference and not largest:
             raise CannotRunError(f"its output {name!r} is not zero, as all its values should be")
         if difference:

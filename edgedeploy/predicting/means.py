@@ -1,4 +1,4 @@
-"""What predictions for a board are made with, and for which boards there are any."""
+"""Everything that predictions for a board need: a core model, LLVM, and a QEMU with the plugin that records."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ NATIVE = Path(__file__).with_name("native")
 _SOURCE, _LIBRARY = NATIVE / "recorder.c", "recorder.so"
 _PLUGINS = Kept("plugins")
 
-# QEMU's plugin interface of version 1 is that of these.
+# The versions of QEMU that have version 1 of the plugin interface.
 _OLDEST, _NEWEST = (6, 0), (8, 2)
 _INSTALL = "apt-get install qemu-user"
 
 
 def recorder(progress: Progress = SILENT) -> Path:
-    """The plugin, built for this machine if it was not before."""
+    """The plugin, built for this machine once."""
     here = load_board("local")
     key = key_of([c_compiler(here).identity, digest_of(sorted(NATIVE.iterdir()), NATIVE)])[:16]
-
-    def make(folder: Path) -> None:
-        link_shared([_SOURCE], folder / _LIBRARY, here)
-
-    what = "building the recorder of instructions"
-    folder = _PLUGINS.made(key, make, what, progress, sound=lambda folder: (folder / _LIBRARY).is_file())
+    folder = _PLUGINS.made(
+        key,
+        lambda folder: link_shared([_SOURCE], folder / _LIBRARY, here),
+        "building the recorder of instructions",
+        progress,
+        sound=lambda folder: (folder / _LIBRARY).is_file(),
+    )
     return folder / _LIBRARY
 
 
 def recording_emulator(board: Board) -> str:
-    """The emulator of a board's programs that takes the plugin."""
+    """The emulator of a board's programs, if it takes plugins."""
     name = f"qemu-{architecture_of(board.triple).qemu}"
     found = shutil.which(name)
     if found is None:
         raise UnsupportedError(
             f"there is no {name}, which runs and records the board's programs",
-            why=f"{name}-static, where there is one, takes no plugins",
+            why=f"{name}-static takes no plugins",
             hints=[_INSTALL],
         )
     text = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
@@ -70,24 +71,19 @@ def recording_emulator(board: Board) -> str:
 
 @dataclass(frozen=True)
 class Means:
-    """What predictions for a board are made with.
-
-    Attributes:
-        core: the board's.
-        llvm: LLVM's tools.
-    """
+    """The core model and LLVM's tools for a board."""
 
     core: CoreModel
     llvm: Llvm
 
     @property
     def name(self) -> str:
-        """Of the model, with LLVM's version: predictions of different ones are not compared."""
+        """The model with LLVM's version: predictions of different ones cannot be compared."""
         return f"{self.core.llvm} of LLVM {self.llvm.version}"
 
     @classmethod
     def of(cls, name: str, board: Board) -> Means:
-        """What there is for a board called `name`. Call it before the network is built."""
+        """The means for a board called `name`. Call it before the network is built."""
         if board.core_model is None or board.accelerator:
             raise UnsupportedError(
                 f"no cycles are predicted for board {name}",
@@ -104,7 +100,6 @@ def predictable() -> list[str]:
 
 
 def _why_not(board: Board) -> str:
-    """Why there are no predictions for a board."""
     if board.accelerator:
         return "networks run on its device, not on the core"
     if board.family == "arm":

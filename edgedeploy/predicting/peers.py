@@ -1,4 +1,9 @@
-"""Other engines on a board's core: their own wheels for ARM, run and recorded under emulation."""
+"""Other engines on a board's core: their wheels for ARM, run and recorded under emulation.
+
+Recording takes minutes and does not depend on edgedeploy's code, so the results are stored in a file: one JSON object
+a line, appended at once, so that a run that is interrupted continues. The costs of waiting for memory are not in them:
+a profile's costs can change, and results stay valid.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +36,18 @@ from edgedeploy.predicting.record import owners_by_file, read_record
 from edgedeploy.predicting.recording import PYTHON, Marks, cache_options, machine, run_recorded
 from edgedeploy.progress import SILENT, Progress
 
-# Raised by whoever changes the recorder, the windows that are sampled, or how llvm-mca is called,
-# so that other numbers come out.
+# Increase it if the recorder, the sampled windows, or the call of llvm-mca change so that other numbers come out.
 PREDICTOR = 1
+
+# The program calls getpgid(0), call 155 of 64-bit ARM, before the first inference, between both, and after the second.
+_MARKS = Marks(call=155, argument=0, watch=0, record=1)
+
+# Why an engine is left out that could be recorded.
+NOT_RECORDED = "it was not recorded yet"
+
+# Outputs may differ by so much of the largest value, and by what edgedeploy's own may: engines with other kernels round
+# otherwise, but no more.
+_DIFFERENCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -41,10 +55,10 @@ class Key:
     """What a result depends on.
 
     Attributes:
-        engine, version: whose wheel runs.
-        network: SHA-256 of the network as the engine, or its converter, reads it, and of the inputs.
+        engine, version: of the wheel.
+        network: SHA-256 of the network's file before conversion, and of the inputs.
         core: the board's core, LLVM's model of it, and its caches.
-        predictor: the version of what predicts.
+        predictor: `PREDICTOR` and the version of LLVM.
     """
 
     engine: str
@@ -71,11 +85,11 @@ class PeerResult:
     """What an inference of another engine executes.
 
     Attributes:
-        key: what that depends on.
-        network: what people call it.
+        key: what the result depends on.
+        network: its name, for people.
         wheel: SHA-256 of the engine's wheel.
-        executed: by file; nothing if the engine cannot run the network.
-        difference: of its outputs, as a fraction of the largest value; None if there are none to compare with.
+        executed: by file; empty if the engine cannot run the network.
+        difference: of its outputs, as a fraction of the largest value; None if there is nothing to compare with.
         left_out: why the engine cannot run the network.
     """
 
@@ -88,15 +102,23 @@ class PeerResult:
 
 
 class PeerResults:
-    """The results in a file, which need not be there."""
+    """The results in a file, which need not exist."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._by_key = {result.key: result for result in _read(path)}
+        self._by_key: dict[Key, PeerResult] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            try:
+                content = json.loads(line)
+                found = tuple(Executed(**each) for each in content.pop("executed"))
+                key = Key(**content.pop("key"))
+                self._by_key[key] = PeerResult(key=key, executed=found, **content)
+            except (ValueError, TypeError, KeyError):
+                continue  # a killed process did not finish the line
 
     @classmethod
     def of_user(cls) -> PeerResults:
-        """Those in the user's cache folder."""
+        """The results in the user's cache folder."""
         return cls(Kept("predictions").folder / "other-engines.jsonl")
 
     def find(self, key: Key) -> PeerResult | None:
@@ -110,49 +132,20 @@ class PeerResults:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             whole = not self._path.is_file() or self._path.read_bytes().endswith(b"\n")
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(_line(result) if whole else f"\n{_line(result)}")
+                file.write(("" if whole else "\n") + _line(result))
         except OSError as error:
             raise cannot_write(self._path, error) from error
 
     def tidy(self) -> None:
-        """Write the file anew, in order, with the newest result of each engine, network and core."""
+        """Rewrite the file, in order, with the newest result of each engine, network and core."""
         newest = {(each.network, each.key.core, each.key.engine): each for each in self._by_key.values()}
         with replacing(self._path) as temporary:
             temporary.write_text("".join(_line(newest[name]) for name in sorted(newest)), encoding="utf-8")
         self._by_key = {result.key: result for result in newest.values()}
 
 
-def _read(path: Path) -> list[PeerResult]:
-    """The results of a file; a line that a killed process left unfinished is none."""
-    if not path.is_file():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(_result(json.loads(line)))
-        except (ValueError, TypeError, KeyError):
-            continue
-    return found
-
-
-def _result(content: dict[str, Any]) -> PeerResult:
-    executed = tuple(Executed(**each) for each in content.pop("executed"))
-    return PeerResult(key=Key(**content.pop("key")), executed=executed, **content)
-
-
 def _line(result: PeerResult) -> str:
     return json.dumps(asdict(result), default=float) + "\n"
-
-
-# It calls getpgid(0), call 155 of 64-bit ARM, before the first inference, between both, and after the second.
-_MARKS = Marks(call=155, argument=0, watch=0, record=1)
-
-# Why an engine is left out that could have been run.
-NOT_RECORDED = "it was not recorded yet"
-
-# Outputs may differ by so much of the largest value, and by what edgedeploy's own may: engines with other kernels round
-# otherwise, but no more.
-_DIFFERENCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -161,7 +154,7 @@ class PeerPrediction:
 
     Attributes:
         engine: its name.
-        version: of its wheel, whose SHA-256 is `sha256`.
+        version, sha256: of its wheel.
         prediction: by file instead of function; None if the engine cannot run the network.
         difference: of its outputs from the reference's, as a fraction of the largest value.
         left_out: why there is no prediction.
@@ -197,48 +190,71 @@ def predict_peers(
     threads: int = 1,
     record: bool = True,
 ) -> list[PeerPrediction]:
-    """What one inference of a network takes in other engines; those that cannot run it say why.
+    """What one inference of a network takes in other engines, or why they cannot run it.
 
     Args:
         engines: of `find_predictable_peers`.
         candidate: the network.
         manifest, contents: edgedeploy's package of it, whose recorded inputs all engines get.
         board, means: the core.
-        results: what was recorded before, and takes what is recorded now.
-        progress: is told of each step.
-        threads: by how many the inference is predicted; it is recorded with one.
-        record: whether an engine that `results` lacks is run, which takes minutes; else it is left out.
+        results: the results of earlier runs; new ones are added.
+        progress: reports each step.
+        threads: how many threads the prediction is for; one is recorded.
+        record: whether an engine that `results` lacks is recorded, which takes minutes; else it is left out.
     """
     case = manifest.selftest.cases[0]
-    with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
-        place = Path(folder)
-        (place / "source").mkdir()
+    inputs = _arrays(manifest.inputs, case.inputs, contents)
+    expected = _arrays(manifest.outputs, case.outputs, contents)
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as name:
+        folder = Path(name)
+        (folder / "source").mkdir()
         try:
-            file = candidate.write(place / "source")
+            file = candidate.write(folder / "source")
         except EdgedeployError as error:
             return [PeerPrediction(engine.name, left_out=error.cause) for engine in engines]
-        recorder = _Recorder(
-            place,
-            file,
-            candidate,
-            _arrays(manifest.inputs, case.inputs, contents),
-            _arrays(manifest.outputs, case.outputs, contents),
-            max(_DIFFERENCE, manifest.selftest.relative),
-            board,
-            means,
-            progress,
-        )
+
+        @cache
+        def root() -> Path:
+            (root := folder / "root").mkdir()
+            return machine(board, means.core, root, progress)
+
+        def recorded(engine: Engine, key: Key) -> PeerResult:
+            wheel = site(engine.distribution, engine.version(), board.architecture, PYTHON, progress)
+            (own := folder / engine.name).mkdir()
+            task = Task(file, candidate.prepared.package_path, inputs, list(expected), threads=1, folder=own)
+            try:
+                converted = engine.convert(task) if engine.convert else file
+                found, outputs = record_engine(engine.name, wheel, converted, task, root(), board, means, progress)
+                difference = compare(dict(zip(expected, outputs, strict=False)), expected).relative
+                if difference > max(_DIFFERENCE, manifest.selftest.relative):
+                    raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
+            except NotHereError:
+                raise
+            except (CannotRunError, UnsupportedError) as error:
+                return PeerResult(key, candidate.name, wheel.sha256, left_out=cause_of(error))
+            return PeerResult(key, candidate.name, wheel.sha256, tuple(found), difference)
+
+        def predicted(engine: Engine) -> PeerPrediction:
+            if file.suffix != engine.suffix:
+                raise CannotRunError(f"it reads {engine.suffix} files, and the network is {file.name}")
+            if reason := engine.absence():
+                raise NotHereError(reason)
+            key = Key.of(engine.name, engine.version(), file, inputs, board, means)
+            found = results.find(key)
+            if found is None:
+                if not record:
+                    raise NotHereError(NOT_RECORDED)
+                found = recorded(engine, key)
+                results.add(found)
+            if found.left_out:
+                return PeerPrediction(engine.name, left_out=found.left_out)
+            prediction = priced(found.executed, board, means.core, threads)
+            return PeerPrediction(engine.name, key.version, found.wheel, prediction, found.difference)
+
         predictions = []
         for engine in engines:
             try:
-                key = recorder.key(engine)
-                found = results.find(key)
-                if found is None:
-                    if not record:
-                        raise NotHereError(NOT_RECORDED)
-                    found = recorder.recorded(engine, key)
-                    results.add(found)
-                predictions.append(_predicted(found, board, means, threads))
+                predictions.append(predicted(engine))
             except (VirtualBoardError, OutputError):
                 raise
             except (CannotRunError, EdgedeployError) as error:
@@ -246,83 +262,12 @@ def predict_peers(
         return predictions
 
 
-def _arrays(specs: Sequence, members: Sequence[str], contents: dict[str, bytes]) -> dict[str, np.ndarray]:
+def _arrays(specs: Sequence[Any], members: Sequence[str], contents: dict[str, bytes]) -> dict[str, np.ndarray]:
     """The tensors of a package's test by name."""
     return {
         spec.name: np.frombuffer(contents[member], spec.dtype).reshape(spec.shape)
         for spec, member in zip(specs, members, strict=True)
     }
-
-
-def _predicted(result: PeerResult, board: Board, means: Means, threads: int) -> PeerPrediction:
-    key = result.key
-    if result.left_out:
-        return PeerPrediction(key.engine, left_out=result.left_out)
-    prediction = priced(result.executed, board, means.core, threads)
-    return PeerPrediction(key.engine, key.version, result.wheel, prediction, result.difference)
-
-
-@dataclass(frozen=True)
-class _Recorder:
-    """Records engines on one network.
-
-    Attributes:
-        place: a folder for files.
-        file: the network as engines read it.
-        candidate: whose package is the network's.
-        inputs, outputs: that all engines get, and that they are to give, by name.
-        allowed: by how much of the largest value their outputs may differ from these.
-        board, means: the core.
-        progress: is told of each step.
-    """
-
-    place: Path
-    file: Path
-    candidate: Candidate
-    inputs: dict[str, np.ndarray]
-    outputs: dict[str, np.ndarray]
-    allowed: float
-    board: Board
-    means: Means
-    progress: Progress
-
-    @cached_property
-    def _root(self) -> Path:
-        (root := self.place / "root").mkdir()
-        return machine(self.board, self.means.core, root, self.progress)
-
-    def key(self, engine: Engine) -> Key:
-        """What a result of an engine depends on."""
-        if self.file.suffix != engine.suffix:
-            raise CannotRunError(f"it reads {engine.suffix} files, and the network is {self.file.name}")
-        if not engine.installed():
-            raise NotHereError(f"it is not installed; `pip install 'edgedeploy[{engine.extra}]'` installs it")
-        return Key.of(engine.name, engine.version(), self.file, self.inputs, self.board, self.means)
-
-    def recorded(self, engine: Engine, key: Key) -> PeerResult:
-        """What an engine executes, or why it cannot run the network."""
-        wheel = wheel_of(engine, self.board, self.progress)
-        (own := self.place / engine.name).mkdir()
-        package = self.candidate.prepared.package_path
-        task = Task(self.file, package, self.inputs, list(self.outputs), threads=1, folder=own)
-        try:
-            file = engine.convert(task) if engine.convert else task.file
-            found, outputs = record_engine(
-                engine.name, wheel, file, task, self._root, self.board, self.means, self.progress
-            )
-            difference = compare(dict(zip(self.outputs, outputs, strict=False)), self.outputs).relative
-            if difference > self.allowed:
-                raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
-        except NotHereError:
-            raise
-        except (CannotRunError, UnsupportedError) as error:
-            return PeerResult(key, self.candidate.name, wheel.sha256, left_out=cause_of(error))
-        return PeerResult(key, self.candidate.name, wheel.sha256, tuple(found), difference)
-
-
-def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
-    """An engine's wheel for a board, of the version installed here, whose converter writes what the wheel reads."""
-    return site(engine.distribution, engine.version(), board.architecture, PYTHON, progress)
 
 
 def record_engine(
@@ -332,12 +277,12 @@ def record_engine(
 
     Args:
         name: the engine's, of `NAMES`.
-        wheel: what runs.
+        wheel: the engine's.
         file: the network in the engine's own form.
         task: its inputs, the names of its outputs, and a folder.
         root: of `machine`.
         board, means: the core.
-        progress: is told of each step.
+        progress: reports each step.
     """
     numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
     record = task.folder / "record"
@@ -356,7 +301,7 @@ def record_engine(
         environment={
             "PYTHONPATH": f"{wheel.path}:{numpy.path}",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONSAFEPATH": "1",  # modules beside the script are not for it
+            "PYTHONSAFEPATH": "1",  # do not import modules next to the script
             "ORT_DISABLE_TELEMETRY": "1",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",

@@ -1,4 +1,4 @@
-"""Sums up what a record takes on a core: arithmetic by LLVM's model, and the penalties of a board's profile."""
+"""The cycles of a network on a board's core: arithmetic by LLVM's model, and the penalties of the board's profile."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from edgedeploy.progress import SILENT, Progress
 
 LINE_BYTES = 64
 
-# A loop that always turns so often at most ends as the branch predictor foresees.
+# The branch predictor foresees the end of a loop that always has so many turns or fewer.
 _FORESEEN_TURNS = 32
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles by what takes them.
+    """Cycles by their cause.
 
     Attributes:
         core: instructions, all data in the first cache.
@@ -48,7 +48,7 @@ class Cycles:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum."""
         return sum(self.by_kind().values())
 
     def by_kind(self) -> dict[str, float]:
@@ -61,17 +61,17 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Executed:
-    """What one function of a network executes in an inference, whatever waiting for memory costs.
+    """What one function of a network executes in an inference, without the cost of waiting for memory.
 
     Attributes:
         name: of the function, or `RUNTIME`.
         calls: how often it is entered.
         instructions: how many it executes.
         core: cycles of these by LLVM's model, all data in the first cache, all branches foreseen.
-        core_error: the standard error of `core`, of taking samples.
-        ends: of loops, that the branch predictor does not foresee.
+        core_error: the standard error of `core`, due to sampling.
+        ends: ends of loops that the branch predictor does not foresee.
         floats, integers: products of floats, and of integers of at most 16 bits, that it adds up.
-        misses: lines of 64 bytes that it misses, as `record.MISSES` names them.
+        misses: lines of 64 bytes that it misses, by the names in `record.MISSES`.
     """
 
     name: str
@@ -87,11 +87,11 @@ class Executed:
 
 @dataclass(frozen=True)
 class FunctionCycles(Executed):
-    """What one function of a network takes in an inference, all its calls together.
+    """The cycles of one function of a network in an inference, all its calls together.
 
     Attributes:
-        cycles: that it takes.
-        bound: cycles that its products take at the peak of all cores that it runs on.
+        cycles: the prediction.
+        bound: the cycles of its products at the peak of all cores that it runs on.
     """
 
     cycles: Cycles
@@ -99,7 +99,7 @@ class FunctionCycles(Executed):
 
     @property
     def products_per_cycle(self) -> float:
-        """Products in a cycle of all cores, with all else that the function executes, such as requantisation."""
+        """Products in a cycle of all cores, including everything else that the function executes."""
         return (self.floats + self.integers) / self.cycles.core if self.cycles.core else 0.0
 
     @property
@@ -110,7 +110,7 @@ class FunctionCycles(Executed):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one inference takes on one core.
+    """The cycles of one inference.
 
     Attributes:
         functions: of the network, and the runtime; the longest first.
@@ -129,7 +129,7 @@ class Prediction:
 
     @property
     def misses(self) -> dict[str, int]:
-        """Lines of 64 bytes that all functions missed, as `record.MISSES` names them."""
+        """Lines of 64 bytes that all functions missed, by the names in `record.MISSES`."""
         return {name: round(sum(function.misses[name] for function in self.functions)) for name in MISSES}
 
     @property
@@ -149,26 +149,26 @@ class Prediction:
 
     @property
     def core_error(self) -> float:
-        """The standard error of `cycles.core`, of taking samples."""
+        """The standard error of `cycles.core`, due to sampling."""
         return math.hypot(*(function.core_error for function in self.functions))
 
 
 def executed(
     record: Record, ownership: Ownership, model: str, llvm: Llvm, progress: Progress = SILENT
 ) -> list[Executed]:
-    """What a record holds, by owner, with the cycles of its instructions on LLVM's model of a core."""
+    """The contents of a record by owner, with the cycles of its instructions on LLVM's model of a core."""
     text = llvm.disassembled(record.blocks)
     rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
     counts = _counts(record, ownership)
     ends = _unforeseen_ends(record, ownership)
-    floats = np.array([sum(products(line).floats for line in lines) for lines in text], np.int64)
-    integers = np.array([sum(products(line).integers for line in lines) for lines in text], np.int64)
+    multiplied = np.array([np.sum([products(line) for line in lines], axis=0) for lines in text], np.int64)
     misses = np.array([block.misses for block in record.blocks], np.float64)
-    # What several functions share, such as the C library's code, has missed in proportion to how often each ran it.
+    # Shared code, such as the C library's, has missed in proportion to how often each function ran it.
     shares = counts / counts.sum(axis=0)
     found = []
     for owner, (rate, error) in rates.items():
         instructions = int(counts[owner] @ record.lengths)
+        floats, integers = (counts[owner] @ multiplied).tolist()
         found.append(
             Executed(
                 ownership.names[owner],
@@ -177,8 +177,8 @@ def executed(
                 instructions * rate,
                 instructions * error,
                 ends[owner],
-                int(counts[owner] @ floats),
-                int(counts[owner] @ integers),
+                floats,
+                integers,
                 dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True)),
             )
         )
@@ -186,12 +186,9 @@ def executed(
 
 
 def priced(functions: Sequence[Executed], board: Board, core: CoreModel, threads: int = 1) -> Prediction:
-    """What all that was executed takes on a board, with what waiting for memory costs there.
+    """The cycles on a board of functions that one thread executed, with the cost of waiting for memory.
 
-    Args:
-        functions: what one thread executed.
-        board, core: the board.
-        threads: how many share the work of each function evenly; the runtime's own is one thread's.
+    `threads` share the work of each function evenly; one executes the runtime's own.
     """
     found = [_function(each, board, core, 1 if each.name == RUNTIME else threads) for each in functions]
     found.sort(key=lambda function: -function.cycles.total)
@@ -201,7 +198,7 @@ def priced(functions: Sequence[Executed], board: Board, core: CoreModel, threads
 
 
 def _function(executed: Executed, board: Board, core: CoreModel, threads: int) -> FunctionCycles:
-    """What a function takes with so many threads; never more than with one."""
+    """The cycles of a function with so many threads, never more than with one."""
     cycles = min((_cycles(executed, core, number) for number in (1, threads)), key=lambda each: each.total)
     peak_floats = board.vector.bits / 32 * board.fma.per_cycle
     bound = executed.floats / peak_floats + executed.integers / core.byte_products
@@ -209,15 +206,19 @@ def _function(executed: Executed, board: Board, core: CoreModel, threads: int) -
 
 
 def _cycles(executed: Executed, core: CoreModel, threads: int) -> Cycles:
-    waiting = _memory_cycles(executed.misses, miss_costs(core, threads))
+    waiting = {"caches": 0.0, "memory": 0.0, "stores": 0.0}
+    for name, cost in miss_costs(core, threads).items():
+        level, _, kind = name.partition("_")
+        cause = "stores" if kind in ("store", "written_back") else "memory" if level == "memory" else "caches"
+        waiting[cause] += executed.misses[name] * cost
     return Cycles(executed.core / threads, executed.ends * core.branch / threads, **waiting)
 
 
 def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
-    """Cycles of a line, by the names of `record.MISSES`; those of levels that the core lacks are absent.
+    """Cycles of a line, by the names in `record.MISSES`, of all levels that the core has.
 
-    Several threads wait at the same time for lines of their own caches. Those of caches that they share come one after
-    the other, and none comes from memory, nor goes there, quicker than memory passes lines on.
+    Several threads wait at the same time for lines of their own caches. Lines of caches that they share come one after
+    the other, and the bandwidth of memory limits how fast lines come and go.
     """
     costs = {}
     for name, level in {"l2": core.l2, "l3": core.l3, "memory": core.memory}.items():
@@ -231,16 +232,6 @@ def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
             else:
                 costs[f"{name}_{kind}"] = cost if level.shared else cost / threads
     return costs
-
-
-def _memory_cycles(misses: Mapping[str, float], costs: Mapping[str, float]) -> dict[str, float]:
-    """Cycles of misses by the attributes of `Cycles`."""
-    sums = {"caches": 0.0, "memory": 0.0, "stores": 0.0}
-    for name, cost in costs.items():
-        level, _, kind = name.partition("_")
-        where = "stores" if kind in ("store", "written_back") else "memory" if level == "memory" else "caches"
-        sums[where] += misses[name] * cost
-    return sums
 
 
 def _rates(
@@ -291,7 +282,7 @@ def _unforeseen_ends(record: Record, ownership: Ownership) -> list[int]:
 
 
 def open_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """A package, as an archive or as the folder that it was unpacked into."""
+    """A package: an archive, or the folder that it was unpacked into."""
     if not path.is_dir():
         return read_package(path)
     try:
@@ -310,7 +301,7 @@ def predict_package(
     *,
     threads: int = 1,
 ) -> Prediction:
-    """What one inference of a package takes on a board, by so many threads."""
+    """The cycles of one inference of a package on a board with so many threads."""
     built_for = manifest.target.get("mcpu")
     if built_for != board.cpu:
         raise InputError(

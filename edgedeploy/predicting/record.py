@@ -1,4 +1,9 @@
-"""What the recorder wrote: which blocks of instructions ran, in which order, and what they missed in the caches."""
+"""A recorded inference: blocks of instructions, the function of the network that each run belongs to, and samples.
+
+A package's library exports the entry of each function, `__tvm_ffi_NAME`, and no other names: bodies of loops are
+stripped, exponentials are the C library's. So code belongs to the function that was entered last, in any file, until
+the agent itself runs: that is the runtime, which calls the functions.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +17,11 @@ import numpy as np
 
 from edgedeploy.errors import UnsupportedError
 
-# What is counted of each block, in the order of `enum counter` in native/caches.h.
+# The counters of each block, in the order of `enum counter` in native/caches.h.
 MISSES = (
-    "l2_foreseen",
-    "l2_random",
-    "l2_store",
-    "l3_foreseen",
-    "l3_random",
-    "l3_store",
-    "memory_foreseen",
-    "memory_random",
-    "memory_store",
-    "memory_written_back",
+    *("l2_foreseen", "l2_random", "l2_store"),
+    *("l3_foreseen", "l3_random", "l3_store"),
+    *("memory_foreseen", "memory_random", "memory_store", "memory_written_back"),
 )
 
 # The files that the recorder writes.
@@ -32,15 +30,24 @@ BLOCKS, TRACE = "blocks", "trace"
 # Bytes of an instruction of 64-bit ARM.
 WIDTH = 4
 
+_ENTRY = "__tvm_ffi_"
+# The owner of code outside the network's functions.
+RUNTIME = "runtime"
+
+# Instructions of a window: those that fill the pipeline first, and those that are measured then.
+LEAD, MEASURED = 500, 1500
+# Windows of a record, in proportion to the instructions of its functions, and the fewest of each function.
+WINDOWS, FEWEST = 400, 12
+
 
 @dataclass(frozen=True)
 class Block:
     """Instructions that run one after another.
 
     Attributes:
-        address: where the first one lies in the program's memory.
+        address: of the first one in the program's memory.
         code: their bytes.
-        misses: lines of 64 bytes that they missed, as `MISSES` names them.
+        misses: lines of 64 bytes that they missed, in the order of `MISSES`.
     """
 
     address: int
@@ -69,7 +76,7 @@ class Record:
 
     Attributes:
         blocks: those that ran.
-        runs: int64 [n, 2]: in the order of time, the index of a block, and how often it ran before another one did.
+        runs: int64 [n, 2], in the order of time: the index of a block, and how often it ran before another one did.
         mappings: the files in the program's memory.
         agent, library: the program, and the network's library, as mappings name them.
     """
@@ -92,8 +99,22 @@ class Record:
 
     @property
     def instructions(self) -> int:
-        """All that ran."""
+        """The number of instructions that ran."""
         return int(self.instructions_of_runs.sum())
+
+    def places(self) -> list[tuple[Path | None, int]]:
+        """The file of each block, and the offset in it; None if it is in no file."""
+        mappings = sorted(self.mappings, key=lambda mapping: mapping.start)
+        starts = [mapping.start for mapping in mappings]
+        found: list[tuple[Path | None, int]] = []
+        for block in self.blocks:
+            index = bisect_right(starts, block.address) - 1
+            if index < 0 or block.address >= mappings[index].end:
+                found.append((None, 0))
+            else:
+                mapping = mappings[index]
+                found.append((mapping.path, block.address - mapping.start + mapping.offset))
+        return found
 
 
 def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
@@ -119,19 +140,14 @@ def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
     return Record(blocks, runs, mappings, agent, library)
 
 
-_ENTRY = "__tvm_ffi_"
-# The owner of what belongs to no function of the network.
-RUNTIME = "runtime"
-
-
 @dataclass(frozen=True)
 class Ownership:
-    """Owners of a record.
+    """The owners of a record.
 
     Attributes:
-        names: of the owners; the first is `RUNTIME`.
+        names: the functions; the first is `RUNTIME`.
         runs: int64 [n]: the owner of each run, as an index.
-        calls: by owner, how often it is entered; the runtime never is.
+        calls: how often each owner is entered; the runtime never is.
     """
 
     names: Sequence[str]
@@ -140,14 +156,12 @@ class Ownership:
 
 
 def owners(record: Record) -> Ownership:
-    """The owner of each run of a record."""
-    places = _Places(record.mappings)
+    """The function of the network that each run of a record belongs to."""
     entries = exported_functions(record.library)
     names = [RUNTIME]
     entered = np.full(len(record.blocks), -1)  # by block: the owner that begins with it
     side = np.full(len(record.blocks), -1)  # by block: 0 in the agent, 1 in the network's library
-    for index, block in enumerate(record.blocks):
-        path, offset = places.of(block.address)
+    for index, (path, offset) in enumerate(record.places()):
         if path == record.agent:
             side[index] = 0
         elif path == record.library:
@@ -164,70 +178,43 @@ def owners(record: Record) -> Ownership:
 
 
 def owners_by_file(record: Record) -> Ownership:
-    """The files that what runs lies in: of other engines' code that is all that is told apart."""
-    places = _Places(record.mappings)
-    of_block = [places.of(block.address)[0] for block in record.blocks]
-    names = sorted({path.name if path else RUNTIME for path in of_block})
-    indices = np.array([names.index(path.name if path else RUNTIME) for path in of_block])
-    return Ownership(names, indices[record.runs[:, 0]], [0] * len(names))
+    """The file that each run belongs to: other engines' functions cannot be told apart."""
+    of_block = [path.name if path else RUNTIME for path, _ in record.places()]
+    names, indices = np.unique(of_block, return_inverse=True)
+    return Ownership(names.tolist(), indices[record.runs[:, 0]], [0] * len(names))
 
 
 def _latest(values: np.ndarray) -> np.ndarray:
-    """For each place the last value up to there that is not negative; a negative one where there is none."""
+    """For each place the last value up to there that is not negative; a negative one if there is none."""
     places = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))
     return np.asarray(values[places])
 
 
 def exported_functions(library: Path) -> dict[int, str]:
-    """By offset in a network's library, the functions that begin there."""
+    """The functions that a network's library exports, by their offset in the file."""
     from elftools.elf.elffile import ELFFile
 
     with library.open("rb") as file:
         elf = ELFFile(file)
         table = elf.get_section_by_name(".dynsym")
-        symbols = [
-            (symbol.name, symbol["st_value"])
+        return {
+            offset: symbol.name.removeprefix(_ENTRY).removesuffix("_scheduled")
             for symbol in (table.iter_symbols() if table else ())
             if symbol.name.startswith(_ENTRY) and symbol["st_shndx"] != "SHN_UNDEF"
-        ]
-        found = {}
-        for name, address in symbols:
-            for offset in elf.address_offsets(address):
-                found[offset] = name.removeprefix(_ENTRY).removesuffix("_scheduled")
-    return found
-
-
-class _Places:
-    """Finds the file, and the offset in it, of addresses in a program's memory."""
-
-    def __init__(self, mappings: Sequence[Mapping]) -> None:
-        self._mappings = sorted(mappings, key=lambda mapping: mapping.start)
-        self._starts = [mapping.start for mapping in self._mappings]
-
-    def of(self, address: int) -> tuple[Path | None, int]:
-        index = bisect_right(self._starts, address) - 1
-        if index < 0 or address >= self._mappings[index].end:
-            return None, 0
-        mapping = self._mappings[index]
-        return mapping.path, address - mapping.start + mapping.offset
-
-
-# Instructions of a window: those that fill the pipeline first, and those that are measured then.
-LEAD, MEASURED = 500, 1500
-# Windows of a record, in proportion to what functions execute, and at least so many of each function.
-WINDOWS, FEWEST = 400, 12
+            for offset in elf.address_offsets(symbol["st_value"])
+        }
 
 
 @dataclass(frozen=True)
 class Window:
-    """Blocks that ran one after another, as indices into a record's: those that lead, and those that are measured."""
+    """Blocks that ran one after another, by index: a lead to fill the pipeline, then measured ones."""
 
     lead: tuple[int, ...]
     measured: tuple[int, ...]
 
 
 def windows(record: Record, ownership: Ownership, number: int = WINDOWS) -> dict[int, list[Window]]:
-    """By owner, windows whose measured part is its own."""
+    """By owner, windows at even distances in the instructions of the owner; their measured part is its own."""
     lengths = record.instructions_of_runs
     total = int(lengths.sum())
     found = {}
@@ -245,9 +232,8 @@ def windows(record: Record, ownership: Ownership, number: int = WINDOWS) -> dict
 
 
 def _window(record: Record, ownership: Ownership, run: int, into: int) -> Window:
-    """The window that is measured from the block on which is so many instructions into a run."""
-    block, _ = record.runs[run].tolist()
-    done = into // int(record.lengths[block])
+    """The window whose measured part begins `into` instructions after the beginning of a run."""
+    done = into // int(record.lengths[record.runs[run, 0]])
     lead = _up_to(record, _backwards(record.runs, run, done), LEAD)
     measured = _up_to(record, _forwards(record.runs, run, done, ownership), MEASURED)
     return Window(tuple(reversed(lead)), tuple(measured))
@@ -265,10 +251,8 @@ def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int
 
 
 def _backwards(runs: np.ndarray, run: int, done: int) -> Iterator[int]:
-    """The blocks before one, the nearest first: the run that it is in was `done` so often before."""
-    block = int(runs[run, 0])
-    for _ in range(done):
-        yield block
+    """The blocks before one, the nearest first; in its own run, it ran `done` times before."""
+    yield from [int(runs[run, 0])] * done
     for earlier in range(run - 1, -1, -1):
         block, times = runs[earlier].tolist()
         for _ in range(times):

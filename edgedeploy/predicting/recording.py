@@ -23,25 +23,28 @@ from edgedeploy.virtual.rootfs import rootfs
 
 _TIMEOUT_S = 3600
 
+# Debian 12's Python and the libraries that engines link to, in the root file system of other engines.
+PYTHON = "3.11"
+_SUITE = "bookworm"
+_PACKAGES = ("python3", "libgomp1", "libstdc++6")
+
+_LINE_BYTES = 64
+
 
 @dataclass(frozen=True)
 class Marks:
-    """By which a program's inferences are known: a system call and its first argument, and which of them count.
+    """A system call that marks the beginnings and ends of a program's inferences.
 
     Attributes:
-        call, argument: the system call.
-        watch: the mark from which on the caches are modelled.
-        record: the mark at which the inference begins that is recorded; it ends at the next one.
+        call, argument: the number of the system call, and its first argument.
+        watch: the mark at which the model of the caches begins.
+        record: the mark at which the recorded inference begins; it ends at the next one.
     """
 
     call: int
     argument: int
     watch: int
     record: int
-
-    def options(self) -> list[str]:
-        """The plugin's arguments."""
-        return [f"mark={self.call}:{self.argument}", f"watch={self.watch}", f"record={self.record}"]
 
 
 # The agent reads the monotonic clock (clock_gettime is call 113 of 64-bit ARM, that clock is 1) when an inference
@@ -51,10 +54,13 @@ AGENT_MARKS = Marks(call=113, argument=1, watch=0, record=2)
 
 def cache_options(board: Board, core: CoreModel) -> list[str]:
     """The plugin's arguments about a board's data caches."""
-    levels = {"l1": (board.cache.l1_kib, core.l1.ways), "l2": (board.cache.l2_kib, core.l2.ways)}
-    if core.l3:
-        levels["l3"] = core.l3.kib, core.l3.ways
-    return [f"{name}={kib * 1024}:{ways}" for name, (kib, ways) in levels.items()]
+    return [f"l{level}={kib * 1024}:{ways}" for level, kib, ways in _caches(board, core)]
+
+
+def _caches(board: Board, core: CoreModel) -> list[tuple[int, int, int]]:
+    """The level, KiB and ways of each data cache."""
+    levels = [(1, board.cache.l1_kib, core.l1.ways), (2, board.cache.l2_kib, core.l2.ways)]
+    return [*levels, (3, core.l3.kib, core.l3.ways)] if core.l3 else levels
 
 
 def record_package(
@@ -69,9 +75,9 @@ def record_package(
 
     Args:
         manifest, contents: the package.
-        board, core: what it was built for.
-        folder: an empty one, for files that are of use as long as the record is.
-        progress: is told of each step.
+        board, core: its board.
+        folder: an empty folder for files that the record needs.
+        progress: reports each step.
     """
     emulator = Emulator.of(board, lambda: agent_for(board, progress=progress))
     package, record = folder / "package", folder / "record"
@@ -98,20 +104,21 @@ def run_recorded(
     what: str = "one inference",
     progress: Progress = SILENT,
 ) -> None:
-    """Run a board's program under emulation and have it recorded into an empty folder.
+    """Run a board's program under emulation, and record it.
 
     Args:
         command: the program and its arguments.
-        board, core: whose caches are modelled.
-        marks: how its inferences are known.
-        folder: where the record goes.
+        board, core: the model of the caches.
+        marks: mark its inferences.
+        folder: an empty folder for the record.
         options: of qemu: core and root.
         environment: all variables that the program gets.
-        what: is recorded, for people.
-        progress: is told of it.
+        what: names the recorded inference in messages.
+        progress: reports the step.
     """
     program = recording_emulator(board)
-    plugin = ",".join([str(recorder(progress)), f"out={folder}", *marks.options(), *cache_options(board, core)])
+    marked = [f"mark={marks.call}:{marks.argument}", f"watch={marks.watch}", f"record={marks.record}"]
+    plugin = ",".join([str(recorder(progress)), f"out={folder}", *marked, *cache_options(board, core)])
     with progress.stage(f"record {what} under {Path(program).name}"):
         try:
             done = subprocess.run(
@@ -121,7 +128,7 @@ def run_recorded(
                 errors="replace",
                 check=False,
                 timeout=_TIMEOUT_S,
-                env=dict(environment or {}),  # no more: its size shifts the stack, and with it what the caches miss
+                env=dict(environment or {}),  # nothing else: its size shifts the stack, which changes cache misses
             )
         except subprocess.TimeoutExpired as error:
             raise UnsupportedError(f"{program} did not end within {_TIMEOUT_S} s") from error
@@ -131,19 +138,11 @@ def run_recorded(
         raise UnsupportedError(f"{Path(program).name} did not record {what}", why=why)
 
 
-# Python of Debian 12, which the root file system has, and what engines link to.
-PYTHON = "3.11"
-_SUITE = "bookworm"
-_PACKAGES = ("python3", "libgomp1", "libstdc++6")
-
-_LINE = 64
-
-
 def machine(board: Board, core: CoreModel, folder: Path, progress: Progress = SILENT) -> Path:
-    """A root file system for qemu's `-L` in an empty folder.
+    """Create a root file system for qemu's `-L` in an empty folder: Debian's ARM libraries and the kernel's files.
 
-    Engines choose kernels and tiles by the core's name and the caches' sizes, which they read from the kernel's files:
-    with `-L`, those are the board's.
+    Engines read the core's name and the caches' sizes from the kernel's files to choose kernels and tiles; with `-L`,
+    these are the board's.
     """
     emulation = emulation_of(board)
     require_means()
@@ -158,32 +157,23 @@ def machine(board: Board, core: CoreModel, folder: Path, progress: Progress = SI
     for name in ("possible", "present", "online"):
         _write(processors / name, f"0-{board.cores - 1}")
     _write(processors / "kernel_max", str(board.cores - 1))
-    for number in range(board.cores):
-        _write_core(processors / f"cpu{number}", number, board, core)
-    return folder
-
-
-def _write_core(folder: Path, number: int, board: Board, core: CoreModel) -> None:
-    _write(folder / "cpufreq/cpuinfo_max_freq", str(core.clock_mhz * 1000))
     every = f"0-{board.cores - 1}"
-    levels: Sequence[tuple[int, str, int, int, str]] = [
-        (1, "Data", board.cache.l1_kib, core.l1.ways, str(number)),
-        (2, "Unified", board.cache.l2_kib, core.l2.ways, every if core.l3 is None else str(number)),
-        *([(3, "Unified", core.l3.kib, core.l3.ways, every)] if core.l3 else []),
-    ]
-    for index, (level, kind, kib, ways, shared) in enumerate(levels):
-        place = folder / f"cache/index{index}"
-        said = {
-            "level": level,
-            "type": kind,
-            "size": f"{kib}K",
-            "ways_of_associativity": ways,
-            "number_of_sets": kib * 1024 // _LINE // ways,
-            "coherency_line_size": _LINE,
-            "shared_cpu_list": shared,
-        }
-        for name, value in said.items():
-            _write(place / name, str(value))
+    for number in range(board.cores):
+        place = processors / f"cpu{number}"
+        _write(place / "cpufreq/cpuinfo_max_freq", str(core.clock_mhz * 1000))
+        for index, (level, kib, ways) in enumerate(_caches(board, core)):
+            values = {
+                "level": level,
+                "type": "Data" if level == 1 else "Unified",
+                "size": f"{kib}K",
+                "ways_of_associativity": ways,
+                "number_of_sets": kib * 1024 // _LINE_BYTES // ways,
+                "coherency_line_size": _LINE_BYTES,
+                "shared_cpu_list": every if level == 3 or (level == 2 and core.l3 is None) else str(number),
+            }
+            for name, value in values.items():
+                _write(place / f"cache/index{index}" / name, str(value))
+    return folder
 
 
 def _write(path: Path, text: str) -> None:

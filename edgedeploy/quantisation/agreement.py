@@ -1,9 +1,9 @@
-"""How far a quantised network does what the float network does, on the same inputs."""
+"""How far a quantised network agrees with the float network, and which layers to leave in float."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -17,11 +17,15 @@ from edgedeploy.quantised import Agreement
 from edgedeploy.tensors import Tensors
 from edgedeploy.vision.results import Box, Detection
 
-# Boxes of which at least this part is common show the same thing, as in PASCAL VOC and COCO.
+# Boxes with at least this intersection over union show the same object, as in PASCAL VOC and COCO.
 OVERLAP = 0.5
 
-# What stands for no noise at all.
+# The ratio without any noise.
 _MOST_DB = 200.0
+
+# Noise is a sum over all values of a tensor: a few samples suffice to rank layers.
+_SAMPLES = 8
+_SAMPLES_ALONE = 4
 
 
 class Runs:
@@ -39,14 +43,13 @@ class Runs:
 
 @dataclass
 class Noise:
-    """Sums over tensors of the same meaning, from which follows how far they differ."""
+    """The powers of a signal and its noise, summed over tensors of the same meaning."""
 
     signal: float = 0.0
     noise: float = 0.0
 
     def add(self, expected: np.ndarray, found: np.ndarray) -> None:
-        """Count a tensor; of two shapes, which sizes that depend on the data may have, and without numbers, all is
-        noise."""
+        """Add a tensor; all of it is noise if shapes differ (they may depend on the data) or it is not finite."""
         wide = expected.astype(np.float64)
         self.signal += float(np.square(wide).sum())
         self.noise += float(np.square(wide - found if _comparable(wide, found) else wide).sum())
@@ -59,25 +62,15 @@ class Noise:
         return min(10 * float(np.log10(self.signal / self.noise)), _MOST_DB)
 
 
-@dataclass
-class _Cosines:
-    values: list[float] = field(default_factory=list)
-
-    def add(self, expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
-        for name, array in expected.items():
-            a, b = (each.astype(np.float64).ravel() for each in (array, found[name]))
-            lengths = np.linalg.norm(a) * np.linalg.norm(b) if _comparable(a, b) else 0.0
-            self.values.append(float(np.clip(a @ b / lengths, 0, 1)) if lengths else float(np.array_equal(a, b)))
+def _cosine(expected: np.ndarray, found: np.ndarray) -> float:
+    a, b = (each.astype(np.float64).ravel() for each in (expected, found))
+    lengths = np.linalg.norm(a) * np.linalg.norm(b) if _comparable(a, b) else 0.0
+    return float(np.clip(a @ b / lengths, 0, 1)) if lengths else float(np.array_equal(a, b))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing gave.
-
-    Attributes:
-        agreement: with the float network.
-        noise: of each output, by name.
-    """
+    """The agreement with the float network, and the noise of each output by name."""
 
     agreement: Agreement
     noise: dict[str, Noise]
@@ -91,19 +84,14 @@ def compare(
     progress: Progress = SILENT,
     title: str = "compare",
 ) -> Comparison:
-    """Run both networks on samples.
+    """Run the float network and the quantised one on samples.
 
-    Args:
-        before: the float network.
-        after: the quantised one.
-        samples: inputs.
-        usage: what its outputs mean; None where that is not known, and for inputs that are no images.
-        progress: is told of each inference.
-        title: what it is told.
+    `usage` is None if the meaning of outputs is unknown, or inputs are not images.
     """
     expected_of, found_of = Runs(before), Runs(after)
     noise: dict[str, Noise] = {}
-    cosines, count, same, boxes, matched = _Cosines(), 0, 0, 0, 0
+    cosines: list[float] = []
+    count = same = boxes = matched = 0
     with progress.steps(title, len(samples)) as advance:
         for sample in samples:
             expected, found = expected_of(sample.tensors), found_of(sample.tensors)
@@ -112,7 +100,7 @@ def compare(
                     if not np.isfinite(array).all():
                         raise no_numbers(f"{sample.file}: output {name!r} of the float network")
                     noise.setdefault(name, Noise()).add(array, found[name])
-            cosines.add(expected, found)
+                cosines.append(_cosine(array, found[name]))
             count += 1
             if usage and sample.frame:
                 one, other = (usage.results(each, sample.frame) for each in (expected, found))
@@ -125,44 +113,54 @@ def compare(
     elif boxes:
         agreement = Agreement(of="boxes", value=2 * matched / boxes, samples=count)
     else:
-        agreement = Agreement(of="outputs", value=float(np.mean(cosines.values)), samples=count)
+        agreement = Agreement(of="outputs", value=float(np.mean(cosines)), samples=count)
     return Comparison(agreement, noise)
 
 
 def matches(one: Sequence[Detection], other: Sequence[Detection]) -> int:
-    """How many boxes of one list have a partner of the same class in the other, best scores first, each with the one
-    that overlaps it the most, by `OVERLAP` or more."""
-    free = [each for each in other if each.box]
+    """How many boxes of one list have a partner of the same class in the other, best scores first."""
+    free = [(each.class_id, each.box) for each in other if each.box]
     count = 0
     for found in sorted((each for each in one if each.box), key=lambda each: -(each.score or 0)):
-        partners = [each for each in free if each.class_id == found.class_id]
-        best = max(partners, key=lambda each: overlap(found.box, each.box), default=None)  # type: ignore[arg-type]
-        if best is not None and overlap(found.box, best.box) >= OVERLAP:  # type: ignore[arg-type]
-            free.remove(best)
+        assert found.box
+        best = best_match(found.box, [box for class_id, box in free if class_id == found.class_id])
+        if best is not None:
+            free.remove((found.class_id, best))
             count += 1
     return count
 
 
+def best_match(box: Box, others: Iterable[Box]) -> Box | None:
+    """The box that overlaps one the most, by `OVERLAP` or more."""
+    best = max(others, key=lambda other: overlap(box, other), default=None)
+    return best if best is not None and overlap(box, best) >= OVERLAP else None
+
+
+def intersection(one: Box, other: Box) -> float:
+    """The area of the intersection of two boxes."""
+    width, height = (min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1))
+    return max(width, 0.0) * max(height, 0.0)
+
+
+def area(box: Box) -> float:
+    """The area of a box."""
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
 def overlap(one: Box, other: Box) -> float:
     """Intersection over union of two boxes."""
-    sides = [min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1)]
-    common = max(sides[0], 0.0) * max(sides[1], 0.0)
-    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
-    return common / (areas - common) if areas > common else 0.0
+    common = intersection(one, other)
+    union = area(one) + area(other) - common
+    return common / union if union > 0 else 0.0
 
 
 def _comparable(expected: np.ndarray, found: np.ndarray) -> bool:
     return expected.shape == found.shape and bool(np.isfinite(found).all())
 
 
-# Noise is a sum over all values of a tensor: a few samples say which layers have more of it.
-_SAMPLES = 8
-_SAMPLES_ALONE = 4
-
-
 @dataclass(frozen=True)
 class LayerNoise:
-    """A layer, and how far what it gives is from the float network's, in decibels of signal to noise."""
+    """A layer, and the signal-to-noise ratio of its output against the float network's, in decibels."""
 
     layer: Layer
     ratio_db: float
@@ -175,14 +173,9 @@ def worst_layers(
     samples: Samples,
     progress: Progress = SILENT,
 ) -> list[LayerNoise]:
-    """All layers, the one with the least signal to noise first; noise of the layers before is in it.
+    """The layers of the prepared network and the quantised one, the lowest signal-to-noise ratio first.
 
-    Args:
-        before: the prepared network.
-        after: the same, quantised.
-        layers: its layers.
-        samples: inputs.
-        progress: is told of each inference.
+    The noise includes that of the layers before.
     """
     names = _dequantised(after, [layer.output for layer in layers])
     shown = {layer.name: (layer.output, names[layer.output]) for layer in layers}
@@ -203,10 +196,10 @@ def worst_layers(
 def by_harm(
     model: onnx.ModelProto, ranges: Ranges, layers: Sequence[Layer], samples: Samples, progress: Progress = SILENT
 ) -> list[Layer]:
-    """The layers, first the one that alone, with all others in float, makes the most noise in the outputs.
+    """The layers, first the one that causes the most noise in the outputs if it alone is quantised.
 
-    A tensor that has no good scale harms both the layer that gives it and those that read it: they come one after
-    another, and it is float when all of them are.
+    A tensor without a good scale harms the layer that computes it and those that read it. They follow one another, and
+    the tensor is float once all of them are.
     """
     few = samples.some(_SAMPLES_ALONE)
     expected_of = Runs(model)
@@ -228,14 +221,9 @@ def by_harm(
 
 
 def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> int | None:
-    """How many of some layers must stay in float for the loss to be at most so much; None if no number does.
+    """How many of some layers must stay in float for a loss of at most `most`; None if no number suffices.
 
-    Doubled until the loss is small enough, then halved: the loss is taken to fall with each further layer.
-
-    Args:
-        loss_with: the loss if so many of them do.
-        layers: how many there are.
-        most: the loss that is allowed.
+    A binary search, begun by doubling: the loss is assumed to fall with each further layer.
     """
     too_few, enough = -1, 0
     while loss_with(enough) > most:
@@ -252,15 +240,14 @@ def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> 
 
 
 def _dequantised(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, str]:
-    """What a quantised network calls the tensors of the float one: what comes out of the pair behind them, if there
-    is one."""
+    """The names in a quantised network of the tensors of the float one: outputs of the pairs after them, if any."""
     quantising = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
     dequantising = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
     return {name: dequantising.get(quantising.get(name, ""), name) for name in names}
 
 
 def _showing(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """The model with tensors as its outputs."""
+    """The model with some of its tensors as outputs."""
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     del shown.graph.output[:]

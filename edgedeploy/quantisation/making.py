@@ -1,4 +1,4 @@
-"""Makes a quantised network of a float one: calibrates, compares, and leaves in float what must be."""
+"""Quantises a network: calibrates it, compares it, and leaves layers in float if the loss is too large."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from edgedeploy.quantised import KEY, Method, Quantisation
 from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source, find_source
 
-# How many images are taken of a folder that has more.
+# How many images are taken at most.
 MOST_SAMPLES = 300
 
-# What `--auto` allows the accuracy to fall by.
+# The loss that `--auto` allows.
 MAX_LOSS = 0.01
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a network is to be quantised.
+    """How a network is quantised.
 
     Attributes:
         method: how ranges of activations are chosen.
         keep: names of layers, or patterns of them, that stay in float.
-        max_loss: layers are left in float until the loss is at most so much; None leaves what it is.
-        all_pairs: whether results are rounded to bytes behind every operator, as other engines' kernels want it.
+        max_loss: layers stay in float until the loss is at most so much; None for any loss.
+        all_pairs: whether results are rounded to bytes after every operator, as other engines' kernels need it.
     """
 
     method: Method = "minmax"
@@ -62,13 +62,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Task:
-    """A network, what it is calibrated with, and how it is compared.
+    """A network to quantise.
 
     Attributes:
         source: the network.
-        prepared: the same, as the quantiser takes it.
-        usage: how images become its input; None of inputs that are arrays.
-        samples: what it is calibrated with.
+        prepared: the same, prepared for the quantiser.
+        usage: how images become its input; None for inputs that are arrays.
+        samples: for calibration and comparison.
         evaluation: labelled images, if there are any.
     """
 
@@ -84,13 +84,13 @@ class Made:
     """A quantised network.
 
     Attributes:
-        model: it, with the record in its metadata.
-        record: what it cost.
+        model: with the record in its metadata.
+        record: the loss.
         comparison: with the float network.
         scores: of the float and the quantised network on labelled images, if there are any.
-        worst: its layers, those with the least signal to noise first.
+        worst: its layers, the lowest signal-to-noise ratio first.
         kept: the layers that stayed in float.
-        layers: how many there are.
+        layers: how many layers there are.
         bytes_before: the size of the float network's files.
     """
 
@@ -107,7 +107,7 @@ class Made:
         return f"<edgedeploy.Made {self.layers - len(self.kept)} of {self.layers} layers quantised>"
 
     def write(self, path: Path) -> int:
-        """Write the network as an ONNX file; gives its size in bytes."""
+        """Write the network as an ONNX file; returns its size in bytes."""
         content = self.model.SerializeToString()
         with replacing(path) as temporary:
             temporary.write_bytes(content)
@@ -125,17 +125,17 @@ def find_task(
     most: int = MOST_SAMPLES,
     progress: Progress = SILENT,
 ) -> Task:
-    """Find all that quantising a network needs, before the long work.
+    """Find everything that quantising a network needs, before the long work.
 
     Args:
         model: a name of the zoo, or a path.
         calibration: a folder of images or arrays, or a video.
-        demo: the demo that says how images become inputs, and outputs results.
+        demo: the demo that defines how images become inputs, and outputs results.
         evaluation: a folder of labelled images.
         shapes: of inputs that the network's files leave open.
-        options: what else they leave open.
+        options: further import options.
         most: how many samples are taken at most.
-        progress: is told of each step.
+        progress: reports each step.
     """
     source = find_source(model, shapes, progress, options)
     use = find_use(model, demo)
@@ -150,15 +150,15 @@ def find_task(
     check_same(prepared, next(iter(samples)).tensors)
     if len(samples) < FEW:
         progress.note(
-            f"{len(samples)} samples are few: values that none of them reaches are cut off. Take 100 or more that are "
-            "as what the network will see"
+            f"{len(samples)} samples are few: values that none of them reaches are cut off. Take 100 or more that look "
+            "like the network's later inputs"
         )
     if evaluation is None:
         return Task(source, prepared, usage, samples, None)
     if usage is None:
         raise InputError(
             "--evaluate needs to know how images become inputs of the network",
-            why="neither the zoo nor a demo says it",
+            why="neither the zoo nor a demo defines it",
             hints=["name a demo that uses such a network: --demo classification"],
         )
     return Task(source, prepared, usage, samples, find_evaluation(evaluation, usage))
@@ -173,7 +173,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
 
     def tried(kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
-        """The network with some layers in float, and what it costs."""
+        """The network with some layers in float, and its loss."""
         made = quantise(model, ranges, layers, kept)
         made = made if settings.all_pairs else without_inner_pairs(made, model)
         compared = compare(prepared.stated, made, samples, usage, progress, f"compare, {len(kept)} layers in float")
@@ -209,7 +209,7 @@ def _kept_for(
     tried: Callable[[Sequence[Layer]], tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]],
     progress: Progress,
 ) -> Sequence[Layer]:
-    """The layers that stay in float for the loss to be as small as is asked for."""
+    """The layers that stay in float for a loss of at most `settings.max_loss`."""
     most, ranked = settings.max_loss, list[Layer]()
     assert most is not None
 
@@ -227,7 +227,7 @@ def _kept_for(
     count = fewest_kept(loss_with, len(ranked), most)
     if count is None:
         raise InputError(
-            f"the loss is above {most:g} however many layers stay in float",
+            f"the loss is above {most:g}, no matter how many layers stay in float",
             why="the network's own preparation changes results by more",
             hints=["allow more with --max-loss"],
         )
@@ -235,7 +235,7 @@ def _kept_for(
 
 
 def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, record: Quantisation) -> None:
-    """Write into a model what its network's files say of it, and what its quantisation cost."""
+    """Write the metadata of the network's files, and the record of the quantisation, into a model."""
     del model.metadata_props[:]
     metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
     metadata |= {KEY: record.model_dump_json(exclude_none=True)}
@@ -250,12 +250,12 @@ def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, r
 
 _NETWORKS = Kept("quantised")
 
-# Whose versions change what the quantiser makes.
+# The packages whose versions change the quantised network.
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
 
 
 def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
-    """The quantised network of a task, with the usual settings: the one that was made before, or a new one."""
+    """The quantised network of a task with default settings, cached."""
     settings = Settings()
     name = f"{task.source.name}-int8"
     file = f"{name}.onnx"
@@ -272,7 +272,7 @@ def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
 
 
 def _key(task: Task, settings: Settings) -> str:
-    """A hash of all that the network depends on, the images among it."""
+    """A hash of everything that the network depends on, images included."""
     usage = task.usage
     return key_of(
         {

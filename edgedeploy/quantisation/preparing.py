@@ -1,4 +1,4 @@
-"""A network as the quantiser takes it: ONNX with fixed shapes, batch normalisation folded, and a name for each node."""
+"""A network as the quantiser needs it: ONNX with fixed shapes, folded batch normalisation, named nodes; and its use."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ _QUANTISED = {
     "MatMulInteger",
 }
 
-# How far outputs of the prepared network may be from the network's own, as a fraction of their largest value: folding
-# rounds weights once more.
+# The tolerance for outputs of the prepared network, as a fraction of their largest value: folding rounds weights again.
 _TOLERANCE = 1e-3
 
 _INSTEAD = {
@@ -53,14 +52,14 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A float network that can be quantised, and what its files say of it.
+    """A float network that can be quantised.
 
     Attributes:
-        stated: the network in ONNX's terms, as its files state it.
+        stated: the network of its files, translated into ONNX.
         model: the same, prepared.
-        inputs, outputs: what it takes and gives; an output's size of -1 depends on the data.
-        heads: what the files say of its detection heads.
-        metadata: what they say of how it is used.
+        inputs, results: its tensors; an output's size of -1 depends on the data.
+        heads: its detection heads, as its files describe them.
+        metadata: of its files.
     """
 
     stated: onnx.ModelProto
@@ -86,7 +85,7 @@ def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
     stated = converted.stated or converted.model
     if any(node.op_type in _QUANTISED for node in stated.graph.node):
         raise InputError(
-            f"{source.file} is quantised already", hints=["build it as it is", "name the float network it was made of"]
+            f"{source.file} is quantised already", hints=["build it as it is", "name the original float network"]
         )
     if converted.values:
         raise UnsupportedError(f"{source.file} cannot be quantised with values that are set")
@@ -108,7 +107,7 @@ def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
 
 
 def check_same(prepared: Prepared, tensors: Tensors) -> None:
-    """Make sure that preparing has not changed what the network computes."""
+    """Check that preparing has not changed the outputs of the network."""
     with computing():
         before, after = (
             cpu_session(model.SerializeToString(), optimised=False).run(None, dict(tensors))
@@ -151,7 +150,7 @@ def _sizes(shape: Sequence[object]) -> list[int]:
 
 
 def _of_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in an opset that has what quantised networks need."""
+    """The model in an opset for quantised networks."""
     if opset_of(model) >= _OPSET:
         return model
     return onnx.version_converter.convert_version(model, _OPSET)
@@ -176,7 +175,7 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a name of its own for each node."""
+    """The model with unique names of nodes."""
     taken: set[str] = set()
     for node in model.graph.node:
         if not node.name or node.name in taken:
@@ -185,20 +184,20 @@ def _named(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-# Below the threshold of a demo there are boxes that count where precision is averaged over all recalls.
+# Boxes below a demo's threshold count if precision is averaged over all recalls.
 _LOW_THRESHOLD = 0.01
 
 
 @dataclass(frozen=True)
 class Usage:
-    """A network of a demo, fitted to what its files say.
+    """How a network is used in a demo.
 
     Attributes:
-        part: what the demo and the zoo say of it.
-        stage: the same with what the network says of itself.
+        part: the network in the demo and the zoo.
+        stage: the demo's, fitted to the network's files.
         labels: the names of its classes.
         tensor: its input.
-        names: what the demo calls its outputs, where that is not what it calls them itself.
+        names: the demo's names of its outputs, if they differ from its own.
     """
 
     part: Part
@@ -209,7 +208,7 @@ class Usage:
 
     @staticmethod
     def of(part: Part, prepared: Prepared) -> Usage:
-        """How a prepared network is used."""
+        """The use of a prepared network."""
         stage, labels = part.fitted(prepared)
         return Usage(part, stage, labels, prepared.inputs[0], part.output_names(stage.decoder))
 
@@ -219,11 +218,11 @@ class Usage:
         return isinstance(self.stage.decoder, Classification)
 
     def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
-        """The network's input for an image, uint8, height x width x 3, B G R, and how the image lies in it."""
+        """The network's input for an image, uint8, height x width x 3, B G R, and the image's place in it."""
         return placed(image, self.stage, self.part.entry.input, self.tensor)
 
     def results(self, outputs: Mapping[str, np.ndarray], frame: Frame) -> list[Detection]:
-        """What the network's outputs say, in pixels of the image."""
+        """The results of outputs, in pixels of the image."""
         names = called(list(outputs), self.names)
         return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, list(self.labels))
 

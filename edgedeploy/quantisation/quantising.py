@@ -1,9 +1,12 @@
-"""onnxruntime's quantiser: ranges of activations from samples, and from them a network of QuantizeLinear and
-DequantizeLinear pairs.
+"""onnxruntime's quantiser: ranges of activations from samples, and a network of QuantizeLinear and DequantizeLinear.
 
 Activations are uint8 with a zero point for each tensor, weights int8 without one and with a scale for each output
-channel, biases int32: what VNNI's and onnxruntime's own kernels take; on Arm 128 is subtracted. Weights have all eight
+channel, biases int32: VNNI's and onnxruntime's own kernels take these; on Arm 128 is subtracted. Weights have all eight
 bits: no step of the compiled code saturates.
+
+onnxruntime's quantiser rounds the result of every operator to bytes, since its kernels compute one at a time. Compiled
+code computes a layer, its activation, and a sum or a product in one loop, with the layer's sums in registers. Without
+the roundings inside the loop it is quicker, and more accurate.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -33,13 +36,13 @@ from edgedeploy.quantisation.samples import Samples, no_numbers
 from edgedeploy.quantised import Method
 from edgedeploy.tensors import Tensors
 
-# Layers whose weights are quantised. All else is quantised for their sake.
+# Layers whose weights are quantised. Everything else is quantised for their sake.
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 # Activations that limit the range of the layer before them, and are removed with that.
 _LIMITING = frozenset({"Relu", "Clip"})
 
-# What moves or chooses values. It keeps the scale of its input, and has no loss of its own.
+# Operators that move or select values: the scale of their input stays, and they have no loss of their own.
 _MOVING = frozenset(
     {
         "Flatten",
@@ -56,7 +59,7 @@ _MOVING = frozenset(
     }
 )
 
-# What has a kernel for integers. Functions of one input become tables of 256 bytes.
+# Operators with a kernel for integers. Functions of one input become tables of 256 bytes.
 OPERATORS = (
     WEIGHTED
     | _LIMITING
@@ -78,22 +81,22 @@ OPERATORS = (
     }
 )
 
-# Of these, what stays quantised behind the last layer: it keeps the meaning of the values that it gets.
+# Those that stay quantised after the last layer: the meaning of values stays the same.
 _AT_THE_END = WEIGHTED | _LIMITING | _MOVING | {"AveragePool", "GlobalAveragePool", "Resize"}
 
-# Of all values, per cent, that `percentile` leaves inside the range; onnxruntime's own choice.
+# The percentage of values that `percentile` leaves inside the range; onnxruntime's default.
 _PERCENTILE = 99.999
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What is quantised, or left in float, as a whole: an operator, with the limits that follow it.
+    """A unit that is quantised or stays in float: an operator with the ReLU or Clip that follows it.
 
     Attributes:
         name: the operator's node.
         operator: its type.
         nodes: the names of all its nodes.
-        output: the tensor that it gives.
+        output: its output tensor.
     """
 
     name: str
@@ -125,7 +128,7 @@ def layers_of(model: onnx.ModelProto) -> list[Layer]:
 
 
 def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
-    """The layers that names or patterns such as `/model.22/*` mean, in the network's order."""
+    """The layers that match names or patterns such as `/model.22/*`, in the network's order."""
     meant: set[str] = set()
     for name in names:
         found = {layer.name for layer in layers if name in (layer.name, layer.output) or fnmatchcase(layer.name, name)}
@@ -135,17 +138,14 @@ def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
     return [layer for layer in layers if layer.name in meant]
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """The smallest and the largest value of each activation, as onnxruntime's quantiser takes them."""
-
-    tensors: Any
+# onnxruntime's `TensorsData`: the smallest and the largest value of each activation.
+Ranges = Any
 
 
 def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress: Progress = SILENT) -> Ranges:
     """The ranges of all activations of a prepared network.
 
-    `minmax` takes all values; `entropy` those that keep the most information of their distribution (Migacz, 8-bit
+    `minmax` takes all values; `entropy` the range that loses the least information of their distribution (Migacz, 8-bit
     Inference with TensorRT, 2017), and `percentile` all but five of a million at each end.
     """
     from onnxruntime.quantization import calibrate as calibrators
@@ -174,7 +174,7 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
     for name, data in tensors.items():
         if not all(np.isfinite(value).all() for value in data.range_value):
             raise no_numbers(f"tensor {name!r} of the network")
-    return Ranges(tensors)
+    return tensors
 
 
 def quantise(
@@ -183,10 +183,10 @@ def quantise(
     """A prepared network with its layers quantised.
 
     Args:
-        model: the network, which stays as it is.
+        model: the network, which does not change.
         ranges: of its activations.
-        layers: those that are to be quantised, of `layers_of`.
-        kept: those of them that are left in float.
+        layers: the layers to quantise, of `layers_of`.
+        kept: those of them that stay in float.
     """
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -196,7 +196,7 @@ def quantise(
     names = {name for layer in layers if layer not in kept for name in layer.nodes}
     if not names:
         return copy
-    # What moves values is quantised where its input is.
+    # Operators that move values are quantised if their input is.
     names |= {node.name for node in model.graph.node if node.op_type in _MOVING | _LIMITING}
     names -= {name for layer in kept for name in layer.nodes}
     with _quiet():
@@ -206,7 +206,7 @@ def quantise(
             False,  # of eight bits, not seven
             QuantType.QInt8,
             QuantType.QUInt8,
-            ranges.tensors,
+            ranges,
             sorted(names),
             [],
             sorted(OPERATORS),
@@ -219,12 +219,12 @@ def quantise(
 
 
 def _behind_the_last_layers(model: onnx.ModelProto) -> set[str]:
-    """The nodes that no layer with weights follows, but for those that keep the meaning of values.
+    """The nodes that no layer with weights follows, except those that only move values.
 
-    They stay in float. They are little work, and their tensors hold boxes beside scores, or probabilities: one scale
-    for both would lose one of them.
+    They stay in float. They are little work, and their tensors have boxes and scores, or probabilities: one scale for
+    both would lose one of them.
     """
-    leading: set[str] = set()  # tensors that some layer reads, if not at once
+    leading: set[str] = set()  # tensors that some layer reads, directly or not
     ends = set()
     for node in reversed(model.graph.node):
         if node.op_type in WEIGHTED or leading.intersection(node.output):
@@ -236,7 +236,7 @@ def _behind_the_last_layers(model: onnx.ModelProto) -> set[str]:
 
 @contextmanager
 def _in_range() -> Iterator[None]:
-    """Where the calibrator counts values: those that are no numbers have no place in its histograms."""
+    """The calibrator counts values in histograms: those that are not finite have no place there."""
     try:
         yield
     except (ValueError, OverflowError) as error:
@@ -244,7 +244,7 @@ def _in_range() -> Iterator[None]:
 
 
 class _Once:
-    """Gives the inputs of one inference; see onnxruntime's CalibrationDataReader."""
+    """Returns the inputs of one inference once; see onnxruntime's CalibrationDataReader."""
 
     def __init__(self, tensors: Tensors) -> None:
         self._tensors = [dict(tensors)]
@@ -255,7 +255,7 @@ class _Once:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the quantiser prints and logs, which speaks of its own functions."""
+    """Suppress the quantiser's output and logs about its own functions."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -272,8 +272,7 @@ _ACTIVATIONS = frozenset({"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmo
 _ELEMENTWISE = _ACTIVATIONS | {"Add", "Mul"}
 
 
-@dataclass(frozen=True)
-class _Pair:
+class _Pair(NamedTuple):
     """A QuantizeLinear, and the only operator that reads it, its DequantizeLinear."""
 
     quantise: onnx.NodeProto
@@ -281,15 +280,15 @@ class _Pair:
 
 
 def without_inner_pairs(model: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.ModelProto:
-    """A network without the pairs between a quantised layer and what can be computed in the same loop.
+    """A network without the pairs of QuantizeLinear and DequantizeLinear inside one loop of the compiled code.
 
-    A pair is taken away behind a layer, or behind an activation or a sum in its loop, if one elementwise operator reads
-    it, or the two of a product with its own activation: `x * sigmoid(x)`. What else that operator reads stays
-    quantised: one loop has the sums of one layer. Pairs that bound values in the place of a ReLU or a clip stay.
+    A pair is removed after a layer, or after an activation or a sum in its loop, if one elementwise operator reads it,
+    or the two of a product with its own activation: `x * sigmoid(x)`. That operator's other inputs stay quantised: one
+    loop has the sums of one layer. Pairs that limit values in the place of a ReLU or a clip stay.
 
     Args:
         model: the quantised network.
-        plain: the float network that it was made of.
+        plain: the original float network.
     """
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -343,7 +342,7 @@ def _is_quantised(layer: onnx.NodeProto, makers: dict[str, onnx.NodeProto]) -> b
 def _goes_on(
     following: list[onnx.NodeProto], name: str, pairs: dict[str, _Pair], readers: dict[str, list[onnx.NodeProto]]
 ) -> bool:
-    """Whether what reads a tensor is computed in one loop with it: one operator, or a gate and the product with it."""
+    """Whether the readers of a tensor run in one loop with it: one operator, or a gate and the product with it."""
     if len(following) == 1:
         return following[0].op_type in _ELEMENTWISE
     if len(following) != 2:

@@ -1,4 +1,4 @@
-"""What a network is calibrated and compared with: images below a folder, a video, or arrays of its inputs."""
+"""The samples that a network is calibrated and compared with: images below a folder, a video, or arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgedeploy.vision.source import open_source
 
 Item = TypeVar("Item")
 
-# Fewer than this say little of the ranges of activations.
+# Fewer than this determine the ranges of activations badly.
 FEW = 10
 
 _ARRAYS = (".npz", ".npy")
@@ -35,9 +35,9 @@ class Sample:
     """The inputs of one inference.
 
     Attributes:
-        file: where they come from.
+        file: their file.
         tensors: arrays by input name.
-        frame: how the image lies in the network's input; None of arrays.
+        frame: the place of the image in the network's input; None for arrays.
     """
 
     file: Path
@@ -47,11 +47,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples(ABC):
-    """Inputs of a network that are read anew, one after the other, each time they are gone through.
+    """Inputs of a network, read from files one after the other in each iteration.
 
     Attributes:
-        folder: the folder or file that was named.
-        files: those that are taken.
+        folder: the folder or file that the user named.
+        files: the chosen files.
     """
 
     folder: Path
@@ -87,11 +87,7 @@ class Images(Samples):
 
 @dataclass(frozen=True)
 class Video(Samples):
-    """Images of a video.
-
-    Attributes:
-        numbers: which of its images are taken, ascending.
-    """
+    """Images of a video, with their numbers in it, ascending."""
 
     feed: Feed
     numbers: Sequence[int]
@@ -116,11 +112,7 @@ class Video(Samples):
 
 @dataclass(frozen=True)
 class Arrays(Samples):
-    """Arrays of files: a `.npz` with one array for each input, by name; of networks with one input also a `.npy`.
-
-    Attributes:
-        inputs: the network's.
-    """
+    """Arrays of files: a `.npz` with one array for each input, by name; for networks with one input also a `.npy`."""
 
     inputs: Sequence[TensorSpec]
 
@@ -144,9 +136,9 @@ def find_samples(
     Args:
         path: a folder or a file.
         inputs: the network's.
-        feed: how images become inputs; None of a network that takes none, or of which that is not known.
+        feed: how images become inputs; None if the network takes no images, or this is unknown.
         most: how many are taken, evenly chosen.
-        progress: is told of what is passed over.
+        progress: reports files that are skipped.
         network: the network's file, for hints.
     """
     if not is_folder(path) and not is_file(path):
@@ -190,7 +182,7 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
 
 
 def no_numbers(what: str) -> InputError:
-    """The error that something has values that are no numbers."""
+    """The error for values that are infinite or NaN."""
     return InputError(
         f"{what} has values that are infinite or no numbers",
         hints=["look at the inputs: images that are damaged, or arrays with such values"],

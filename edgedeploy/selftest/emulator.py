@@ -31,13 +31,7 @@ _FACTS_S, _SELF_TEST_S = 60, 3600
 
 @dataclass(frozen=True)
 class Emulator:
-    """qemu with a C library for a board's programs.
-
-    Attributes:
-        program: qemu.
-        options: of it, the core that it stands in for and where the C library lies.
-        agent: the board's.
-    """
+    """qemu, its options for the board's core and C library, and the board's agent."""
 
     program: str
     options: tuple[str, ...]
@@ -45,7 +39,7 @@ class Emulator:
 
     @classmethod
     def of(cls, board: Board, agent: Callable[[], Agent | None]) -> Emulator:
-        """The emulator for a board's agent, which is asked for last: it may have to be built."""
+        """The emulator for a board's agent, which is requested last: building it may take minutes."""
         try:
             emulation = emulation_of(board)
         except VirtualBoardError as error:
@@ -73,11 +67,7 @@ class Emulator:
         return f"{Path(self.program).name.removesuffix('-static')} {version}".strip()
 
     def self_test(self, manifest: Manifest, contents: Mapping[str, bytes], threads: int) -> float:
-        """Run a package's self-test.
-
-        Returns:
-            The largest difference from the reference, as a fraction of the tolerance.
-        """
+        """Run a package's self-test; returns the largest difference as a fraction of the tolerance."""
         self._require(manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
@@ -104,7 +94,7 @@ class Emulator:
         )
 
     def _require(self, manifest: Manifest) -> None:
-        """Refuse what the agent, or its C library, cannot load."""
+        """Refuse packages that the agent or its C library cannot load."""
         done = self._run("facts", timeout_s=_FACTS_S)
         if done.returncode != 0:
             raise UnsupportedError(f"the agent does not start under {self.name}", why=done.stderr.strip() or None)
@@ -121,5 +111,5 @@ class Emulator:
 
 
 def _fraction(output: dict[str, Any]) -> float:
-    """What an output differs by, of what is allowed; one that is not finite has no fraction."""
+    """The difference of an output as a fraction of the tolerance; infinite if an output is not finite."""
     return float("inf") if output["fraction"] is None else float(output["fraction"])

@@ -1,4 +1,4 @@
-"""The inputs that a network is tested with: random ones, and those for which its operators have rules of their own."""
+"""The inputs that a network is tested with: random ones, and edge cases of its operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgedeploy.network import Network
     from edgedeploy.tensors import TensorSpec
 
-# The values of a tensor, some of them or in another form.
+# Operators that return values of their inputs, all or some of them, in any shape or type.
 _PASSING = {
     "astype", "broadcast_to", "concat", "expand_dims", "flatten", "permute_dims", "reshape", "split", "squeeze",
     "stack", "strided_slice", "where",
@@ -27,8 +27,8 @@ _DIVISIONS = {"divide", "floor_divide", "mod", "floor_mod", "trunc_mod", "trunca
 _WRITING = {"index_put", "scatter_elements", "scatter_nd"}
 _SHIFTS = {"left_shift", "right_shift"}
 
-# Operators that make no NaN of infinities. onnxruntime's MaxPool is none of them: at edges it gives the least finite
-# number for nothing but -inf.
+# Operators that make no NaN of infinities. onnxruntime's MaxPool does not belong here: at edges it returns the least
+# finite number for a window of -inf.
 _STEADY = _PASSING | {
     "abs", "argmax", "argmin", "argsort", "atan", "ceil", "clip", "equal", "erf", "exp", "flip", "floor", "full",
     "gather_elements", "gather_nd", "greater", "greater_equal", "isfinite", "isinf", "isnan", "less", "less_equal",
@@ -49,7 +49,7 @@ _KEEPING_NAN = _PASSING | {
     "abs", "add", "clip", "divide", "flip", "multiply", "negative", "nn.relu", "repeat", "sign", "square", "subtract",
     "tile",
 }  # fmt: skip
-# Operators in whose results a NaN need not show: programs differ in what they make of it.
+# Operators whose results may hide a NaN: programs differ in them.
 _HIDING = {
     "argmax", "argmin", "argsort", "equal", "greater", "greater_equal", "less", "less_equal", "max", "maximum", "min",
     "minimum", "nn.leakyrelu", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.prelu", "not_equal", "sort",
@@ -59,12 +59,12 @@ _HIDING = {
 
 @dataclass
 class Use:
-    """What one input is used for.
+    """The use of one input.
 
     Attributes:
         size: of the shortest axis that it indexes: its values are -size to size - 1. None for all other inputs.
-        from_end: whether they may be negative, and then count from the axis' end.
-        written: whether they say where to write: two that are equal leave the result open.
+        from_end: whether indices may be negative, and then count from the axis' end.
+        written: whether they are places to write to: the result for two equal ones is undefined.
     """
 
     size: int | None = None
@@ -80,16 +80,16 @@ class Use:
 
 @dataclass
 class Uses:
-    """What a network's operators are, as far as inputs for it depend on that.
+    """The properties of a network's operators that its test inputs depend on.
 
     Attributes:
         inputs: by name.
         products: whether it sums up products.
         convolutions: whether convolutions are among these.
-        casts: whether it makes integers of floats, which is open for those that no integer stands for.
-        divides: whether it divides integers by such as it computes; a zero would end the process.
-        steady: whether infinities stay infinities, or become NaN that show, in every program alike.
-        keeps_nan: whether NaN among its inputs shows in every program alike.
+        casts: whether it converts floats to integers, which is undefined for values out of range.
+        divides: whether it divides integers by computed ones; a zero would end the process.
+        steady: whether every program gives the same infinities and NaN for infinities.
+        keeps_nan: whether every program gives the same NaN for NaN among its inputs.
     """
 
     inputs: dict[str, Use] = field(default_factory=dict)
@@ -102,14 +102,14 @@ class Uses:
 
 
 def uses_of(network: Network) -> Uses:
-    """What the operators of a network make of its inputs."""
+    """The uses of a network's inputs by its operators, read from its Relax module."""
     from tvm import relax
 
     from edgedeploy.compile.expressions import constant_value
 
     function = network.module["main"]
     uses = Uses({spec.name: Use() for spec in network.inputs})
-    # By variable, the inputs whose values it holds.
+    # By variable, the inputs whose values it contains.
     origins: dict[Any, list[Use]] = {
         variable: [uses.inputs[spec.name]] for variable, spec in zip(function.params, network.inputs, strict=True)
     }
@@ -147,19 +147,19 @@ def uses_of(network: Network) -> Uses:
 
 
 def computed_types(network: Network) -> set[str]:
-    """The floating-point types of what a network's operators compute: those in which they sum up, and their results."""
+    """The floating-point types of a network's operators: those in which they sum up, and of their results."""
     return {dtype for variable, _ in _bindings(network.module["main"]) if is_floating(dtype := _dtype(variable))}
 
 
 def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
-    """Variables of a function with what they are bound to, in order."""
+    """The variables of a function with their values, in order."""
     for block in getattr(function.body, "blocks", []):
         for binding in block.bindings:
             yield binding.var, getattr(binding, "value", None)
 
 
 def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:
-    """Which arguments of a call are indices, how long the axes are that they index, and what is to be noted of them."""
+    """Arguments of a call that are indices, the lengths of the axes that they index, and options of `Use.indexes`."""
     from edgedeploy.compile.expressions import constant_value
     from edgedeploy.compile.guards import indexed_axes
 
@@ -168,7 +168,7 @@ def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]
     elif name == "one_hot":
         yield 0, int(call.attrs.depth), {}
     elif name == "equal":
-        # OneHot, as a comparison with all the places that there are.
+        # OneHot, as a comparison with all places.
         choices = constant_value(call.args[1])
         if choices is not None and choices.dtype.kind in "iu" and choices.size > 1:
             yield 0, max(int(choices.max()) + 1, 1), {}
@@ -181,17 +181,17 @@ def _dtype(expression: Any) -> str:
 
 
 def _kind(expression: Any) -> str:
-    """The first letter of an element type as numpy has it; empty for what is no tensor."""
+    """The first letter of numpy's name of an element type; empty if it is not a tensor."""
     return _dtype(expression)[:1]
 
 
 Inputs = dict[str, np.ndarray]
 
-# Enough for exp to leave the range of float16, and that of float32 and float64's sigmoid to end at 0 and 1.
+# exp of these exceeds the range of float16 or float32, and sigmoid of float64 saturates at 0 and 1.
 _LARGE = {2: 16.0, 4: 100.0, 8: 100.0}
-# The same where products are summed up: those of larger values leave softmax nothing but differences of rounding.
+# The same for networks that sum up products: larger values leave softmax nothing but differences of rounding.
 _LARGE_FOR_PRODUCTS = 4.0
-# So many neighbours have one value where convolutions look at them.
+# So many neighbours have one value in inputs of convolutions.
 _RUN = 8
 
 
@@ -207,14 +207,14 @@ def random_inputs(network: Network) -> Iterator[Inputs]:
 
 
 def edge_inputs(network: Network) -> Iterator[Inputs]:
-    """Zeros, ones, large and negative values; both ends of what is an index. The second set has no extreme values."""
+    """Zeros, ones, large and negative values, the first and the last index. The second set has no extreme values."""
     uses = uses_of(network)
     for extreme in (True, False):
         yield {spec.name: _edge(spec, uses, place, extreme=extreme) for place, spec in enumerate(network.inputs)}
 
 
 def infinite_inputs(network: Network) -> Iterator[Inputs]:
-    """Random values with infinities among them, where these stay what they are; nothing for other networks."""
+    """Random values with some infinities; nothing for networks in which these give different results by program."""
     uses = uses_of(network)
     if uses.products or uses.casts or not uses.steady:
         return
@@ -223,7 +223,7 @@ def infinite_inputs(network: Network) -> Iterator[Inputs]:
 
 
 def bounded_inputs(network: Network) -> list[TensorSpec]:
-    """A network's inputs, with what indices are less than."""
+    """A network's inputs, with the bounds of indices."""
     uses = uses_of(network)
     return [spec.model_copy(update={"below": uses.inputs[spec.name].size}) for spec in network.inputs]
 
@@ -252,7 +252,7 @@ def _different(spec: TensorSpec, size: int) -> np.ndarray:
 
 
 def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
-    """The values of which edge inputs consist."""
+    """The values of edge inputs."""
     dtype, use = np.dtype(spec.dtype), uses.inputs[spec.name]
     if dtype.kind == "b":
         return [0, 1]
@@ -266,16 +266,16 @@ def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
         return [0, 1, -large, large]
     if not extreme or uses.divides:
         return [1, 2] if uses.divides else [0, 1]
-    # What half as many bits do not hold; products of two of them are still exact.
+    # One more than fits into half the bits; products of two of them are still exact.
     limits = np.iinfo(dtype)
     high = limits.max if dtype.itemsize == 1 else (1 << 4 * dtype.itemsize) + 1
     return [0, 1, high] if dtype.kind == "u" else [0, 1, -1, high, limits.min if dtype.itemsize == 1 else -high]
 
 
 def _pattern(shape: list[int], values: list[float | int], place: int) -> np.ndarray:
-    """Rows of one value each, the next in the next row, and one row, the last, of all of them.
+    """Rows of one value each, and a last row of all of them; a single row is the last one.
 
-    A single row is that last one. The order of the values in later rows differs from input to input (`place`).
+    The order of the values in later rows differs from input to input (`place`).
     """
     length = shape[-1] if shape else 1
     rows = np.arange(math.prod(shape) // max(length, 1))
@@ -288,8 +288,8 @@ def _pattern(shape: list[int], values: list[float | int], place: int) -> np.ndar
 def _uneven(shape: list[int], values: list[float | int], place: int) -> np.ndarray:
     """Short runs of each value in random order, for convolutions.
 
-    They make even feature maps of even rows, and the reference's own sums of those, over thousands of equal pixels,
-    have rounding errors of one sign: more than what tells a wrong network from a right one.
+    Of even rows they compute even feature maps. The reference's sums over thousands of equal pixels have rounding
+    errors of one sign, larger than the difference of a wrong network.
     """
     size = math.prod(shape)
     runs = np.random.default_rng(place).permutation(np.arange(-(-size // _RUN)) % len(values))

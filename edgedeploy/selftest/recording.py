@@ -1,4 +1,4 @@
-"""What the reference makes of a network's test inputs: the self-test of its package."""
+"""The self-test of a package: the network's test inputs and the reference's outputs for them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from edgedeploy.board import Board
     from edgedeploy.network import Network
 
-# The share of an output's values that have to be finite, or numbers, for it to be worth comparing.
+# The share of an output's values that have to be finite, or not NaN, to be worth comparing.
 _TELLING = 0.25
 
 
 def recorded(network: Network) -> dict[str, Recorded]:
-    """By name of each case of the self-test, inputs and what the reference makes of them.
+    """By name of each case of the self-test, inputs and the reference's outputs.
 
-    There are `random` inputs; `edge`, of zeros, ones, large and negative values; and `infinite` ones. Of the last two
-    those are left out of which the reference makes nothing worth comparing, or nothing but what rounding makes of it.
+    There are `random` inputs; `edge`, of zeros, ones, large and negative values; and `infinite` ones. The last two are
+    left out if the reference's outputs are not worth comparing, or depend on rounding too much.
     """
     refused: list[Exception] = []
     first = next(_inferences(network, random_inputs(network), refused), None)
@@ -66,9 +66,9 @@ def self_test(
     *,
     exact: bool = False,
 ) -> tuple[SelfTest, dict[str, bytes]]:
-    """The manifest's record of a self-test, and the members of the package that it names; these begin with a prefix.
+    """The manifest's record of a self-test, and the members of the package that it names, which begin with a prefix.
 
-    A network that is computed exactly has to give the very outputs.
+    `exact` networks are computed in integers throughout.
     """
     records: list[Case] = []
     members: dict[str, bytes] = {}
@@ -100,7 +100,7 @@ def self_test(
 def _inferences(
     network: Network, candidates: Iterable[Inputs], refused: list[Exception]
 ) -> Iterator[tuple[Inputs, Tensors]]:
-    """The inputs that the reference runs, with what it makes of them; why it does not run others goes into a list."""
+    """The inputs that the reference runs, with its outputs; the errors of others are added to `refused`."""
     for inputs in candidates:
         try:
             outputs = _outputs(network, inputs)
@@ -117,13 +117,13 @@ def _recorded(network: Network, inputs: Inputs, outputs: Tensors) -> Recorded:
 
 
 def _relative_spread(case: Recorded, output: str) -> float | None:
-    """What rounding does to an output, as a fraction of its largest value; None where it is not known."""
+    """The effect of rounding on an output, as a fraction of its largest value; None if unknown."""
     largest = largest_of(case.outputs[output])
     return float(f"{case.spread[output] / largest:.2g}") if output in case.spread and largest else None
 
 
 def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:
-    """What the reference makes of inputs, in the order of the network's outputs."""
+    """The reference's outputs, in the order of the network's."""
     given = network.reference(inputs)
     outputs = {spec.name: np.asarray(given[spec.name]) for spec in network.outputs}
     for spec in network.outputs:

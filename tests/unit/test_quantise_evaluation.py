@@ -122,10 +122,10 @@ def test_folders_are_named_after_classes_or_their_numbers(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("unicorn/a.png", "no class is called so"),
+        ("unicorn/a.png", "no class has that name"),
         ("crane/a.png", "classes 134, 517"),
         ("1000/a.png", "no class"),
-        ("a.png", "lies in none of them"),
+        ("a.png", "is in none of them"),
     ],
 )
 def test_folders_that_name_no_class_are_refused(tmp_path: Path, name: str, why: str) -> None:
