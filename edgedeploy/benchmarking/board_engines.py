@@ -10,18 +10,18 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT, Profile
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task, files_of
 from edgedeploy.benchmarking.turns import Costs, Turn
-from edgedeploy.benchmarking.wheels import Site, site
+from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
 from edgedeploy.progress import SILENT, Progress
@@ -60,15 +60,6 @@ ARCHITECTURES = {
     ("armv7l", 4): "armv7l",
     ("x86_64", 8): "x86_64",
 }
-
-
-@dataclass(frozen=True)
-class _Python:
-    """The board's Python: its version, such as `3.11`, the architecture in wheels' names, and the glibc 2.x."""
-
-    version: str
-    architecture: str
-    glibc: int
 
 
 class BoardEngines(Closing):
@@ -118,14 +109,14 @@ class BoardEngines(Closing):
         return made.text
 
     @cached_property
-    def _python(self) -> _Python | str:
+    def _python(self) -> Target | str:
         """The board's Python, or why none can be used."""
         said = self._connection.run(_PROBE)
         if not said.text:
             return "the board has no Python: apt-get install python3"
         try:
             (major, minor), machine, size, libc = json.loads(said.text)
-            return _Python(f"{int(major)}.{int(minor)}", ARCHITECTURES[machine, size], int(libc.split(".")[1]))
+            return Target(ARCHITECTURES[machine, size], f"{int(major)}.{int(minor)}", int(libc.split(".")[1]))
         except KeyError:
             return f"there are no wheels for {machine} with pointers of {size} bytes"
         except (ValueError, TypeError, AttributeError, IndexError):
@@ -135,10 +126,10 @@ class BoardEngines(Closing):
         if isinstance(python := self._python, str):
             raise CannotRunError(python)
         try:
-            return site(name, version, python.architecture, python.version, self._progress, glibc=python.glibc)
+            return site(name, version, python.architecture, python.python, self._progress, glibc=python.glibc)
         except DownloadError as error:
             wanted = f"{name} {version}" if version else name
-            reason = f"no wheel of {wanted} for Python {python.version} on {python.architecture}: {error.cause}"
+            reason = f"no wheel of {wanted} for Python {python.python} on {python.architecture}: {error.cause}"
             raise CannotRunError(reason) from error
 
     def _upload_wheel(self, wheel: Site) -> str:
@@ -148,14 +139,8 @@ class BoardEngines(Closing):
             with tempfile.TemporaryFile() as packed:
                 with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
                     archive.add(wheel.path, ".", filter=_plain)
-                size = packed.tell()
-                packed.seek(0)
-                with self._progress.stage(f"bring {wheel.name} {wheel.version}, {size / 1e6:.0f} MB"):
-                    done = self._connection.run(
-                        _UNPACK, folder, content=iter(lambda: packed.read(_BLOCK), b""), timeout_s=_TRANSFER_S
-                    )
-            if done.code:
-                raise CannotRunError(f"{wheel.name} does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
+                with self._progress.stage(f"bring {wheel.name} {wheel.version}, {packed.tell() / 1e6:.0f} MB"):
+                    self._unpack(packed, folder, wheel.name)
             self._uploaded[wheel.name] = folder
         return self._uploaded[wheel.name]
 
@@ -177,9 +162,14 @@ class BoardEngines(Closing):
                 member = tarfile.TarInfo(name)
                 member.size, member.mode = len(content), 0o600
                 archive.addfile(member, io.BytesIO(content))
-        done = self._connection.run(_UNPACK, folder, content=[packed.getvalue()], timeout_s=_TRANSFER_S)
+        self._unpack(packed, folder, "the network")
+
+    def _unpack(self, packed: IO[bytes], folder: str, what: str) -> None:
+        packed.seek(0)
+        content = iter(lambda: packed.read(_BLOCK), b"")
+        done = self._connection.run(_UNPACK, folder, content=content, timeout_s=_TRANSFER_S)
         if done.code:
-            raise CannotRunError(f"the network does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
+            raise CannotRunError(f"{what} does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

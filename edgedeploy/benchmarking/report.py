@@ -288,8 +288,9 @@ def notes(report: Report) -> list[str]:
         lines.append(f"weights are random in {', '.join(report.random_weights)}: times are those of the true layers")
     if energy := next((row.energy for row in report.rows if row.energy), None):  # one meter reads all
         lines.append(
-            f"energy is {'estimated' if energy.estimated else 'measured'} by {SOURCES[energy.source].told}, while "
-            f"inferences follow one another; the board takes {significant(energy.idle_watts)} W while it does nothing"
+            f"energy is {'estimated' if energy.estimated else 'measured'} by {SOURCES[energy.source].description}, "
+            f"while inferences follow one another; the board takes {significant(energy.idle_watts)} W while it does "
+            "nothing"
         )
     lines += [f"{name} was not measured: {error.cause}" for name, error in report.failed.items()]
     alike: dict[tuple[str, str], list[str]] = {}

@@ -11,7 +11,7 @@ import importlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import perf_counter, process_time
 from typing import Any
@@ -30,28 +30,6 @@ from edgedeploy.workers import Worker, WorkerError
 _TIMEOUT_S, _TIMES_AS_LONG = 600.0, 10.0
 
 
-@dataclass(frozen=True)
-class Start:
-    """What an engine needed until it was warm.
-
-    Attributes:
-        typical: the median time of an inference once warm, in seconds.
-        device: the name of the device that runs the network.
-        compile_s: the time of a converter or compiler, which another run can save by storing the result; None if the
-            engine has none.
-        load_s: from the file, or from the converted one, to a network that is ready.
-        first_s: the first inference.
-        file_bytes: of the files that the engine reads.
-    """
-
-    typical: float
-    device: str
-    compile_s: float | None
-    load_s: float
-    first_s: float
-    file_bytes: int
-
-
 class EngineWorker(Closing):
     """An engine's process with one network loaded; a context manager that ends it.
 
@@ -59,10 +37,13 @@ class EngineWorker(Closing):
     crashes, or does not answer. Its cause is edgedeploy's own error, if there is one.
     """
 
+    typical: float
+    device: str
+    _costs: Costs
+
     def __init__(self, engine: Engine, task: Task) -> None:
         self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt", restarts=False)
-        self.start: Start = self._asked(self._worker.start, timeout_s=_TIMEOUT_S)
-        self.typical, self.device = self.start.typical, self.start.device
+        self.typical, self.device, self._costs = self._asked(self._worker.start, timeout_s=_TIMEOUT_S)
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""
@@ -75,8 +56,7 @@ class EngineWorker(Closing):
 
     def costs(self) -> Costs:
         """What it needed besides the time of an inference."""
-        start, peak = self.start, self._asked(self._worker.call, peak_bytes, timeout_s=_TIMEOUT_S)
-        return Costs(start.compile_s, start.load_s, start.first_s, peak, start.file_bytes)
+        return replace(self._costs, peak_bytes=self._asked(self._worker.call, peak_bytes, timeout_s=_TIMEOUT_S))
 
     def profile(self, count: int) -> Profile | None:
         """The times of `count` inferences by function, in a network that is loaded once more; None if not supported."""
@@ -106,8 +86,8 @@ _task: Task
 _loaded: Loaded
 
 
-def _load(name: str, task: Task) -> Start:
-    """Load and warm up."""
+def _load(name: str, task: Task) -> tuple[float, str, Costs]:
+    """Load and warm up; the median time of an inference in seconds, the device, and the costs."""
     global _engine, _task, _loaded
     os.environ["OMP_NUM_THREADS"] = str(task.threads)
     engine = find_engine(name)
@@ -128,7 +108,8 @@ def _load(name: str, task: Task) -> Start:
     forget_peak()
     first_s, typical = warm_up(_loaded.run)
     files = [task.file] if task.converted is None else files_of(task.converted)
-    return Start(typical, _loaded.device, compile_s, load_s, first_s, sum(path.stat().st_size for path in files))
+    costs = Costs(compile_s, load_s, first_s, size_bytes=sum(path.stat().st_size for path in files))
+    return typical, _loaded.device, costs
 
 
 def _outputs() -> dict[str, np.ndarray]:

@@ -192,7 +192,7 @@ def test_hidden_files_say_nothing_of_boxes(tmp_path: Path) -> None:
     [
         ({"annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3]}]}, "bbox"),
         ({"images": []}, "images"),
-        ({"categories": [{"id": 18, "name": "unicorn"}]}, "'unicorn' is no class"),
+        ({"categories": [{"id": 18, "name": "unicorn"}]}, "'unicorn' is not a class"),
         ({"annotations": [{"image_id": 8, "category_id": 18, "bbox": [1, 2, 3, 4]}]}, "does not list image 8"),
         ({"images": [{"id": 7, "file_name": "images/b.png"}]}, "there is no image"),
         ({"categories": 5}, "categories"),
