@@ -1,56 +1,39 @@
-"""The page about a report: what its template `bench.html` says."""
+"""The page about a report, by the template `bench.html`, with its charts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from edgedeploy.benchmarking.report import Report, Row, notes
+from edgedeploy.benchmarking.report import BEST, Report, Row, notes
 from edgedeploy.benchmarking.tables import columns_called, profile_tables, tables
 from edgedeploy.files import replacing
 from edgedeploy.report.charts import chart
 from edgedeploy.report.page import html, render
 from edgedeploy.text import count, json_text, printable, significant
 
-# Colours that are told apart by most people, in the order of the engines; ours is the first.
+# Colours that most people can tell apart, in the order of the engines; ours is the first.
 COLOURS = (
-    "#2a78d6",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#7b5ea7",
-    "#56b4e9",
-    "#a6761d",
-    "#999999",
-    "#c4549b",
-    "#0b0b0b",
+    *("#2a78d6", "#e69f00", "#009e73", "#d55e00", "#7b5ea7"),
+    *("#56b4e9", "#a6761d", "#999999", "#c4549b", "#0b0b0b"),
 )
 
-# Of a name below an axis; more would leave no room for the chart.
+# Letters of a name below an axis; more would leave no room for the chart.
 _LONGEST_NAME = 24
 
 _HOW = (
-    "Every engine runs in a process of its own, is given the same file and the same inputs, and uses the same number "
-    "of threads, with its own defaults in single precision otherwise. They take turns, round after round, so that what "
-    "changes on the machine meets them all; before each turn are inferences that are not timed, and after it the "
-    "engine's threads come to rest. An inference is timed from inputs to outputs in the processor's memory. Outputs of "
-    "the last one are compared with the reference's."
+    "Every engine runs in a process of its own, gets the same file and the same inputs, and uses the same number of "
+    "threads, with its own defaults in single precision otherwise. They take turns, round after round, so that changes "
+    "on the machine affect all of them; before each turn are inferences that are not timed, and after it the engine's "
+    "threads come to rest. An inference is timed from inputs to outputs in the processor's memory. Outputs of the last "
+    "one are compared with the reference's."
 )
 
 
-def write_page(report: Report, output: Path) -> Path:
-    """Write the page of a report: one file of HTML that needs neither a network nor a script.
-
-    Args:
-        report: the report.
-        output: the HTML file; one that is there is replaced.
-
-    Returns:
-        `output`.
-    """
+def write_page(report: Report, output: Path) -> None:
+    """Write the page of a report: one file of HTML that needs neither a network nor a script."""
     text = page(report)
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return output
 
 
 def page(report: Report) -> str:
@@ -76,26 +59,25 @@ def page(report: Report) -> str:
             ("Compiling and running", html(compile_and_run(report))),
         ],
         spreads=[(case, html(spreads(report, case))) for case in report.cases],
-        tables=[(f"{title[0].upper()}{title[1:]}", cells[0], cells[1:]) for title, cells in _tables(report)],
+        tables=[
+            (f"{title[0].upper()}{title[1:]}", cells[0], cells[1:])
+            for title, cells in (*tables(report, columns_called(None)), *profile_tables(report))
+        ],
         notes=notes(report),
         # Nothing in it can end the element that it stands in.
         json=html(json_text(report.to_dict()).replace("<", r"\u003c")),
     )
 
 
-def _tables(report: Report) -> list[tuple[str, list[list[str]]]]:
-    return [*tables(report, columns_called(None)), *profile_tables(report)]
-
-
 def _headline(report: Report) -> str:
     means = {name: mean for name, mean in report.geometric_means().items() if name != report.untuned}
     if not means:
         return "no other engine was measured"
-    told = [
-        f"{significant(mean)} of the time of {'the quickest other engine' if name == 'best' else name}"
+    parts = [
+        f"{significant(mean)} of the time of {'the quickest other engine' if name == BEST else name}"
         for name, mean in means.items()
     ]
-    return f"in geometric means, {report.ours} takes {', '.join(told)}"
+    return f"in geometric means, {report.ours} takes {', '.join(parts)}"
 
 
 def medians(report: Report) -> str | None:
@@ -105,7 +87,7 @@ def medians(report: Report) -> str | None:
     engines, cases = report.engines, report.cases
     width = 0.8 / len(engines)
     with chart(f"median times of {count(len(engines), 'engine')} on {count(len(cases), 'network')}") as made:
-        times = [row.times.total.median_ms for row in report.rows]
+        times = [row.median_ms for row in report.rows]
         made.scale_vertical(times)
         # A logarithmic axis has no zero to begin at.
         floor = min(times) / 2 if made.axes.get_yscale() == "log" else 0.0
@@ -114,10 +96,9 @@ def medians(report: Report) -> str | None:
         for place, engine in enumerate(engines):
             found = [(x, row) for x, case in enumerate(cases) if (row := report.row(case, engine))]
             for x, row in found:
-                height = row.times.total.median_ms
                 [bar] = made.axes.bar(
                     x + (place - (len(engines) - 1) / 2) * width,
-                    height - floor,
+                    row.median_ms - floor,
                     width,
                     floor,
                     color=COLOURS[place % len(COLOURS)],
@@ -134,7 +115,7 @@ def compile_and_run(report: Report) -> str | None:
     if len(rows) < 2:
         return None
     with chart("what compiling takes, against what an inference takes") as made:
-        made.scale_vertical([row.times.total.median_ms for row in rows])
+        made.scale_vertical([row.median_ms for row in rows])
         made.axes.set(xlabel="compiling, s", ylabel="running, ms")
         made.axes.set_xlim(left=0, right=1.1 * max(row.costs.compile_s or 0.0 for row in rows))
         for place, engine in enumerate(report.engines):
@@ -142,12 +123,19 @@ def compile_and_run(report: Report) -> str | None:
             if own:
                 [marks] = made.axes.plot(
                     [row.costs.compile_s or 0.0 for row in own],
-                    [row.times.total.median_ms for row in own],
+                    [row.median_ms for row in own],
                     "o",
                     color=COLOURS[place % len(COLOURS)],
                     label=engine,
                 )
-                made.tell(marks, "engine", [_compiled(row) for row in own])
+                made.tell(
+                    marks,
+                    "engine",
+                    [
+                        f"{engine} on {row.case}: {significant(row.costs.compile_s or 0)} s, then {_median(row)}"
+                        for row in own
+                    ],
+                )
     return made.svg
 
 
@@ -172,12 +160,8 @@ def spreads(report: Report, case: str) -> str:
     return made.svg
 
 
-def _compiled(row: Row) -> str:
-    return f"{row.engine} on {row.case}: {significant(row.costs.compile_s or 0.0)} s, then {_median(row)}"
-
-
 def _median(row: Row) -> str:
-    return f"{significant(row.times.total.median_ms)} ms"
+    return f"{significant(row.median_ms)} ms"
 
 
 def _short(name: str) -> str:

@@ -11,17 +11,17 @@ from edgedeploy.runtime.profile import profile_table
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.text import count, significant
 
-# Functions of each engine that a table has unless it has all.
+# The most functions of each engine in short tables.
 MOST_FUNCTIONS = 12
 
-# Columns that say what a line of the table of engines is about.
+# The first columns of the table of engines: the network and the engine.
 _TITLES = 2
 
 
-# In the place of names: all columns.
+# Instead of names: all columns.
 ALL = "all"
 
-# Letters between two columns of a table on a terminal.
+# Blanks between two columns of a table on a terminal.
 _GAP = 1
 
 
@@ -30,10 +30,10 @@ class Column:
     """One column.
 
     Attributes:
-        name: what the command line calls it.
-        title: what stands above it, with the unit.
-        value: the number that a row has there, None if it is not known.
-        text: how it is written.
+        name: on the command line.
+        title: with the unit.
+        value: of a row; None if unknown.
+        text: formats a value.
     """
 
     name: str
@@ -51,11 +51,11 @@ def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-# The first of them are the last to be left out where a terminal is narrow.
+# On a narrow terminal, the last ones are left out first.
 COLUMNS = {
     column.name: column
     for column in (
-        Column("median", "median ms", lambda row: row.times.total.median_ms),
+        Column("median", "median ms", lambda row: row.median_ms),
         Column("compile", "compile s", lambda row: row.costs.compile_s),
         Column("load", "load s", lambda row: row.costs.load_s),
         Column("energy", "energy mJ", lambda row: row.energy.joules * 1e3 if row.energy else None),
@@ -87,8 +87,7 @@ def columns_called(names: Sequence[str] | None) -> list[Column]:
 def engine_table(report: Report, columns: Sequence[Column], width: int | None = None) -> list[list[str]]:
     """The cells of the table with a line for each engine on each network, titles first.
 
-    Columns that nothing is known of are left out, and where a table may have `width` letters, those from the first one
-    on that does not fit.
+    Columns without any value are left out, and those from the first one on that does not fit into `width` letters.
     """
     table = [
         ["model", *(row.case for row in report.rows)],
@@ -126,7 +125,7 @@ def time_table(report: Report) -> list[list[str]]:
 def spread_table(report: Report) -> list[list[str]]:
     """The cells of the table of means and standard deviations, titles first: a line per network.
 
-    The times that kernels took stand before those of their engine, where any are known.
+    The times of kernels come before those of their engine, if any are known.
     """
     columns = []
     for engine in report.engines:
@@ -151,7 +150,7 @@ def difference_table(report: Report) -> list[list[str]]:
 def tables(
     report: Report, columns: Sequence[Column], width: int | None = None
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """The tables with a line on what each shows; the columns are of the one of engines, which may have a width."""
+    """The tables, each with a title; `columns` and `width` are of the table of engines."""
     ours = report.ours
     one = "one batch" if any((row.batch or 1) > 1 for row in report.rows) else "one inference"
     yield (
@@ -175,7 +174,7 @@ def tables(
 
 
 def profile_tables(report: Report, most: int | None = None) -> Iterator[tuple[str, list[list[str]]]]:
-    """The time by function of each engine that was asked, with a line on what it is; `most` functions of each."""
+    """The time by function of each profiled engine, with a title; `most` functions of each."""
     for row in report.rows:
         if row.functions:
             total = sum(each.ms for each in row.functions)
@@ -184,7 +183,7 @@ def profile_tables(report: Report, most: int | None = None) -> Iterator[tuple[st
 
 
 def as_markdown(report: Report, columns: Sequence[Column] | None = None) -> str:
-    """The report as a section of a Markdown page, without a title; with all columns unless they are given."""
+    """The report as a section of a Markdown page, without a title; with all columns by default."""
     parts = [heading(report)]
     shown = columns_called(None) if columns is None else columns
     for title, cells in (*tables(report, shown), *profile_tables(report, MOST_FUNCTIONS)):
@@ -195,7 +194,7 @@ def as_markdown(report: Report, columns: Sequence[Column] | None = None) -> str:
 
 
 def _time(row: Row | None) -> str:
-    return significant(row.times.total.median_ms) if row else "-"
+    return significant(row.median_ms) if row else "-"
 
 
 def _spread(timing: Timing | None) -> str:
