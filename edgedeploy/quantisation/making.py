@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,6 @@ from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluatio
 from edgedeploy.quantisation.preparing import Prepared, Usage, check_same, prepare
 from edgedeploy.quantisation.quantising import (
     Layer,
-    Ranges,
     calibrate,
     chosen,
     layers_of,
@@ -41,6 +40,12 @@ MOST_SAMPLES = 300
 
 # The loss that `--auto` allows.
 MAX_LOSS = 0.01
+
+
+_NETWORKS = Kept("quantised")
+
+# The packages whose versions change the quantised network.
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
 
 
 @dataclass(frozen=True)
@@ -168,7 +173,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     """Quantise a network."""
     prepared, samples, usage, evaluation = task.prepared, task.samples, task.usage, task.evaluation
     model, layers = prepared.model, layers_of(prepared.model)
-    asked = chosen(layers, settings.keep)
+    kept = chosen(layers, settings.keep)
     ranges = calibrate(model, samples, settings.method, progress)
     before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
 
@@ -178,60 +183,41 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
         made = made if settings.all_pairs else without_inner_pairs(made, model)
         compared = compare(prepared.stated, made, samples, usage, progress, f"compare, {len(kept)} layers in float")
         score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
-        accuracy = evaluation.accuracy(before, score) if evaluation and before and score else None
-        names = [layer.name for layer in layers if layer in kept]
         record = Quantisation(
             method=settings.method,
             samples=len(samples),
-            kept=names,
+            kept=[layer.name for layer in layers if layer in kept],
             agreement=compared.agreement,
-            accuracy=accuracy,
+            accuracy=evaluation.accuracy(before, score) if evaluation and before and score else None,
         )
         return made, compared, score, record
 
-    kept: Sequence[Layer] = asked
-    if settings.max_loss is not None:
-        kept = _kept_for(task, settings, asked, layers, ranges, tried, progress)
+    ranked: list[Layer] = []
+
+    @cache
+    def loss_with(count: int) -> float:
+        """The loss if so many more layers stay in float."""
+        loss = tried([*kept, *ranked[:count]])[3].loss
+        assert loss is not None
+        return loss
+
+    most = settings.max_loss
+    if most is not None and loss_with(0) > most:
+        ranked += by_harm(model, ranges, [layer for layer in layers if layer not in kept], samples, progress)
+        count = fewest_kept(loss_with, len(ranked), most)
+        if count is None:
+            raise InputError(
+                f"the loss is above {most:g}, no matter how many layers stay in float",
+                why="the network's own preparation changes results by more",
+                hints=["allow more with --max-loss"],
+            )
+        kept = [*kept, *ranked[:count]]
     made, compared, after, record = tried(kept)
     worst = worst_layers(model, made, layers, samples, progress)
     _describe(made, prepared, usage, record)
     sizes = sum(path.stat().st_size for path in task.source.files)
     scores = (before, after) if before and after else None
     return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
-
-
-def _kept_for(
-    task: Task,
-    settings: Settings,
-    asked: Sequence[Layer],
-    layers: Sequence[Layer],
-    ranges: Ranges,
-    tried: Callable[[Sequence[Layer]], tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]],
-    progress: Progress,
-) -> Sequence[Layer]:
-    """The layers that stay in float for a loss of at most `settings.max_loss`."""
-    most, ranked = settings.max_loss, list[Layer]()
-    assert most is not None
-
-    @cache
-    def loss_with(count: int) -> float:
-        """The loss if so many more layers stay in float."""
-        loss = tried([*asked, *ranked[:count]])[3].loss
-        assert loss is not None
-        return loss
-
-    if loss_with(0) <= most:
-        return asked
-    others = [layer for layer in layers if layer not in asked]
-    ranked += by_harm(task.prepared.model, ranges, others, task.samples, progress)
-    count = fewest_kept(loss_with, len(ranked), most)
-    if count is None:
-        raise InputError(
-            f"the loss is above {most:g}, no matter how many layers stay in float",
-            why="the network's own preparation changes results by more",
-            hints=["allow more with --max-loss"],
-        )
-    return [*asked, *ranked[:count]]
 
 
 def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, record: Quantisation) -> None:
@@ -248,46 +234,29 @@ def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, r
     model.producer_name, model.producer_version = "edgedeploy", __version__
 
 
-_NETWORKS = Kept("quantised")
-
-# The packages whose versions change the quantised network.
-_PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
-
-
 def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
     """The quantised network of a task with default settings, cached."""
-    settings = Settings()
-    name = f"{task.source.name}-int8"
-    file = f"{name}.onnx"
-    key = _key(task, settings)[:16]
-
-    def fill(folder: Path) -> None:
-        made = make(task, settings, progress)
-        made.write(folder / file)
-
+    name, settings, usage = f"{task.source.name}-int8", Settings(), task.usage
+    key = {
+        "files": task.source.sha256,
+        "options": asdict(task.source.options),
+        "shapes": {name: list(shape) for name, shape in task.source.shapes.items()},
+        "samples": task.samples.identity(),
+        "settings": asdict(settings),
+        "demo": usage and usage.stage.model_dump(mode="json"),
+        "entry": usage and usage.part.entry_name,
+        "input": usage and usage.part.entry.input.model_dump(mode="json"),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "code": _code(Path(__file__).parent.parent),
+    }
     folder = _NETWORKS.made(
-        key, fill, f"quantising {task.source.name}", progress, sound=lambda at: (at / file).is_file()
+        key_of(key)[:16],
+        lambda folder: make(task, settings, progress).write(folder / f"{name}.onnx"),
+        f"quantising {task.source.name}",
+        progress,
+        sound=lambda folder: (folder / f"{name}.onnx").is_file(),
     )
-    return replace(Source.of(folder / file, {}), name=name)
-
-
-def _key(task: Task, settings: Settings) -> str:
-    """A hash of everything that the network depends on, images included."""
-    usage = task.usage
-    return key_of(
-        {
-            "files": task.source.sha256,
-            "options": asdict(task.source.options),
-            "shapes": {name: list(shape) for name, shape in task.source.shapes.items()},
-            "samples": task.samples.identity(),
-            "settings": asdict(settings),
-            "demo": usage and usage.stage.model_dump(mode="json"),
-            "entry": usage and usage.part.entry_name,
-            "input": usage and usage.part.entry.input.model_dump(mode="json"),
-            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-            "code": _code(Path(__file__).parent.parent),
-        }
-    )
+    return replace(Source.of(folder / f"{name}.onnx", {}), name=name)
 
 
 @cache
