@@ -1,4 +1,4 @@
-"""The networks of a benchmark: built by edgedeploy, and written once more as every engine can read them."""
+"""The networks of a benchmark: built by edgedeploy, and written for other engines."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Candidate:
     """A network to measure.
 
     Attributes:
-        name: what reports call it.
-        prepared: its package, and what it was made from.
-        inputs, outputs: what it takes and gives, in the network's order.
-        batch: the first dimension of every input, if that was asked for.
-        untuned: the package without tuning records, if that was asked for.
+        name: in reports.
+        prepared: its package and its source.
+        inputs, outputs: in the network's order.
+        batch: the first dimension of every input, if requested.
+        untuned: the package without tuning records, if requested.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Candidate:
 
     @property
     def case(self) -> str:
-        """The name, with the batch if that was asked for."""
+        """The name, with the batch."""
         return case_of(self.name, self.batch)
 
     def package_of(self, engine: Engine) -> Prepared | None:
@@ -87,7 +87,7 @@ class Candidate:
             assert self.reference
             return source.files[0]
         path = folder / "network.onnx"
-        onnx.save(with_own_inputs(source.format.convert(source.files, source.shapes, source.options)), path)
+        onnx.save(_as_onnx(source), path)
         return path
 
 
@@ -103,21 +103,20 @@ def candidates(
     left_out: Callable[[str, EdgedeployError], None] | None = None,
     failed: dict[str, EdgedeployError] | None = None,
 ) -> list[Candidate]:
-    """The networks that `models` names, each once, built; all are found before the first is built.
+    """Build networks, each once; all are found before the first is built.
 
-    Networks of the zoo whose files cannot be had, and which edgedeploy can write itself, have random weights.
+    Networks of the zoo whose files are not available, but whose architecture edgedeploy can write, have random weights.
 
     Args:
         models: names of the zoo, or paths.
-        board: what to build for.
+        board: the board to build for.
         shapes: shapes of inputs by name.
-        progress: is told about each step.
-        options: what the files leave open.
+        progress: reports each step.
+        options: import options.
         batches: sizes of the first dimension of every input; each network is built for each.
         tuned: tuning records to build with, a folder or a board's name; each network is then built without, too.
-        left_out: is told of a network with a batch that it cannot have, by the name of the case; without it, that is an
-            error.
-        failed: gets the errors of other networks that cannot be found or built; without it, they are raised.
+        left_out: gets the case and the error of a network that cannot have a batch; if None, the error is raised.
+        failed: gets the errors of other networks that cannot be found or built; if None, they are raised.
     """
 
     def source_of(model: str) -> tuple[str, Source]:
@@ -176,9 +175,14 @@ def check_batch(alone: Source, together: Source) -> None:
         alone: the network for the batch of its file.
         together: the same for another batch.
     """
-    single, several = _model(alone), _model(together)
-    inputs = _random_inputs(several)
-    before = next(iter(_shapes(single).values()))[0]
+    single, several = _as_onnx(alone), _as_onnx(together)
+    # Floats in [0, 1), and integers of 0 and 1, which are valid indices.
+    random, inputs = np.random.default_rng(0), {}
+    for value in several.graph.input:
+        shape = [size.dim_value for size in value.type.tensor_type.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        inputs[value.name] = (random.random(shape) if dtype.kind == "f" else random.integers(0, 2, shape)).astype(dtype)
+    before = single.graph.input[0].type.tensor_type.shape.dim[0].dim_value
     after = next(iter(inputs.values())).shape[0]
     try:
         batch = cpu_session(several.SerializeToString()).run(None, inputs)
@@ -195,25 +199,9 @@ def check_batch(alone: Source, together: Source) -> None:
         ) from error
 
 
-def _model(source: Source) -> onnx.ModelProto:
-    assert isinstance(source.format, ConvertedFormat)  # others have no batch to change
+def _as_onnx(source: Source) -> onnx.ModelProto:
+    assert isinstance(source.format, ConvertedFormat)
     return with_own_inputs(source.format.convert(source.files, source.shapes, source.options))
-
-
-def _shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
-    return {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim] for value in model.graph.input}
-
-
-def _random_inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Inputs that differ from image to image: floats in [0, 1), integers of 0 and 1, which are indices of anything."""
-    random = np.random.default_rng(0)
-    types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
-    made = {}
-    for name, shape in _shapes(model).items():
-        dtype = helper.tensor_dtype_to_np_dtype(types[name])
-        made[name] = random.random(shape) if dtype.kind == "f" else random.integers(0, 2, shape)
-        made[name] = np.asarray(made[name]).astype(dtype)
-    return made
 
 
 def _check_alike(name: str, batch: np.ndarray, image: np.ndarray, part: slice) -> None:

@@ -12,12 +12,11 @@ from edgedeploy.board import Board
 from edgedeploy.core_model import CoreModel
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.hosts import cpuinfo_of
-from edgedeploy.package.archive import manifest_bytes
-from edgedeploy.package.manifest import LIBRARY_NAME, MANIFEST_NAME, Manifest
+from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
 from edgedeploy.predicting.means import recorder, recording_emulator
 from edgedeploy.predicting.record import BLOCKS, Record, read_record
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.selftest.emulator import Emulator
+from edgedeploy.selftest.emulator import Emulator, write_package
 from edgedeploy.virtual.emulation import emulation_of, register, require_means
 from edgedeploy.virtual.rootfs import rootfs
 
@@ -82,10 +81,7 @@ def record_package(
     emulator = Emulator.of(board, lambda: agent_for(board, progress=progress))
     package, record = folder / "package", folder / "record"
     record.mkdir(parents=True)
-    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-        path = package / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    write_package(package, manifest, contents)
     command = [str(emulator.agent), "run", str(package), "--threads", "1"]
     command += ["--fill", "selftest", "--warmup", "1", "--repeat", "1"]
     run_recorded(command, board, core, AGENT_MARKS, record, options=emulator.options, progress=progress)

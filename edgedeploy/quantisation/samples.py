@@ -49,12 +49,12 @@ class Samples:
     """Inputs of a network, read one after the other in each iteration.
 
     Attributes:
-        source: the folder or file that the user named.
+        folder: the folder or file that the user named.
         items: the chosen files, or the numbers of a video's chosen images, ascending.
         read: reads the inputs of some items.
     """
 
-    source: Path
+    folder: Path
     items: Sequence[Any]
     read: Callable[[Sequence[Any]], Iterator[Sample]]
 
@@ -67,9 +67,9 @@ class Samples:
     def identity(self) -> str:
         """A hash of the files' names and contents."""
         return (
-            digest_of(self.items, self.source)
-            if is_folder(self.source)
-            else digest_of([self.source], self.source.parent)
+            digest_of(self.items, self.folder)
+            if is_folder(self.folder)
+            else digest_of([self.folder], self.folder.parent)
         )
 
     def some(self, most: int) -> Samples:

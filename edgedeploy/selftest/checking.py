@@ -25,7 +25,6 @@ from edgedeploy.tensors import Tensors
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
     from edgedeploy.network import Network
-    from edgedeploy.runtime.session import Session
 
 # `here`: only if this machine runs the package itself.
 Checks = Literal["all", "here", "none"]
@@ -175,9 +174,11 @@ def _checked(
     draft: Draft, checks: Checks, agent: Callable[[], Agent | None], progress: Progress
 ) -> tuple[Check, float | None]:
     """One run of the self-test, as `check`."""
+    from edgedeploy.runtime.session import misfits_here
+
     if checks == "none":
         return Check(how="no"), None
-    if _runs_here(draft):
+    if draft.board.runs_here or not (draft.board.accelerator or misfits_here(draft.manifest.abi)):
         with progress.stage("check"):
             return Check(how="here"), _error(draft.manifest, draft.contents, draft.all_cases)
     if checks == "here":
@@ -188,13 +189,6 @@ def _checked(
         progress.note(f"checked as compiled for this machine, not with the board's own code: {error.cause}")
     with progress.stage("check"):
         return Check(how="compiled for this machine"), _compiled_here(draft)
-
-
-def _runs_here(draft: Draft) -> bool:
-    """Whether this machine runs the package itself."""
-    from edgedeploy.runtime.session import misfits_here
-
-    return draft.board.runs_here or not (draft.board.accelerator or misfits_here(draft.manifest.abi))
 
 
 def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progress) -> tuple[Check, float]:
@@ -237,28 +231,24 @@ def _error(manifest: Manifest, contents: Mapping[str, bytes], cases: Sequence[Ma
     from edgedeploy.runtime.session import Session
 
     weights = weights_of(manifest, contents)
+    what, worst = other_outputs(manifest), 0.0
     sessions = Session(manifest, contents[LIBRARY_NAME], weights=weights).of_each_entry()
-    return max(_error_of(session, each) for session, each in zip(sessions, cases, strict=True))
-
-
-def _error_of(session: Session, cases: Mapping[str, Recorded]) -> float:
-    what = other_outputs(session.manifest)
-    worst = 0.0
-    for case in session.manifest.selftest.cases:
-        try:
-            found = session.run(cases[case.name].inputs)
-        except PackageError as error:
-            raise NumericalError(what, why=error.cause) from error
-        by_output = fractions(found, cases[case.name].outputs, case).items()
-        for (name, fraction), relative, spread in zip(by_output, case.relative, case.spread, strict=True):
-            if fraction > 1:
-                alone = f", of which rounding alone changes {spread:g}" if spread is not None else ""
-                raise NumericalError(
-                    what,
-                    why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of its largest "
-                    f"value{alone}), for {case.name} inputs",
-                )
-            worst = max(worst, fraction)
+    for session, recorded in zip(sessions, cases, strict=True):
+        for case in session.manifest.selftest.cases:
+            try:
+                found = session.run(recorded[case.name].inputs)
+            except PackageError as error:
+                raise NumericalError(what, why=error.cause) from error
+            by_output = fractions(found, recorded[case.name].outputs, case).items()
+            for (name, fraction), relative, spread in zip(by_output, case.relative, case.spread, strict=True):
+                if fraction > 1:
+                    alone = f", of which rounding alone changes {spread:g}" if spread is not None else ""
+                    raise NumericalError(
+                        what,
+                        why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of its "
+                        f"largest value{alone}), for {case.name} inputs",
+                    )
+                worst = max(worst, fraction)
     return worst
 
 

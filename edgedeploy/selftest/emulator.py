@@ -70,10 +70,7 @@ class Emulator:
         """Run a package's self-test; returns the largest difference as a fraction of the tolerance."""
         self._require(manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-            for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-                path = Path(folder) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+            write_package(Path(folder), manifest, contents)
             done = self._run("selftest", folder, "--threads", str(threads), timeout_s=_SELF_TEST_S)
         what = other_outputs(manifest)
         if done.returncode in (0, _DIFFERENT) and done.stdout:
@@ -113,3 +110,11 @@ class Emulator:
 def _fraction(output: dict[str, Any]) -> float:
     """The difference of an output as a fraction of the tolerance; infinite if an output is not finite."""
     return float("inf") if output["fraction"] is None else float(output["fraction"])
+
+
+def write_package(folder: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
+    """Write the members of a package into a folder, as the agent reads it."""
+    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

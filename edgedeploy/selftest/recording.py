@@ -38,19 +38,18 @@ def recorded(network: Network) -> dict[str, Recorded]:
     refused: list[Exception] = []
     first = next(_inferences(network, random_inputs(network), refused), None)
     if first is None:
-        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(refused[0])) from refused[
-            0
-        ]
-    cases = {"random": _recorded(network, *first)}
+        [error, *_] = refused
+        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(error)) from error
+    cases = {"random": Recorded(*first, spread_of(network, *first))}
     usual = _shares(cases["random"].outputs, np.isfinite)
     for name, candidates, counts in (
         ("edge", edge_inputs(network), np.isfinite),
-        ("infinite", infinite_inputs(network), _is_number),
+        ("infinite", infinite_inputs(network), lambda values: ~np.isnan(values)),
     ):
         tried = []
         for inputs, outputs in _inferences(network, candidates, []):
             if all(share >= min(_TELLING, usual[output]) for output, share in _shares(outputs, counts).items()):
-                tried.append(_recorded(network, inputs, outputs))
+                tried.append(Recorded(inputs, outputs, spread_of(network, inputs, outputs)))
                 if is_steady(network, tried[-1]):
                     break
         if best := steadiest(network, tried):
@@ -74,12 +73,13 @@ def self_test(
     members: dict[str, bytes] = {}
     for name, case in cases.items():
         suffix = f"-{name}.bin" if records else ".bin"
-        inputs = {
-            f"selftest/{prefix}input-{i}{suffix}": case.inputs[spec.name] for i, spec in enumerate(network.inputs)
-        }
-        outputs = {
-            f"selftest/{prefix}output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)
-        }
+        inputs, outputs = (
+            {f"selftest/{prefix}{kind}-{i}{suffix}": tensors[spec.name] for i, spec in enumerate(specs)}
+            for kind, specs, tensors in (
+                ("input", network.inputs, case.inputs),
+                ("output", network.outputs, case.outputs),
+            )
+        )
         usual, absolute = usual_tolerance(network, board, exact=exact)
         records.append(
             Case(
@@ -112,10 +112,6 @@ def _inferences(
             yield inputs, outputs
 
 
-def _recorded(network: Network, inputs: Inputs, outputs: Tensors) -> Recorded:
-    return Recorded(inputs, outputs, spread_of(network, inputs, outputs))
-
-
 def _relative_spread(case: Recorded, output: str) -> float | None:
     """The effect of rounding on an output, as a fraction of its largest value; None if unknown."""
     largest = largest_of(case.outputs[output])
@@ -134,10 +130,6 @@ def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:
                 hints=["that is a fault of edgedeploy's import: please report it with the file"],
             )
     return outputs
-
-
-def _is_number(values: np.ndarray) -> np.ndarray:
-    return ~np.isnan(values)
 
 
 def _shares(outputs: Tensors, counts: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
