@@ -31,17 +31,24 @@ from edgedeploy.zoo.source import Source
 _OPSET = 13
 
 _QUANTISED = {
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "QLinearConv",
-    "QLinearMatMul",
-    "ConvInteger",
-    "MatMulInteger",
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
 }
 
 # The tolerance for outputs of the prepared network, as a fraction of their largest value: folding rounds weights again.
 _TOLERANCE = 1e-3
+
+# Boxes below a demo's threshold count if precision is averaged over all recalls.
+_LOW_THRESHOLD = 0.01
+
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{f"tensor({kind}{bits})": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+}
+_FAULTS = (ValueError, RuntimeError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
 
 _INSTEAD = {
     "TensorFlow Lite": "quantise it with TensorFlow's own converter and a representative data set: such files are "
@@ -91,17 +98,23 @@ def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
         raise UnsupportedError(f"{source.file} cannot be quantised with values that are set")
     with progress.stage("prepare"):
         try:
-            model = _named(_folded(_of_opset(stated)))
+            recent = opset_of(stated) >= _OPSET
+            model = _folded(stated if recent else onnx.version_converter.convert_version(stated, _OPSET))
             session = cpu_session(stated.SerializeToString())
-        except (ValueError, RuntimeError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise ModelError(f"{source.file} cannot be prepared for quantisation", why=last_line(error)) from error
         except Exception as error:
-            if not is_onnxruntimes(error):
+            if not (isinstance(error, _FAULTS) or is_onnxruntimes(error)):
                 raise
             raise ModelError(f"{source.file} cannot be prepared for quantisation", why=last_line(error)) from error
     inputs, results = (
-        [TensorSpec(name=each.name, shape=_sizes(each.shape), dtype=_DTYPES.get(each.type, "float32")) for each in all_]
-        for all_ in (session.get_inputs(), session.get_outputs())
+        [
+            TensorSpec(
+                name=each.name,
+                shape=[size if isinstance(size, int) and size >= 0 else -1 for size in each.shape],
+                dtype=_DTYPES.get(each.type, "float32"),
+            )
+            for each in values
+        ]
+        for values in (session.get_inputs(), session.get_outputs())
     )
     return Prepared(stated, model, inputs, results, converted.heads, converted.metadata)
 
@@ -136,28 +149,8 @@ def _require_quantiser() -> None:
         ) from error
 
 
-_DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(bool)": "bool",
-    **{f"tensor({kind}{bits})": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-}
-
-
-def _sizes(shape: Sequence[object]) -> list[int]:
-    return [size if isinstance(size, int) and size >= 0 else -1 for size in shape]
-
-
-def _of_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in an opset for quantised networks."""
-    if opset_of(model) >= _OPSET:
-        return model
-    return onnx.version_converter.convert_version(model, _OPSET)
-
-
 def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with shapes inferred, and constants and batch normalisation folded by onnxruntime."""
+    """The model with shapes inferred, constants and batch normalisation folded, and unique names of nodes."""
     import onnxruntime
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -171,21 +164,12 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     kept = [each for each in folded.opset_import if each.domain in used or (each.domain == "ai.onnx" and "" in used)]
     del folded.opset_import[:]
     folded.opset_import.extend(kept)
-    return folded
-
-
-def _named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with unique names of nodes."""
     taken: set[str] = set()
-    for node in model.graph.node:
+    for node in folded.graph.node:
         if not node.name or node.name in taken:
             node.name = next(output for output in node.output if output)
         taken.add(node.name)
-    return model
-
-
-# Boxes below a demo's threshold count if precision is averaged over all recalls.
-_LOW_THRESHOLD = 0.01
+    return folded
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -43,42 +43,20 @@ WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _LIMITING = frozenset({"Relu", "Clip"})
 
 # Operators that move or select values: the scale of their input stays, and they have no loss of their own.
-_MOVING = frozenset(
-    {
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Pad",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+_MOVING = frozenset({
+    "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
+
+# Elementwise functions of one tensor.
+_ACTIVATIONS = frozenset({"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmoid", "Tanh"})
 
 # Operators with a kernel for integers. Functions of one input become tables of 256 bytes.
 OPERATORS = (
     WEIGHTED
     | _LIMITING
     | (_MOVING - {"Identity"})
-    | {
-        "Add",
-        "AveragePool",
-        "Concat",
-        "Elu",
-        "GlobalAveragePool",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Mul",
-        "Resize",
-        "Sigmoid",
-        "Softmax",
-        "Tanh",
-    }
+    | _ACTIVATIONS
+    | {"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul", "Resize", "Softmax"}
 )
 
 # Those that stay quantised after the last layer: the meaning of values stays the same.
@@ -92,11 +70,7 @@ _PERCENTILE = 99.999
 class Layer:
     """A unit that is quantised or stays in float: an operator with the ReLU or Clip that follows it.
 
-    Attributes:
-        name: the operator's node.
-        operator: its type.
-        nodes: the names of all its nodes.
-        output: its output tensor.
+    `name` is of the operator's node, `nodes` are the names of all its nodes.
     """
 
     name: str
@@ -180,14 +154,7 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
 def quantise(
     model: onnx.ModelProto, ranges: Ranges, layers: Sequence[Layer], kept: Collection[Layer] = ()
 ) -> onnx.ModelProto:
-    """A prepared network with its layers quantised.
-
-    Args:
-        model: the network, which does not change.
-        ranges: of its activations.
-        layers: the layers to quantise, of `layers_of`.
-        kept: those of them that stay in float.
-    """
+    """A prepared network with some of `layers_of` quantised, except those in `kept`."""
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
@@ -267,18 +234,6 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-# Elementwise functions of one tensor.
-_ACTIVATIONS = frozenset({"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmoid", "Tanh"})
-_ELEMENTWISE = _ACTIVATIONS | {"Add", "Mul"}
-
-
-class _Pair(NamedTuple):
-    """A QuantizeLinear, and the only operator that reads it, its DequantizeLinear."""
-
-    quantise: onnx.NodeProto
-    dequantise: onnx.NodeProto
-
-
 def without_inner_pairs(model: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.ModelProto:
     """A network without the pairs of QuantizeLinear and DequantizeLinear inside one loop of the compiled code.
 
@@ -293,31 +248,33 @@ def without_inner_pairs(model: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.
     result = onnx.ModelProto()
     result.CopyFrom(model)
     graph = result.graph
-    makers = {name: node for node in graph.node for name in node.output}
+    makers, operators = (
+        {name: node.op_type for node in each.graph.node for name in node.output} for each in (result, plain)
+    )
     readers = readers_of(result)
     outputs = {value.name for value in graph.output}
     inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
     shapes = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim] for value in inferred}
-    pairs: dict[str, _Pair] = {}
+    # By the name of its input, a QuantizeLinear, and the only operator that reads it, its DequantizeLinear.
+    pairs: dict[str, tuple[onnx.NodeProto, onnx.NodeProto]] = {}
     for node in graph.node:
         made = node.output[0] if node.output else ""
         if node.op_type == "QuantizeLinear" and len(readers.get(made, [])) == 1 and readers[node.input[0]] == [node]:
             [other] = readers[made]
             if other.op_type == "DequantizeLinear" and not outputs & {made, node.input[0], other.output[0]}:
-                pairs[node.input[0]] = _Pair(node, other)
+                pairs[node.input[0]] = node, other
     # The layer in whose loop an operator is computed, by the name of the operator's result.
     loops: dict[str, str] = {}
-    operators = {name: node.op_type for node in plain.graph.node for name in node.output}
     gone: list[onnx.NodeProto] = []
     for node in graph.node:
         name = node.output[0] if node.output else ""
-        if node.op_type in WEIGHTED and _is_quantised(node, makers):
+        if node.op_type in WEIGHTED and all(makers.get(read) == "DequantizeLinear" for read in node.input[:2]):
             loops[name] = name
         if name not in loops or name not in pairs or operators.get(name) != node.op_type:
             continue
-        pair = pairs[name]
-        following = readers.get(pair.dequantise.output[0], [])
-        if not _goes_on(following, pair.dequantise.output[0], pairs, readers):
+        dequantised = pairs[name][1].output[0]
+        following = readers.get(dequantised, [])
+        if not _goes_on(following, dequantised, pairs, readers):
             continue
         results = [each.output[0] for each in following]
         if any(loops.get(each, loops[name]) != loops[name] or shapes.get(each) != shapes.get(name) for each in results):
@@ -325,31 +282,29 @@ def without_inner_pairs(model: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.
         for each in following:
             loops[each.output[0]] = loops[name]
             for place, read in enumerate(each.input):
-                if read == pair.dequantise.output[0]:
+                if read == dequantised:
                     each.input[place] = name
         readers[name] = following
-        gone += [pair.quantise, pair.dequantise]
+        gone += pairs[name]
     for node in gone:
         graph.node.remove(node)
     return result
 
 
-def _is_quantised(layer: onnx.NodeProto, makers: dict[str, onnx.NodeProto]) -> bool:
-    """Whether a layer's data and weights are bytes."""
-    return all(name in makers and makers[name].op_type == "DequantizeLinear" for name in layer.input[:2])
-
-
 def _goes_on(
-    following: list[onnx.NodeProto], name: str, pairs: dict[str, _Pair], readers: dict[str, list[onnx.NodeProto]]
+    following: list[onnx.NodeProto],
+    name: str,
+    pairs: dict[str, tuple[onnx.NodeProto, onnx.NodeProto]],
+    readers: dict[str, list[onnx.NodeProto]],
 ) -> bool:
     """Whether the readers of a tensor run in one loop with it: one operator, or a gate and the product with it."""
     if len(following) == 1:
-        return following[0].op_type in _ELEMENTWISE
+        return following[0].op_type in _ACTIVATIONS | {"Add", "Mul"}
     if len(following) != 2:
         return False
     gate, product = sorted(following, key=lambda node: node.op_type == "Mul")
     gated = gate.output[0]
     if gate.op_type not in _ACTIVATIONS or product.op_type != "Mul":
         return False
-    inside = pairs[gated].dequantise.output[0] if gated in pairs else gated
+    inside = pairs[gated][1].output[0] if gated in pairs else gated
     return set(product.input) == {name, inside} and readers[inside] == [product]
