@@ -12,9 +12,8 @@ import numpy as np
 from edgedeploy.attempts import each_attempted
 from edgedeploy.benchmarking.board_engines import BoardEngines
 from edgedeploy.benchmarking.energy import PowerMeter
-from edgedeploy.benchmarking.engine_program import Profile
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, profile_of_functions
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, profile_of_functions
 from edgedeploy.benchmarking.measure import Measurement, reference_outputs, task_for
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, board_machine

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT, Profile
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Task, files_of
+from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, files_of
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.closing import Closing

@@ -3,9 +3,9 @@
     python3 engine_program.py ENGINE FILE INPUTS.npz OUTPUTS.npz NAMES.json
     python3 engine_program.py ENGINE FILE INPUTS.npz OUTPUTS.npz NAMES.json THREADS
 
-It imports nothing but NumPy and the engine, and `edgedeploy bench` loads and times the same engines on this machine
-with its functions. The network is in the engine's own form. INPUTS has an array for each input, in order, and NAMES
-holds the engine's names of inputs and outputs.
+It runs on Python 3.8, which boards may have, and needs nothing but NumPy and the engine. `edgedeploy bench` loads and
+times these engines on this machine with its functions, too. The network is in the engine's own form. INPUTS has an
+array for each input, in order, and NAMES holds the engine's names of inputs and outputs.
 
 Without THREADS, it runs two inferences with one thread, marks them by system calls, and writes the outputs of the
 second. With THREADS, it reads requests and writes answers, each a line of JSON. The first answer has the times of
@@ -24,17 +24,20 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+# ruff: noqa: B905 (zip takes `strict` from Python 3.10 on)
+
 SCRIPT = Path(__file__)
 
-Inputs = dict[str, np.ndarray]
-# One inference, and a function that returns the outputs of the last one.
-Loaded = tuple[Callable[[], object], Callable[[], list[np.ndarray]]]
-# By name of each operator: its type, and its time in each inference in ms.
-Profile = dict[str, tuple[str, list[float]]]
+if TYPE_CHECKING:
+    Inputs = dict[str, np.ndarray]
+    # One inference, and a function that returns the outputs of the last one.
+    Loaded = tuple[Callable[[], object], Callable[[], list[np.ndarray]]]
+    # By name of each operator: its type, and its time in each inference in ms.
+    Profile = dict[str, tuple[str, list[float]]]
 
 # The warm-up goes on until both are reached.
 _WARMUP_CALLS, _WARMUP_S = 3, 0.2
@@ -99,7 +102,7 @@ def load_ncnn(path: Path, inputs: Inputs, outputs: list[str], threads: int) -> L
     def run() -> None:
         last.clear()
         with network.create_extractor() as extractor:
-            for name, matrix in zip(inward, matrices, strict=True):
+            for name, matrix in zip(inward, matrices):
                 extractor.input(name, matrix)
             for name in outward:
                 code, value = extractor.extract(name)
@@ -141,7 +144,7 @@ def load_litert(path: Path, inputs: Inputs, outputs: list[str], threads: int) ->
 
     interpreter = Interpreter(str(path), num_threads=threads)
     interpreter.allocate_tensors()
-    for detail, array in zip(interpreter.get_input_details(), inputs.values(), strict=True):
+    for detail, array in zip(interpreter.get_input_details(), inputs.values()):
         interpreter.set_tensor(detail["index"], array)
     places = [detail["index"] for detail in interpreter.get_output_details()]
     return interpreter.invoke, lambda: [interpreter.get_tensor(place) for place in places]
@@ -157,7 +160,7 @@ def profile_onnxruntime(path: Path, inputs: Inputs, threads: int, prefix: Path, 
     for event in json.loads(written.read_text(encoding="utf-8")):
         name, times = event["name"], event.get("args", {})
         if event["cat"] == "Node" and name.endswith("_kernel_time"):
-            node = found.setdefault(name.removesuffix("_kernel_time"), (times["op_name"], []))
+            node = found.setdefault(name[: -len("_kernel_time")], (times["op_name"], []))
             node[1].append(event["dur"] * 1e-3)
     written.unlink()
     return {name: (kind, times[1:]) for name, (kind, times) in found.items()}  # the first one warmed up
@@ -218,7 +221,7 @@ def main() -> None:
     engine, file, given, written, names_file, *threads = sys.argv[1:]
     path, names = Path(file), json.loads(Path(names_file).read_text(encoding="utf-8"))
     with np.load(given) as arrays:
-        inputs = dict(zip(names["inputs"], [arrays[name] for name in arrays.files], strict=True))
+        inputs = dict(zip(names["inputs"], [arrays[name] for name in arrays.files]))
     if threads:
         answer_requests(engine, path, inputs, names["outputs"], int(threads[0]), written)
         return

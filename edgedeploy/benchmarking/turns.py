@@ -8,8 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from edgedeploy.benchmarking.engine_program import Profile
-from edgedeploy.benchmarking.engines.engine import CannotRunError
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Profile
 from edgedeploy.runtime.timing import EndToEnd, Timing
 
 # A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.

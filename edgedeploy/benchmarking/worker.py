@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.benchmarking.engine_program import Profile, forget_peak, peak_bytes, rest, timed, warm_up
+from edgedeploy.benchmarking.engine_program import forget_peak, peak_bytes, rest, timed, warm_up
 from edgedeploy.benchmarking.engines import find_engine
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task, files_of
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task, files_of
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedeploy.benchmarking.engine_program import Profile
 from edgedeploy.extras import is_installed
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.workers import WorkerError
@@ -17,7 +16,9 @@ from edgedeploy.workers import WorkerError
 # The device of a network unless an engine names another one.
 CPU = "CPU"
 
-# As `Profile`, of one inference.
+# By name of each function or operator in the engine: its type, and its time in each of some inferences, in ms.
+Profile = dict[str, tuple[str, list[float]]]
+# The same of one inference.
 Once = Mapping[str, tuple[str, float]]
 
 
