@@ -80,8 +80,6 @@ def measure_on_board(
 
     Args:
         networks: what to measure, at least one, built for the board.
-        peers: the other engines.
-        place: the board.
         threads: how many threads to use; the board's cores if None.
         rounds, runs, skipped, energy, failed, progress: as for `measure`.
         profile: whether the time by function is measured, too.

@@ -62,8 +62,6 @@ class Change:
     """One engine on one network, in both reports.
 
     Attributes:
-        case: the network, with its batch.
-        engine: the engine.
         before_ms, after_ms: the medians.
         ratio: the second divided by the first; above 1, it became slower.
         p: how often chance alone would give a difference of this size among the turns: by Mann and Whitney's two-sided
@@ -88,7 +86,6 @@ class Comparison:
     """All changes.
 
     Attributes:
-        changes: of rows that are in both reports, in the order of the second.
         gone, new: cases and engines that are in one report only.
         notes: what a reader must know of both.
     """

@@ -184,9 +184,10 @@ def timed(run: Callable[[], object], count: int, after: Callable[[], object] | N
 
 def warm_up(run: Callable[[], object]) -> tuple[float, float]:
     """The time of the first inference and the median time, in seconds."""
-    times: list[float] = []
-    while len(times) < _WARMUP_CALLS or sum(times) < _WARMUP_S:
+    times, total = timed(run, 1), 0.0
+    while len(times) < _WARMUP_CALLS or total < _WARMUP_S:
         times += timed(run, 1)
+        total += times[-1]
     rest()
     return times[0], median(times)
 

@@ -53,9 +53,7 @@ class Measurement:
     """How engines are measured, and which were left out.
 
     Attributes:
-        rounds: how many turns each engine has.
         runs: how many inferences of each are timed; as many as fit into short turns if None.
-        progress: reports steps, and engines that are left out.
         meter: reads the power; None if energy is not requested.
         profiled: the profile of the machine or board, if the time by function is requested.
         skipped: networks by engine and reason.
@@ -213,16 +211,11 @@ def measure(
     The report names engines that are not installed or cannot run a network.
 
     Args:
-        networks: what to measure.
-        peers: the other engines.
-        threads: how many threads each engine uses.
-        rounds: how many turns each engine has.
         runs: how many inferences of each engine are timed; as many as fit into short turns if None.
         skipped: the networks and engines that were left out before.
         energy: whether the energy of an inference is measured, too.
         profiled: this machine's profile, if the time by function is measured, too.
         failed: the errors of networks that failed before; errors of networks here are added. If None, they are raised.
-        progress: reports each network, and engines that are left out.
     """
     machine = this_machine()
     if machine.load and machine.load > 0.5:

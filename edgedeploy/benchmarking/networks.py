@@ -39,9 +39,6 @@ class Candidate:
     """A network to measure.
 
     Attributes:
-        name: in reports.
-        prepared: its package and its source.
-        inputs, outputs: in the network's order.
         batch: the first dimension of every input, if requested.
         untuned: the package without tuning records, if requested.
     """
@@ -108,11 +105,6 @@ def candidates(
     Networks of the zoo whose files are not available, but whose architecture edgedeploy can write, have random weights.
 
     Args:
-        models: names of the zoo, or paths.
-        board: the board to build for.
-        shapes: shapes of inputs by name.
-        progress: reports each step.
-        options: import options.
         batches: sizes of the first dimension of every input; each network is built for each.
         tuned: tuning records to build with, a folder or a board's name; each network is then built without, too.
         left_out: gets the case and the error of a network that cannot have a batch; if None, the error is raised.
@@ -170,10 +162,6 @@ def check_batch(alone: Source, together: Source) -> None:
 
     Exporters write the batch into constants, which are found in most networks, but not in all. Such a network may run
     and mix images.
-
-    Args:
-        alone: the network for the batch of its file.
-        together: the same for another batch.
     """
     single, several = _as_onnx(alone), _as_onnx(together)
     # Floats in [0, 1), and integers of 0 and 1, which are valid indices.

@@ -36,7 +36,6 @@ class Machine(Record):
     """Where times were measured.
 
     Attributes:
-        cpu: the processor's own name.
         cores: how many processors this process may use.
         os: the system and its kernel.
         load: how many processes ran or waited to, on average over the minute before the first measurement; None if
@@ -112,7 +111,6 @@ class Row:
 
     Attributes:
         device: the processor, or the own name of another device.
-        times: of the timed inferences.
         ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
         max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
             output where that is largest.
@@ -198,13 +196,10 @@ class Report:
 
     Attributes:
         ours, reference: the names of our engine and of the one whose outputs are taken for right.
-        rounds: how many turns each engine had.
-        rows: by network, in the order of measurement.
         skipped: engines and networks without a row.
         runs: how many inferences of each engine were timed, if requested.
         random_weights: the networks whose weights are random.
         untuned: the name of our engine without tuning records, if both were measured.
-        failed: the networks that could not be measured, and why.
     """
 
     machine: Machine

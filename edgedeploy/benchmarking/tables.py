@@ -30,10 +30,7 @@ class Column:
     """One column.
 
     Attributes:
-        name: on the command line.
-        title: with the unit.
         value: of a row; None if unknown.
-        text: formats a value.
     """
 
     name: str

@@ -20,7 +20,6 @@ class Turn:
     """The measurements of one turn of an engine.
 
     Attributes:
-        seconds: the time of each inference.
         processors: how many processors were busy on average; None if unknown.
         kernel_seconds: the sum of the times of each inference's kernels by the device's own clock; None if unknown.
     """
@@ -38,7 +37,6 @@ class Costs:
         compile_s: the time of its compiler or converter before the network could be loaded; for edgedeploy, the time
             of building the package.
         load_s: from the file to a network that is ready, without importing the engine itself.
-        first_s: the first inference.
         peak_bytes: the most memory that its process had in use after that, the engine's own code included.
         size_bytes: of the files that it reads, or of edgedeploy's package, which is compressed.
     """
@@ -95,11 +93,8 @@ def take_turns(
     A player that fails is reported to `failed` and takes no further turns; its earlier ones do not count.
 
     Args:
-        players: by name.
         rounds: how many turns each has; fewer if there are fewer `runs`.
-        failed: gets the name and the error.
         runs: how many inferences of each are timed in all its turns; as many as fit into short turns if None.
-        done: called after each turn.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in players}
     for count in [None] * rounds if runs is None else shares(runs, rounds):

@@ -85,12 +85,9 @@ class PeerResult:
     """What an inference of another engine executes.
 
     Attributes:
-        key: what the result depends on.
-        network: its name, for people.
         wheel: SHA-256 of the engine's wheel.
         executed: by file; empty if the engine cannot run the network.
         difference: of its outputs, as a fraction of the largest value; None if there is nothing to compare with.
-        left_out: why the engine cannot run the network.
     """
 
     key: Key
@@ -153,11 +150,8 @@ class PeerPrediction:
     """What an inference of another engine takes.
 
     Attributes:
-        engine: its name.
-        version, sha256: of its wheel.
         prediction: by file instead of function; None if the engine cannot run the network.
         difference: of its outputs from the reference's, as a fraction of the largest value.
-        left_out: why there is no prediction.
     """
 
     engine: str
@@ -193,12 +187,8 @@ def predict_peers(
     """What one inference of a network takes in other engines, or why they cannot run it.
 
     Args:
-        engines: of `find_predictable_peers`.
-        candidate: the network.
         manifest, contents: edgedeploy's package of it, whose recorded inputs all engines get.
-        board, means: the core.
         results: the results of earlier runs; new ones are added.
-        progress: reports each step.
         threads: how many threads the prediction is for; one is recorded.
         record: whether an engine that `results` lacks is recorded, which takes minutes; else it is left out.
     """
@@ -276,13 +266,9 @@ def record_engine(
     """What one inference of a network executes in an engine, file by file, and the network's outputs.
 
     Args:
-        name: the engine's, of `NAMES`.
-        wheel: the engine's.
         file: the network in the engine's own form.
         task: its inputs, the names of its outputs, and a folder.
         root: of `machine`.
-        board, means: the core.
-        progress: reports each step.
     """
     numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
     record = task.folder / "record"

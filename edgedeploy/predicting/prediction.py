@@ -64,7 +64,6 @@ class Executed:
     """What one function of a network executes in an inference, without the cost of waiting for memory.
 
     Attributes:
-        name: of the function, or `RUNTIME`.
         calls: how often it is entered.
         instructions: how many it executes.
         core: cycles of these by LLVM's model, all data in the first cache, all branches foreseen.
@@ -90,7 +89,6 @@ class FunctionCycles(Executed):
     """The cycles of one function of a network in an inference, all its calls together.
 
     Attributes:
-        cycles: the prediction.
         bound: the cycles of its products at the peak of all cores that it runs on.
     """
 
@@ -113,8 +111,6 @@ class Prediction:
     """The cycles of one inference.
 
     Attributes:
-        functions: of the network, and the runtime; the longest first.
-        clock_mhz: the board's.
         error: the fraction by which predictions differed from published times.
     """
 

@@ -46,7 +46,6 @@ class Block:
 
     Attributes:
         address: of the first one in the program's memory.
-        code: their bytes.
         misses: lines of 64 bytes that they missed, in the order of `MISSES`.
     """
 
@@ -75,9 +74,7 @@ class Record:
     """One inference.
 
     Attributes:
-        blocks: those that ran.
         runs: int64 [n, 2], in the order of time: the index of a block, and how often it ran before another one did.
-        mappings: the files in the program's memory.
         agent, library: the program, and the network's library, as mappings name them.
     """
 

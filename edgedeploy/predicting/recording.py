@@ -70,14 +70,7 @@ def record_package(
     folder: Path,
     progress: Progress = SILENT,
 ) -> Record:
-    """Run a package on its recorded inputs, with one thread, and record its second inference.
-
-    Args:
-        manifest, contents: the package.
-        board, core: its board.
-        folder: an empty folder for files that the record needs.
-        progress: reports each step.
-    """
+    """Run a package on its recorded inputs, with one thread, and record its second inference."""
     emulator = Emulator.of(board, lambda: agent_for(board, progress=progress))
     package, record = folder / "package", folder / "record"
     record.mkdir(parents=True)
@@ -103,14 +96,9 @@ def run_recorded(
     """Run a board's program under emulation, and record it.
 
     Args:
-        command: the program and its arguments.
-        board, core: the model of the caches.
-        marks: mark its inferences.
-        folder: an empty folder for the record.
         options: of qemu: core and root.
         environment: all variables that the program gets.
         what: names the recorded inference in messages.
-        progress: reports the step.
     """
     program = recording_emulator(board)
     marked = [f"mark={marks.call}:{marks.argument}", f"watch={marks.watch}", f"record={marks.record}"]

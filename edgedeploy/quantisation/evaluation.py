@@ -99,7 +99,6 @@ class Truth:
     """An object in an image.
 
     Attributes:
-        class_id: the number of its class.
         box: x1, y1, x2, y2 in pixels.
         crowd: whether it stands for many objects, which are not counted.
     """

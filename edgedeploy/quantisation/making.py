@@ -53,7 +53,6 @@ class Settings:
     """How a network is quantised.
 
     Attributes:
-        method: how ranges of activations are chosen.
         keep: names of layers, or patterns of them, that stay in float.
         max_loss: layers stay in float until the loss is at most so much; None for any loss.
         all_pairs: whether results are rounded to bytes after every operator, as other engines' kernels need it.
@@ -70,11 +69,8 @@ class Task:
     """A network to quantise.
 
     Attributes:
-        source: the network.
         prepared: the same, prepared for the quantiser.
         usage: how images become its input; None for inputs that are arrays.
-        samples: for calibration and comparison.
-        evaluation: labelled images, if there are any.
     """
 
     source: Source
@@ -91,11 +87,8 @@ class Made:
     Attributes:
         model: with the record in its metadata.
         record: the loss.
-        comparison: with the float network.
         scores: of the float and the quantised network on labelled images, if there are any.
         worst: its layers, the lowest signal-to-noise ratio first.
-        kept: the layers that stayed in float.
-        layers: how many layers there are.
         bytes_before: the size of the float network's files.
     """
 
@@ -133,14 +126,10 @@ def find_task(
     """Find everything that quantising a network needs, before the long work.
 
     Args:
-        model: a name of the zoo, or a path.
         calibration: a folder of images or arrays, or a video.
         demo: the demo that defines how images become inputs, and outputs results.
-        evaluation: a folder of labelled images.
         shapes: of inputs that the network's files leave open.
-        options: further import options.
         most: how many samples are taken at most.
-        progress: reports each step.
     """
     source = find_source(model, shapes, progress, options)
     use = find_use(model, demo)

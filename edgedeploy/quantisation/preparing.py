@@ -65,8 +65,6 @@ class Prepared:
         stated: the network of its files, translated into ONNX.
         model: the same, prepared.
         inputs, results: its tensors; an output's size of -1 depends on the data.
-        heads: its detection heads, as its files describe them.
-        metadata: of its files.
     """
 
     stated: onnx.ModelProto
@@ -177,10 +175,7 @@ class Usage:
     """How a network is used in a demo.
 
     Attributes:
-        part: the network in the demo and the zoo.
         stage: the demo's, fitted to the network's files.
-        labels: the names of its classes.
-        tensor: its input.
         names: the demo's names of its outputs, if they differ from its own.
     """
 

@@ -240,10 +240,6 @@ def without_inner_pairs(model: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.
     A pair is removed after a layer, or after an activation or a sum in its loop, if one elementwise operator reads it,
     or the two of a product with its own activation: `x * sigmoid(x)`. That operator's other inputs stay quantised: one
     loop has the sums of one layer. Pairs that limit values in the place of a ReLU or a clip stay.
-
-    Args:
-        model: the quantised network.
-        plain: the original float network.
     """
     result = onnx.ModelProto()
     result.CopyFrom(model)

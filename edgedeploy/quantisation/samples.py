@@ -34,7 +34,6 @@ class Sample:
     """The inputs of one inference.
 
     Attributes:
-        file: their file.
         tensors: arrays by input name.
         frame: the place of the image in the network's input; None for arrays.
     """
@@ -51,7 +50,6 @@ class Samples:
     Attributes:
         folder: the folder or file that the user named.
         items: the chosen files, or the numbers of a video's chosen images, ascending.
-        read: reads the inputs of some items.
     """
 
     folder: Path
@@ -127,11 +125,8 @@ def find_samples(
     """The samples that a path names: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
 
     Args:
-        path: a folder or a file.
-        inputs: the network's.
         feed: how images become inputs; None if the network takes no images, or this is unknown.
         most: how many are taken, evenly chosen.
-        progress: reports files that are skipped.
         network: the network's file, for hints.
     """
     if not is_folder(path) and not is_file(path):

@@ -41,9 +41,6 @@ class Draft:
     """A package before it is written.
 
     Attributes:
-        network: its network.
-        board: its board.
-        manifest, contents: the package.
         cases: of its self-test, by name.
         gflop: the arithmetic of one inference, of each entry.
         further: networks of the same weights for other shapes, with their cases.
@@ -72,10 +69,7 @@ def check(
     too, it takes its place.
 
     Args:
-        draft: the package.
-        checks: which checks may run.
         agent: returns the board's agent, which an emulator runs; None if there is none.
-        progress: reports each step.
 
     Returns:
         The package, with the outputs that it was compared with; how it was checked; and the largest difference from

@@ -83,7 +83,6 @@ class Uses:
     """The properties of a network's operators that its test inputs depend on.
 
     Attributes:
-        inputs: by name.
         products: whether it sums up products.
         convolutions: whether convolutions are among these.
         casts: whether it converts floats to integers, which is undefined for values out of range.

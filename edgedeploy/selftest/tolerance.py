@@ -45,7 +45,6 @@ class Recorded:
     """One inference of the reference.
 
     Attributes:
-        inputs, outputs: by name.
         spread: by output, the effect of rounding alone, as of `spread_of`.
     """
 

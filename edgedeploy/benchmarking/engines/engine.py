@@ -27,8 +27,6 @@ class Task:
     """One network to run, the same for every engine.
 
     Attributes:
-        file: the network's file, with fixed shapes.
-        package: edgedeploy's package of the same network.
         inputs: one array for each input, by name, in the network's order.
         outputs: the names of the outputs, in the network's order.
         threads: how many threads to use, the calling one among them.
@@ -77,8 +75,6 @@ class Engine:
     """An inference engine, imported only when `load` is called, in a process of its own.
 
     Attributes:
-        name: its name on the command line.
-        module: the Python module that it is used through.
         distribution: the Python package that provides the module.
         suffix: the suffix of the files that it reads or converts.
         load: makes a network ready to run. Any exception means that the engine cannot run the network.
