@@ -239,7 +239,8 @@ def measure(
             with progress.stage(f"load {network.case}"):
                 for engine in present:
                     try:
-                        workers[engine] = stack.enter_context(_start(engine, network, file, folder, threads))
+                        task = task_for(network, engine, file, folder, threads)
+                        workers[engine] = stack.enter_context(EngineWorker(engine, task))
                     except CannotRunError as error:
                         measurement.leave_out(network, engine, error)
                 reference = reference_outputs(network, file, folder, threads, workers.get(network.reference))
@@ -276,11 +277,6 @@ def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threa
     )
 
 
-def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> EngineWorker:
-    """An engine's process with the network loaded."""
-    return EngineWorker(engine, task_for(network, engine, file, folder, threads))
-
-
 def reference_outputs(
     network: Candidate, file: Path, folder: Path, threads: int, running: EngineWorker | None = None
 ) -> dict[str, np.ndarray]:
@@ -288,7 +284,7 @@ def reference_outputs(
     try:
         if running:
             return running.outputs()
-        with _start(network.reference, network, file, folder, threads) as worker:
+        with EngineWorker(network.reference, task_for(network, network.reference, file, folder, threads)) as worker:
             return worker.outputs()
     except CannotRunError as error:
         raise ModelError(f"{network.reference.name} cannot run {network.name}", why=str(error)) from error

@@ -178,7 +178,13 @@ def check_batch(alone: Source, together: Source) -> None:
         for part in (slice(0, before), slice(after - before, after)):
             images = session.run(None, {name: array[part] for name, array in inputs.items()})
             for output, whole, image in zip(single.graph.output, batch, images, strict=True):
-                _check_alike(output.name, whole, image, part)
+                if whole.shape[1:] != image.shape[1:] or not whole.ndim or len(whole) < part.stop:
+                    shapes = f"{list(whole.shape)}, and {list(image.shape)} for one"
+                    raise ValueError(f"its output {output.name!r} has no batch: {shapes}")
+                found, wanted = (array.astype(np.float64) for array in (whole[part], image))
+                allowed = _TOLERANCE * float(np.abs(wanted).max(initial=0.0))
+                if not np.allclose(found, wanted, rtol=0, atol=allowed, equal_nan=True):
+                    raise ValueError(f"images of a batch change each other's results in its output {output.name!r}")
     except Exception as error:  # onnxruntime's have no common base
         raise InputError(
             f"{together.name} cannot have a batch of {after}",
@@ -190,12 +196,3 @@ def check_batch(alone: Source, together: Source) -> None:
 def _as_onnx(source: Source) -> onnx.ModelProto:
     assert isinstance(source.format, ConvertedFormat)
     return with_own_inputs(source.format.convert(source.files, source.shapes, source.options))
-
-
-def _check_alike(name: str, batch: np.ndarray, image: np.ndarray, part: slice) -> None:
-    """Check one output of a part of a batch."""
-    if batch.shape[1:] != image.shape[1:] or not batch.ndim or len(batch) < part.stop:
-        raise ValueError(f"its output {name!r} has no batch: {list(batch.shape)}, and {list(image.shape)} for one")
-    found, wanted = (array.astype(np.float64) for array in (batch[part], image))
-    if not np.allclose(found, wanted, rtol=0, atol=_TOLERANCE * float(np.abs(wanted).max(initial=0.0)), equal_nan=True):
-        raise ValueError(f"images of a batch change each other's results in its output {name!r}")

@@ -155,7 +155,10 @@ def executed(
     """The contents of a record by owner, with the cycles of its instructions on LLVM's model of a core."""
     text = llvm.disassembled(record.blocks)
     rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
-    counts = _counts(record, ownership)
+    # int64 [owners, blocks]: how often each ran each block.
+    keys = ownership.runs * len(record.blocks) + record.runs[:, 0]
+    counts = np.bincount(keys, record.runs[:, 1], len(ownership.names) * len(record.blocks)).astype(np.int64)
+    counts = counts.reshape(len(ownership.names), -1)
     ends = _unforeseen_ends(record, ownership)
     multiplied = np.array([np.sum([products(line) for line in lines], axis=0) for lines in text], np.int64)
     misses = np.array([block.misses for block in record.blocks], np.float64)
@@ -186,19 +189,18 @@ def priced(functions: Sequence[Executed], board: Board, core: CoreModel, threads
 
     `threads` share the work of each function evenly; one executes the runtime's own.
     """
-    found = [_function(each, board, core, 1 if each.name == RUNTIME else threads) for each in functions]
+    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
+    found = []
+    for each in functions:
+        number = 1 if each.name == RUNTIME else threads
+        # Never more than with one thread.
+        cycles = min((_cycles(each, core, number) for number in (1, number)), key=lambda each: each.total)
+        bound = each.floats / peak_floats + each.integers / core.byte_products
+        found.append(FunctionCycles(**vars(each), cycles=cycles, bound=bound / number))
     found.sort(key=lambda function: -function.cycles.total)
     of_integers = sum(each.integers for each in found) > sum(each.floats for each in found)
     error = core.integer_error if of_integers else core.error
     return Prediction(found, core.clock_mhz, core.threads_error if threads > 1 else error)
-
-
-def _function(executed: Executed, board: Board, core: CoreModel, threads: int) -> FunctionCycles:
-    """The cycles of a function with so many threads, never more than with one."""
-    cycles = min((_cycles(executed, core, number) for number in (1, threads)), key=lambda each: each.total)
-    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
-    bound = executed.floats / peak_floats + executed.integers / core.byte_products
-    return FunctionCycles(**vars(executed), cycles=cycles, bound=bound / threads)
 
 
 def _cycles(executed: Executed, core: CoreModel, threads: int) -> Cycles:
@@ -256,14 +258,6 @@ def _rates(
         spread = math.sqrt(float(((times - rate * lengths) ** 2).sum()) / max(1, len(each) - 1) / len(each))
         rates[owner] = float(rate), spread / float(lengths.mean())
     return rates
-
-
-def _counts(record: Record, ownership: Ownership) -> np.ndarray:
-    """int64 [owners, blocks]: how often each ran each block."""
-    width = len(record.blocks)
-    keys = ownership.runs * width + record.runs[:, 0]
-    counts = np.bincount(keys, record.runs[:, 1], minlength=len(ownership.names) * width)
-    return counts.astype(np.int64).reshape(len(ownership.names), width)
 
 
 def _unforeseen_ends(record: Record, ownership: Ownership) -> list[int]:

@@ -177,8 +177,14 @@ def worst_layers(
 
     The noise includes that of the layers before.
     """
-    names = _dequantised(after, [layer.output for layer in layers])
-    shown = {layer.name: (layer.output, names[layer.output]) for layer in layers}
+    quantised, dequantised = (
+        {node.input[0]: node.output[0] for node in after.graph.node if node.op_type == kind}
+        for kind in ("QuantizeLinear", "DequantizeLinear")
+    )
+    # The names of outputs in both networks; in the quantised one, after the pair that follows, if any.
+    shown = {
+        layer.name: (layer.output, dequantised.get(quantised.get(layer.output, ""), layer.output)) for layer in layers
+    }
     expected_of = Runs(_showing(before, [one for one, _ in shown.values()]), optimised=False)
     found_of = Runs(_showing(after, [other for _, other in shown.values()]), optimised=False)
     noise = {layer.name: Noise() for layer in layers}
@@ -237,13 +243,6 @@ def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> 
         else:
             enough = middle
     return enough
-
-
-def _dequantised(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, str]:
-    """The names in a quantised network of the tensors of the float one: outputs of the pairs after them, if any."""
-    quantising = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
-    dequantising = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
-    return {name: dequantising.get(quantising.get(name, ""), name) for name in names}
 
 
 def _showing(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

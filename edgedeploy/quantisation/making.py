@@ -203,24 +203,18 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
         kept = [*kept, *ranked[:count]]
     made, compared, after, record = tried(kept)
     worst = worst_layers(model, made, layers, samples, progress)
-    _describe(made, prepared, usage, record)
-    sizes = sum(path.stat().st_size for path in task.source.files)
-    scores = (before, after) if before and after else None
-    return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
-
-
-def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, record: Quantisation) -> None:
-    """Write the metadata of the network's files, and the record of the quantisation, into a model."""
-    del model.metadata_props[:]
+    # The metadata of the network's files, and the record.
     metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
     metadata |= {KEY: record.model_dump_json(exclude_none=True)}
     if prepared.heads:
         metadata[HEADS] = dumped(prepared.heads)
     if usage:
         metadata[ENTRY] = usage.part.entry_name
-    for key, value in metadata.items():
-        model.metadata_props.add(key=key, value=value)
-    model.producer_name, model.producer_version = "edgedeploy", __version__
+    onnx.helper.set_model_props(made, metadata)
+    made.producer_name, made.producer_version = "edgedeploy", __version__
+    sizes = sum(path.stat().st_size for path in task.source.files)
+    scores = (before, after) if before and after else None
+    return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
 
 
 def quantised_source(task: Task, progress: Progress = SILENT) -> Source:

@@ -68,7 +68,12 @@ class Emulator:
 
     def self_test(self, manifest: Manifest, contents: Mapping[str, bytes], threads: int) -> float:
         """Run a package's self-test; returns the largest difference as a fraction of the tolerance."""
-        self._require(manifest)
+        done = self._run("facts", timeout_s=_FACTS_S)
+        if done.returncode != 0:
+            raise UnsupportedError(f"the agent does not start under {self.name}", why=done.stderr.strip() or None)
+        glibc = json.loads(done.stdout)["glibc"]
+        if reasons := misfits(manifest.abi, Facts(glibc=glibc), f"the C library for {self.name}"):
+            raise UnsupportedError("; ".join(reasons))
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             write_package(Path(folder), manifest, contents)
             done = self._run("selftest", folder, "--threads", str(threads), timeout_s=_SELF_TEST_S)
@@ -89,15 +94,6 @@ class Emulator:
         raise NumericalError(
             f"the code for {manifest.model} fails under {self.name}", why=why or ending(done.returncode)
         )
-
-    def _require(self, manifest: Manifest) -> None:
-        """Refuse packages that the agent or its C library cannot load."""
-        done = self._run("facts", timeout_s=_FACTS_S)
-        if done.returncode != 0:
-            raise UnsupportedError(f"the agent does not start under {self.name}", why=done.stderr.strip() or None)
-        reasons = misfits(manifest.abi, Facts(glibc=json.loads(done.stdout)["glibc"]), f"the C library for {self.name}")
-        if reasons:
-            raise UnsupportedError("; ".join(reasons))
 
     def _run(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
         command = [self.program, *self.options, str(self.agent), *arguments]

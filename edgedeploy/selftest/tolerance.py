@@ -189,10 +189,12 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
         outputs, expected: by name, of the same shapes and dtypes, the latter in the network's order.
         case: the self-test's, with the tolerance.
     """
-    return {
-        name: _fraction(outputs[name], wanted, relative, case.absolute)
-        for (name, wanted), relative in zip(expected.items(), case.relative, strict=True)
-    }
+    found = {}
+    for (name, wanted), relative in zip(expected.items(), case.relative, strict=True):
+        difference, largest = largest_difference(outputs[name], wanted) or (math.inf, 0.0)
+        allowed = relative * largest + case.absolute
+        found[name] = difference / allowed if math.isfinite(difference) else math.inf
+    return found
 
 
 def largest_difference(found: np.ndarray, expected: np.ndarray) -> tuple[float, float] | None:
@@ -206,8 +208,3 @@ def largest_difference(found: np.ndarray, expected: np.ndarray) -> tuple[float, 
         return None
     difference = np.abs(given[finite] - wanted[finite])
     return float(difference.max(initial=0)), float(np.abs(wanted[finite]).max(initial=0))
-
-
-def _fraction(found: np.ndarray, expected: np.ndarray, relative: float, absolute: float) -> float:
-    difference, largest = largest_difference(found, expected) or (math.inf, 0.0)
-    return difference / (relative * largest + absolute) if math.isfinite(difference) else math.inf
