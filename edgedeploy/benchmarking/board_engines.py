@@ -187,14 +187,7 @@ class BoardEngine(Closing):
     device = CPU
 
     def __init__(
-        self,
-        connection: Connection,
-        folder: str,
-        python_path: str,
-        engine: str,
-        task: Task,
-        file: str,
-        costs: Costs,
+        self, connection: Connection, folder: str, python_path: str, engine: str, task: Task, file: str, costs: Costs
     ) -> None:
         self._connection, self._folder, self._outputs = connection, folder, task.outputs
         self._channel = connection.open(_START, folder, python_path, engine, str(task.threads), file)

@@ -86,10 +86,7 @@ def engine_table(report: Report, columns: Sequence[Column], width: int | None = 
 
     Columns without any value are left out, and those from the first one on that does not fit into `width` letters.
     """
-    table = [
-        ["model", *(row.case for row in report.rows)],
-        ["engine", *(row.engine for row in report.rows)],
-    ]
+    table = [["model", *(row.case for row in report.rows)], ["engine", *(row.engine for row in report.rows)]]
     for column in columns:
         cells = [column.cell(row) for row in report.rows]
         if set(cells) == {"-"}:

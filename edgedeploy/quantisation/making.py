@@ -22,14 +22,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantisation.agreement import Comparison, LayerNoise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation
 from edgedeploy.quantisation.preparing import Prepared, Usage, check_same, prepare
-from edgedeploy.quantisation.quantising import (
-    Layer,
-    calibrate,
-    chosen,
-    layers_of,
-    quantise,
-    without_inner_pairs,
-)
+from edgedeploy.quantisation.quantising import Layer, calibrate, chosen, layers_of, quantise, without_inner_pairs
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
 from edgedeploy.quantised import KEY, Method, Quantisation
 from edgedeploy.version import __version__

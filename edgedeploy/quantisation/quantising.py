@@ -95,8 +95,7 @@ def layers_of(model: onnx.ModelProto) -> list[Layer]:
         layers.append(Layer(node.name, node.op_type, tuple(nodes), output))
     if not any(layer.operator in WEIGHTED for layer in layers):
         raise UnsupportedError(
-            "there is nothing to quantise in the network",
-            why=f"it has none of {', '.join(sorted(WEIGHTED))}",
+            "there is nothing to quantise in the network", why=f"it has none of {', '.join(sorted(WEIGHTED))}"
         )
     return layers
 

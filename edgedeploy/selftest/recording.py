@@ -58,12 +58,7 @@ def recorded(network: Network) -> dict[str, Recorded]:
 
 
 def self_test(
-    network: Network,
-    board: Board,
-    cases: Mapping[str, Recorded],
-    prefix: str = "",
-    *,
-    exact: bool = False,
+    network: Network, board: Board, cases: Mapping[str, Recorded], prefix: str = "", *, exact: bool = False
 ) -> tuple[SelfTest, dict[str, bytes]]:
     """The manifest's record of a self-test, and the members of the package that it names, which begin with a prefix.
 

@@ -169,9 +169,5 @@ MNN = Engine(
     profile=_profile_mnn,
 )
 LITERT = Engine(
-    "litert",
-    module="ai_edge_litert",
-    distribution="ai-edge-litert",
-    suffix=".tflite",
-    load=partial(_load, "litert"),
+    "litert", module="ai_edge_litert", distribution="ai-edge-litert", suffix=".tflite", load=partial(_load, "litert")
 )

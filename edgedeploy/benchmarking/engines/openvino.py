@@ -16,9 +16,7 @@ def load(task: Task) -> Loaded:
     """
     request, device = _request(task)
     return Loaded(
-        partial(_run, request),
-        lambda: {name: request.get_tensor(name).data.copy() for name in task.outputs},
-        device,
+        partial(_run, request), lambda: {name: request.get_tensor(name).data.copy() for name in task.outputs}, device
     )
 
 
