@@ -32,9 +32,8 @@ from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.predicting.means import Means, predictable
-from edgedeploy.predicting.network import open_package, predict_package
-from edgedeploy.predicting.peer_results import PeerResults
-from edgedeploy.predicting.peers import NAMES, find_predictable_peers, predict_peers
+from edgedeploy.predicting.peers import NAMES, PeerResults, find_predictable_peers, predict_peers
+from edgedeploy.predicting.prediction import open_package, predict_package
 from edgedeploy.resolved import resolve
 
 ROOT = Path(__file__).resolve().parent.parent

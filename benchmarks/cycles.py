@@ -23,7 +23,7 @@ from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.predicting.means import Means, predictable
-from edgedeploy.predicting.network import open_package, predict_package
+from edgedeploy.predicting.prediction import open_package, predict_package
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import resolve
 

@@ -25,11 +25,10 @@ from edgedeploy.benchmarking.wheels import site
 from edgedeploy.board import Board, load_board
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.frontends.format import ImportOptions
-from edgedeploy.predicting.machine import PYTHON, machine
 from edgedeploy.predicting.means import Means
-from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
-from edgedeploy.predicting.peers import record_engine
+from edgedeploy.predicting.peers import Key, PeerResult, PeerResults, record_engine
 from edgedeploy.predicting.prediction import priced
+from edgedeploy.predicting.recording import PYTHON, machine
 from edgedeploy.progress import Progress
 
 BOARD = "rpi4"

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from statistics import geometric_mean
 
-from edgedeploy.benchmarking.charts import COLOURS
+from edgedeploy.benchmarking.page import COLOURS
 from edgedeploy.report import require_report
 from edgedeploy.report.charts import alone, chart
 from edgedeploy.text import significant

@@ -21,11 +21,11 @@ import readme_chart
 from errors import ending_with_errors
 from quantised import IN_FLOAT, RANDOM, READY, RESNETS, quantised_for_all
 
-from edgedeploy.benchmarking.charts import compile_and_run, medians
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.benchmarking.measure import leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
+from edgedeploy.benchmarking.page import compile_and_run, medians
 from edgedeploy.benchmarking.report import Skipped
 from edgedeploy.benchmarking.tables import as_markdown
 from edgedeploy.board import load_board

@@ -25,9 +25,9 @@ from sweep_result import Result
 
 from edgedeploy.benchmarking.engines import OURS, REFERENCE
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Loaded, Task
-from edgedeploy.benchmarking.judgement import compare
-from edgedeploy.benchmarking.turns import Player, take_turns
-from edgedeploy.benchmarking.worker import EngineWorker, Turn
+from edgedeploy.benchmarking.measure import compare
+from edgedeploy.benchmarking.turns import Player, Turn, take_turns
+from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.runtime.arrays import fill

@@ -13,7 +13,7 @@ from statistics import geometric_mean, median
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from edgedeploy.benchmarking.machine import this_machine
+from edgedeploy.benchmarking.report import this_machine
 from edgedeploy.text import count, significant
 from edgedeploy.version import __version__
 

@@ -34,10 +34,9 @@ from edgedeploy.package.usage import Usage
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.selftest.checking import Checks, Draft, check
+from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
 from edgedeploy.selftest.recording import recorded, self_test
-from edgedeploy.selftest.tails import check_tail
 from edgedeploy.selftest.tolerance import Recorded, error_limit
 from edgedeploy.tail.program import content_of
 from edgedeploy.toolchain import c_compiler

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import yaml
 
+from edgedeploy.benchmarking.board_engines import ARCHITECTURES
+from edgedeploy.benchmarking.engine_program import NAMES
 from edgedeploy.benchmarking.engines import find_engine
-from edgedeploy.benchmarking.peer import NAMES
-from edgedeploy.benchmarking.visitors import ARCHITECTURES
 from edgedeploy.benchmarking.wheels import PINS, Target
 from edgedeploy.zoo.entry import WheelFile
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgedeploy.api.packages import AnyBoard, resolved
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.benchmarking.board import measure_on_board
-from edgedeploy.benchmarking.engines import peers_called
+from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.measure import leaving_out, measure
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.page import write_page
@@ -79,7 +79,7 @@ def bench(
     """
     if page is not None:
         require_report()
-    peers = peers_called(against)
+    peers = find_peers(against)
     place = Place(resolved(board), host, virtual, strict_host_key)
     facts = place.board.profile
     if runs is None and facts.accelerator:

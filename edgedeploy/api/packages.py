@@ -253,8 +253,7 @@ def plan(
                 "what is quantised on the way is one network of one shape, with its own weights",
                 hints=["quantise it with `edgedeploy quantize`, and build the file"],
             )
-        from edgedeploy.quantisation.keeping import quantised_source
-        from edgedeploy.quantisation.making import find_task
+        from edgedeploy.quantisation.making import find_task, quantised_source
 
         task = find_task(network, calibrate, demo=demo, shapes=first, options=options, progress=progress)
         source = quantised_source(task, progress)

@@ -16,10 +16,8 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import SUFFIX
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
 from edgedeploy.predicting.means import Means
-from edgedeploy.predicting.network import open_package, predict_package
-from edgedeploy.predicting.peer_results import PeerResults
-from edgedeploy.predicting.peers import PeerPrediction, find_predictable_peers, predict_peers
-from edgedeploy.predicting.prediction import Prediction
+from edgedeploy.predicting.peers import PeerPrediction, PeerResults, find_predictable_peers, predict_peers
+from edgedeploy.predicting.prediction import Prediction, open_package, predict_package
 from edgedeploy.progress import SILENT, Progress
 
 NOT_MEASURED = "predicted, not measured"

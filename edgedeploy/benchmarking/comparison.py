@@ -1,4 +1,4 @@
-"""What changed between two reports, and whether that is more than chance."""
+"""The changes between two reports, and which of them are more than chance."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,20 +16,20 @@ from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError
 from edgedeploy.text import count, significant
 
-# Differences that chance would give less often than this, in all that is compared together, are taken for real.
+# Differences that chance would give less often than this, in everything that is compared together, count as real.
 LEVEL = 0.05
 
 _LARGEST_FILE = 1 << 28
-# Beyond so many pairs of turns the distribution of ranks is taken for the normal one.
+# For more pairs of turns the distribution of ranks is approximated by the normal one.
 _EXACT_PAIRS = 400
 
 
-# The network with its batch, the engine, its device, and the threads: what is compared with the same.
+# The network with its batch, the engine, its device, and the threads.
 _Key = tuple[str, str, str, int]
 
 
 class SavedRow(BaseModel):
-    """What is read of a row of `edgedeploy bench --json`."""
+    """The compared fields of a row of `edgedeploy bench --json`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -43,12 +44,12 @@ class SavedRow(BaseModel):
 
     @property
     def key(self) -> _Key:
-        """What is compared with the same in the other report."""
+        """Rows of the same key are compared."""
         return case_of(self.model, self.batch), self.engine, self.device, self.threads
 
 
 class Saved(BaseModel):
-    """What is read of a report of `edgedeploy bench --json`."""
+    """The compared fields of a report of `edgedeploy bench --json`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -61,13 +62,10 @@ class Change:
     """One engine on one network, in both reports.
 
     Attributes:
-        case: the network, with its batch.
-        engine: the engine.
         before_ms, after_ms: the medians.
         ratio: the second divided by the first; above 1, it became slower.
-        p: how often chance alone would give a difference of this size among the turns: by Mann and Whitney's test of
-            their medians on both sides, corrected for the number of changes as Holm does. None where a report has no
-            turns.
+        p: how often chance alone would give a difference of this size among the turns: by Mann and Whitney's two-sided
+            test of their medians, corrected for the number of changes as Holm does. None if a report has no turns.
     """
 
     case: str
@@ -85,10 +83,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed.
+    """All changes.
 
     Attributes:
-        changes: what is in both reports, in the order of the second.
         gone, new: cases and engines that are in one report only.
         notes: what a reader must know of both.
     """
@@ -114,54 +111,35 @@ class Comparison:
 
 
 def read_report(path: Path) -> Saved:
-    """What `edgedeploy bench --json` printed into a file.
-
-    Raises:
-        InputError: the file is not there, or is no such report.
-    """
+    """A report of `edgedeploy bench --json` in a file."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"{path} is no report of edgedeploy bench", why="it is too large")
+            raise InputError(f"{path} is not a report of edgedeploy bench", why="it is too large")
         return Saved.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(f"cannot read {path}", why=error.strerror) from error
     except ValidationError as error:
         raise InputError(
-            f"{path} is no report of edgedeploy bench",
+            f"{path} is not a report of edgedeploy bench",
             why=first_fault(error),
             hints=["write one: edgedeploy bench MODEL --json > report.json"],
         ) from error
 
 
 def compare_reports(before: Saved, after: Saved) -> Comparison:
-    """What changed from one report to another."""
-    old = {row.key: row for row in before.rows}
-    new = {row.key: row for row in after.rows}
+    """The changes from one report to another."""
+    old, new = ({row.key: row for row in each.rows} for each in (before, after))
     both = [key for key in new if key in old]
     p = _holm({key: mann_whitney(old[key].turns_ms, new[key].turns_ms) for key in both})
-    changes = [
-        Change(
-            key[0],
-            key[1],
-            old[key].median_ms,
-            new[key].median_ms,
-            new[key].median_ms / old[key].median_ms,
-            p[key],
-        )
-        for key in both
-    ]
-    return Comparison(
-        changes, _named(old, new), _named(new, old), list(_notes(before, after, [old[key] for key in both]))
+    changes = []
+    for key in both:
+        first, second = old[key].median_ms, new[key].median_ms
+        changes.append(Change(key[0], key[1], first, second, second / first, p[key]))
+    gone, added = (
+        [f"{case}, {engine}, {count(threads, 'thread')}" for case, engine, _, threads in keys]
+        for keys in ([key for key in old if key not in new], [key for key in new if key not in old])
     )
-
-
-def _named(rows: Iterable[_Key], others: Mapping[_Key, SavedRow]) -> list[str]:
-    """What is among rows and not among others, for people."""
-    return [
-        f"{case}, {engine}, {count(threads, 'thread')}"
-        for case, engine, device, threads in rows
-        if (case, engine, device, threads) not in others
-    ]
+    return Comparison(changes, gone, added, list(_notes(before, after, [old[key] for key in both])))
 
 
 def _notes(before: Saved, after: Saved, compared: Sequence[SavedRow]) -> Iterable[str]:
@@ -177,14 +155,10 @@ def _notes(before: Saved, after: Saved, compared: Sequence[SavedRow]) -> Iterabl
     if named:
         yield f"other versions of {', '.join(sorted(named))}"
     fewest = min((len(row.turns_ms) for each in (before, after) for row in each.rows), default=0)
-    if compared and _smallest_p(fewest) * len(compared) >= LEVEL:
+    smallest_p = mann_whitney([0.0] * fewest, [1.0] * fewest) or 1.0
+    if compared and smallest_p * len(compared) >= LEVEL:
         changes = count(len(compared), "change")
         yield f"{count(fewest, 'round')} are too few to tell {changes} from chance: use --rounds 10 or more"
-
-
-def _smallest_p(turns: int) -> float:
-    """The smallest probability that the test can give for so many turns on each side."""
-    return mann_whitney([0.0] * turns, [1.0] * turns) or 1.0
 
 
 def _holm(found: Mapping[Any, float | None]) -> dict[Any, float | None]:
@@ -205,7 +179,7 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float | Non
     """How often chance gives ranks as uneven as those of two samples, on both sides; None if one is empty.
 
     Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than the other" (1947):
-    exact for small samples, where equal values count half; by the normal distribution for larger ones.
+    exact for small samples, in which equal values count half; by the normal distribution for larger ones.
     """
     if not first or not second:
         return None
@@ -216,8 +190,6 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float | Non
         counts = _arrangements(len(first), len(second))
         below = sum(number for value, number in enumerate(counts) if value <= uneven)
         return min(1.0, 2 * below / sum(counts))
-    from statistics import NormalDist
-
     deviation = (pairs * (len(first) + len(second) + 1) / 12) ** 0.5
     return min(1.0, 2 * NormalDist().cdf((uneven + 0.5 - pairs / 2) / deviation))
 
@@ -229,10 +201,8 @@ def _arrangements(first: int, second: int) -> tuple[int, ...]:
         return (1,)
     # The largest value is of the first sample, which wins all pairs with the second, or of the second.
     with_first = (0,) * second + _arrangements(first - 1, second)
-    with_second = _arrangements(first, second - 1)
-    longest = max(len(with_first), len(with_second))
-    padded = (each + (0,) * (longest - len(each)) for each in (with_first, with_second))
-    return tuple(map(sum, zip(*padded, strict=True)))
+    with_second = _arrangements(first, second - 1) + (0,) * first
+    return tuple(map(sum, zip(with_first, with_second, strict=True)))
 
 
 def change_table(comparison: Comparison) -> list[list[str]]:

@@ -1,16 +1,18 @@
-"""The energy of inferences, on boards that say what power they take."""
+"""The energy of inferences, on boards that measure their power."""
 
 from __future__ import annotations
 
 import math
 import re
 import shlex
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
+from typing import NamedTuple
 
 from edgedeploy.benchmarking.engines.engine import CannotRunError
 from edgedeploy.benchmarking.turns import Player
@@ -19,9 +21,9 @@ from edgedeploy.tuning.conditions import Run
 
 _SCRIPT = Path(__file__).with_name("power.sh")
 
-# Power is read so often, so far apart, beginning when inferences follow one another for a while.
+# The number of power samples, the time between them, and how long inferences run before the first one.
 _SAMPLES, _PAUSE_S, _AFTER_S = 20, 0.1, 0.5
-# What reading takes beside the pauses, on a slow board.
+# The time that reading takes on a slow board, without the pauses.
 _READING_S = 1.0
 _WARMUP_CALLS, _ATTEMPTS = 2, 4
 
@@ -32,38 +34,15 @@ _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Source:
-    """What tells a board's power.
-
-    Attributes:
-        told: for people.
-        estimated: whether that is not all of what the board takes.
-    """
-
-    told: str
-    estimated: bool
-
-
-SOURCES = {
-    "sensor": Source("a sensor in the supply line", estimated=False),
-    "rails": Source(
-        "the rails of the power chip, summed, without the losses of its regulators and what is plugged in",
-        estimated=True,
-    ),
-    "counters": Source("the processor's own counters, without the rest of the board", estimated=True),
-}
-
-
-@dataclass(frozen=True)
 class Energy:
     """The energy of an inference.
 
     Attributes:
-        joules: of one call, with what the board takes anyway.
+        joules: of one call, including the board's idle power.
         watts: the mean while inferences follow one another.
-        idle_watts: the mean while nothing is asked of the board.
-        source: what tells, a key of `SOURCES`.
-        estimated: whether that is not all of what the board takes.
+        idle_watts: the mean while the board is idle.
+        source: a key of `SOURCES`.
+        estimated: whether the source misses a part of the board.
     """
 
     joules: float
@@ -74,29 +53,20 @@ class Energy:
 
 
 class PowerMeter:
-    """Reads the power of a board, which does nothing at the moment."""
+    """Reads the power of a board, which is idle when this is created."""
 
     def __init__(self, run: Run, root: str = "") -> None:
-        """Read what the board takes while it does nothing.
+        """Read the idle power.
 
         Args:
             run: runs scripts on the board, also while something else runs there.
-            root: what stands before the paths of system files.
-
-        Raises:
-            UnsupportedError: nothing there tells.
-            BoardConnectionError: as `run`.
+            root: a prefix for the paths of system files.
         """
         self._run, self._root = run, root
         self.source, self.idle_watts = self._read()
 
     def energy_of(self, player: Player) -> Energy:
-        """What an inference takes while one follows another.
-
-        Raises:
-            CannotRunError: the engine fails, or its inferences were not as long as they were before.
-            BoardConnectionError: as `run`.
-        """
+        """The energy of an inference while one follows another."""
         seconds = _AFTER_S + _SAMPLES * _PAUSE_S + _READING_S
         for _ in range(_ATTEMPTS):
             count = max(1, math.ceil(seconds / player.typical))
@@ -119,7 +89,7 @@ class PowerMeter:
         first, _, rest = said.partition("\n")
         source = first.removeprefix("source ").strip()
         samples = [_sample(each) for each in rest.split("sample ")[1:]]
-        watts = _MEANS[source](samples) if source in _MEANS else None
+        watts = SOURCES[source].mean(samples) if source in SOURCES else None
         if watts is None:
             raise UnsupportedError(
                 "the board does not say what power it takes",
@@ -134,7 +104,7 @@ class PowerMeter:
         return source, watts
 
 
-# The clock in seconds, and what the source said.
+# The clock in seconds, and the source's output.
 _Sample = tuple[float, str]
 
 
@@ -152,7 +122,7 @@ def _of_sensor(samples: list[_Sample]) -> float | None:
 
 
 def _of_rails(samples: list[_Sample]) -> float | None:
-    """The sum of what each rail takes; the supply and the battery have a voltage, and no current."""
+    """The sum of the rails' powers; the supply and the battery have a voltage, and no current."""
     sums = []
     for _, said in samples:
         read = {(name, unit): float(value) for name, unit, value in _RAIL.findall(said)}
@@ -163,7 +133,7 @@ def _of_rails(samples: list[_Sample]) -> float | None:
 
 
 def _of_counters(samples: list[_Sample]) -> float | None:
-    """What all counters grew by; they begin at zero again after some minutes, or an hour."""
+    """The increase of all counters; they begin at zero again after some minutes, or an hour."""
     read = [(clock, [int(each) for each in said.split() if _WHOLE.fullmatch(each)]) for clock, said in samples]
     grown = seconds = 0.0
     for (before, old), (after, new) in pairwise(read):
@@ -173,4 +143,20 @@ def _of_counters(samples: list[_Sample]) -> float | None:
     return grown * 1e-6 / seconds if seconds else None
 
 
-_MEANS = {"sensor": _of_sensor, "rails": _of_rails, "counters": _of_counters}
+class Source(NamedTuple):
+    """A source of power readings: its description, whether it misses a part of the board, and the mean of samples."""
+
+    description: str
+    estimated: bool
+    mean: Callable[[list[_Sample]], float | None]
+
+
+SOURCES = {
+    "sensor": Source("a sensor in the supply line", False, _of_sensor),
+    "rails": Source(
+        "the rails of the power chip, summed, without the losses of its regulators and what is plugged in",
+        True,
+        _of_rails,
+    ),
+    "counters": Source("the processor's own counters, without the rest of the board", True, _of_counters),
+}

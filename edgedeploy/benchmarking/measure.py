@@ -1,53 +1,196 @@
-"""The measurement itself: every engine in turn, round after round, so that what changes meets them all."""
+"""The measurement: every engine in turn, round after round, so that changes on the machine affect all of them."""
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from edgedeploy.attempts import each_attempted
-from edgedeploy.benchmarking.energy import PowerMeter
+from edgedeploy.benchmarking.energy import Energy, PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
-from edgedeploy.benchmarking.further import Findings, Observer
-from edgedeploy.benchmarking.judgement import Verdict, judge
-from edgedeploy.benchmarking.machine import Machine, this_machine
 from edgedeploy.benchmarking.networks import Candidate
-from edgedeploy.benchmarking.report import Costs, Report, Row, Skipped
-from edgedeploy.benchmarking.turns import take_turns, timing
-from edgedeploy.benchmarking.worker import EngineWorker, Turn
+from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, this_machine
+from edgedeploy.benchmarking.turns import MeasuredPlayer, take_turns, timing
+from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.board import Board
-from edgedeploy.building import Prepared
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
+from edgedeploy.package.work import read_work
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.place import ThisMachine
+from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
+from edgedeploy.selftest.tolerance import largest_difference
 
 # A process that keeps this many more processors busy than it has threads is noted.
 _EXTRA_PROCESSORS = 0.25
+# How many inferences are timed by function.
+_PROFILED = 10
 
 
-@dataclass
-class Tally:
-    """What was skipped: networks by engine and reason."""
+@dataclass(frozen=True)
+class Difference:
+    """The difference of the outputs of one inference from the reference's.
 
+    Attributes:
+        relative: the largest |difference| divided by the largest |reference|, of the output where that is largest.
+        absolute: the largest |difference| of that output.
+    """
+
+    relative: float
+    absolute: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How engines are measured, and which were left out.
+
+    Attributes:
+        runs: how many inferences of each are timed; as many as fit into short turns if None.
+        meter: reads the power; None if energy is not requested.
+        profiled: the profile of the machine or board, if the time by function is requested.
+        skipped: networks by engine and reason.
+    """
+
+    rounds: int
+    runs: int | None
+    progress: Progress
+    meter: PowerMeter | None
+    profiled: Board | None
     skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
-    def skip(self, engine: Engine, models: Iterable[str], reason: str) -> bool:
-        """Write down that an engine was left out; says whether that is news."""
-        news = (engine.name, reason) not in self.skipped
-        self.skipped.setdefault((engine.name, reason), []).extend(models)
-        return news
+    def skip(self, engine: Engine, case: str, reason: str, *, where: str = "") -> None:
+        """Leave an engine out for a network; the first time for a reason this is noted."""
+        if (engine.name, reason) not in self.skipped:
+            self.progress.note(f"{engine.name} is left out{where}: {reason}")
+        self.skipped.setdefault((engine.name, reason), []).append(case)
 
-    def entries(self) -> list[Skipped]:
-        """The same for a report."""
-        return [Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items()]
+    def leave_out(self, network: Candidate, engine: Engine, error: CannotRunError) -> None:
+        """Leave an engine out that cannot run a network; edgedeploy itself must run it."""
+        if network.package_of(engine):
+            if isinstance(error.__cause__, EdgedeployError):
+                raise error.__cause__
+            raise CompileError(f"edgedeploy's own code for {network.case} does not run", why=str(error)) from error
+        self.skip(engine, network.case, str(error), where=f" for {network.case}")
+
+    def rows(
+        self,
+        network: Candidate,
+        players: Mapping[Engine, MeasuredPlayer],
+        reference: Mapping[str, np.ndarray],
+        threads: int,
+    ) -> list[Row]:
+        """Let all players take turns on one network, and make their rows; `reference` has the expected outputs."""
+        engines, by_name = {each.name: each for each in players}, {each.name: players[each] for each in players}
+        with self.progress.steps(
+            f"measure {network.case}", min(self.rounds, self.runs or self.rounds) * len(players)
+        ) as done:
+            turns = take_turns(
+                by_name,
+                self.rounds,
+                lambda name, error: self.leave_out(network, engines[name], error),
+                runs=self.runs,
+                done=done,
+            )
+        ours = timing(turns[OURS.name]).total.median_ms
+        rows = []
+        for name, own in turns.items():
+            engine, player, package = engines[name], by_name[name], network.package_of(engines[name])
+            try:
+                # Of the last timed inference: this finds an engine that spoils its inputs on the way.
+                outputs = player.outputs()
+                difference = compare(outputs, reference)
+                costs = player.costs()
+            except CannotRunError as error:
+                self.leave_out(network, engine, error)
+                continue
+            if package:
+                costs = replace(costs, compile_s=package.build_s, size_bytes=package.package_path.stat().st_size)
+            energy, functions = self._further(network, engine, player, threads)
+            times = timing(own)
+            busy = median(turn.processors or 0.0 for turn in own)
+            if busy > threads + _EXTRA_PROCESSORS:
+                self.progress.note(
+                    f"{name} kept {busy:.1f} processors busy on {network.case}, with {threads} threads requested"
+                )
+            rows.append(
+                Row(
+                    network.name,
+                    name,
+                    engine.version(),
+                    player.device,
+                    threads,
+                    times,
+                    ours / times.total.median_ms,
+                    difference.relative,
+                    difference.absolute,
+                    same_top1(outputs, reference),
+                    network.batch,
+                    costs,
+                    tuple(median(turn.seconds) * 1e3 for turn in own),
+                    energy,
+                    functions,
+                )
+            )
+        return rows
+
+    def _further(
+        self, network: Candidate, engine: Engine, player: MeasuredPlayer, threads: int
+    ) -> tuple[Energy | None, tuple[FunctionProfile, ...] | None]:
+        """The energy of an inference, and the times of its functions, the longest first; None if not requested or not
+        available. The player may end."""
+        energy = None
+        try:
+            if self.meter:
+                with self.progress.stage(f"energy of {network.case} on {engine.name}"):
+                    energy = self.meter.energy_of(player)
+            if self.profiled is None:
+                return energy, None
+            with self.progress.stage(f"profile {network.case} on {engine.name}"):
+                times = player.profile(_PROFILED)
+        except CannotRunError as error:
+            self.progress.note(f"{engine.name} on {network.case} was not examined further: {error}")
+            return energy, None
+        if times is None:
+            self.progress.note(f"{engine.name} cannot time its operators")
+            return energy, None
+        if (package := network.package_of(engine)) is None:
+            return energy, tuple(profile_of_operators(times))
+        work = read_work(package.package_path)
+        return energy, tuple(profiled({name: each for name, (_, each) in times.items()}, work, self.profiled, threads))
+
+    def report(
+        self,
+        machine: Machine,
+        networks: Sequence[Candidate],
+        rows: Iterable[Sequence[Row]],
+        skipped: Sequence[Skipped],
+        failed: Mapping[str, EdgedeployError] | None,
+    ) -> Report:
+        """The report of rows of networks; raises the first error if there are none."""
+        found = [row for each in rows for row in each]
+        if failed and not found:
+            raise next(iter(failed.values()))
+        random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
+        return Report(
+            machine,
+            OURS.name,
+            " or ".join(dict.fromkeys(network.reference.name for network in networks)),
+            self.rounds,
+            found,
+            [*skipped, *(Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items())],
+            self.runs,
+            list(dict.fromkeys(random)),
+            UNTUNED.name if any(network.untuned for network in networks) else None,
+            dict(failed or {}),
+        )
 
 
 def measure(
@@ -65,83 +208,52 @@ def measure(
 ) -> Report:
     """Measure networks on edgedeploy and on `peers`.
 
-    An engine that is not installed, or that cannot run a network, is left out there and named in the report.
+    The report names engines that are not installed or cannot run a network.
 
     Args:
-        networks: what to measure.
-        peers: the other engines.
-        threads: how many threads each engine uses.
-        rounds: how often each engine has its turn.
         runs: how many inferences of each engine are timed; as many as fit into short turns if None.
-        skipped: what was left out before.
+        skipped: the networks and engines that were left out before.
         energy: whether the energy of an inference is measured, too.
         profiled: this machine's profile, if the time by function is measured, too.
-        failed: the errors of networks that failed before, to which those that fail here are added; without it, errors
-            are raised.
-        progress: is told about each network, and about engines that are left out.
-
-    Raises:
-        UnsupportedError: energy was asked for, and this machine does not say what power it takes.
-        ModelError: the reference cannot run a network.
-        CompileError: edgedeploy's own code for it does not run.
-        PackageError: that code is not for this machine.
-        DeviceError: the device that it runs on is not there, or failed.
+        failed: the errors of networks that failed before; errors of networks here are added. If None, they are raised.
     """
     machine = this_machine()
     if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
     meter = PowerMeter(lambda script: ThisMachine().run(script).text) if energy else None
-    observer = Observer(meter, profiled, progress)
-    tally = Tally()
-    present = [UNTUNED] if any(network.untuned for network in networks) else []
+    measurement = Measurement(rounds, runs, progress, meter, profiled)
+    present = [OURS, *([UNTUNED] if any(network.untuned for network in networks) else [])]
     for engine in peers:
         reason = engine.absence()
         if reason is None:
             present.append(engine)
             continue
-        progress.note(f"{engine.name} is left out: {reason}")
-        tally.skip(engine, [network.case for network in networks], reason)
+        for network in networks:
+            measurement.skip(engine, network.case, reason)
 
     def measured(network: Candidate) -> list[Row]:
-        return list(_measure_network(network, present, threads, rounds, runs, observer, tally, progress))
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-bench-")))
+            file = network.write(folder)
+            workers: dict[Engine, EngineWorker] = {}
+            with progress.stage(f"load {network.case}"):
+                for engine in present:
+                    try:
+                        task = task_for(network, engine, file, folder, threads)
+                        workers[engine] = stack.enter_context(EngineWorker(engine, task))
+                    except CannotRunError as error:
+                        measurement.leave_out(network, engine, error)
+                reference = reference_outputs(network, file, folder, threads, workers.get(network.reference))
+            return measurement.rows(network, workers, reference, threads)
 
     found = each_attempted(measured, {network.case: network for network in networks}, failed)
-    return report_of(
-        machine, networks, [row for rows in found for row in rows], [*skipped, *tally.entries()], rounds, runs, failed
-    )
-
-
-def report_of(
-    machine: Machine,
-    networks: Sequence[Candidate],
-    rows: list[Row],
-    skipped: list[Skipped],
-    rounds: int,
-    runs: int | None,
-    failed: Mapping[str, EdgedeployError] | None,
-) -> Report:
-    """The report of rows that were measured on a machine; the first error where there are none."""
-    if failed and not rows:
-        raise next(iter(failed.values()))
-    random = [network.name for network in networks if network.prepared.source.options.weights == "random"]
-    return Report(
-        machine,
-        OURS.name,
-        " or ".join(dict.fromkeys(network.reference.name for network in networks)),
-        rounds,
-        rows,
-        skipped,
-        runs,
-        list(dict.fromkeys(random)),
-        UNTUNED.name if any(network.untuned for network in networks) else None,
-        dict(failed or {}),
-    )
+    return measurement.report(machine, networks, found, skipped, failed)
 
 
 def leaving_out(
     peers: Sequence[Engine], skipped: list[Skipped], progress: Progress
 ) -> Callable[[str, EdgedeployError], None]:
-    """What `networks.candidates` tells of a network that is given to no engine: it is noted, and added to `skipped`."""
+    """A `left_out` for `networks.candidates`: notes a network that no engine gets, and adds it to `skipped`."""
 
     def leave_out(case: str, error: EdgedeployError) -> None:
         progress.note(f"{case} is left out: {error.cause}")
@@ -150,127 +262,60 @@ def leaving_out(
     return leave_out
 
 
-def row_of(
-    network: Candidate,
-    engine: Engine,
-    device: str,
-    threads: int,
-    turns: Mapping[str, Sequence[Turn]],
-    verdict: Verdict,
-    costs: Costs,
-    findings: Findings,
-) -> Row:
-    """The row of an engine; `turns` has those of all engines by name, ours among them."""
-    ours, own = timing(turns[OURS.name]), timing(turns[engine.name])
-    return Row(
-        network.name,
-        engine.name,
-        engine.version(),
-        device,
-        threads,
-        own,
-        ours.total.median_ms / own.total.median_ms,
-        verdict.difference.relative,
-        verdict.difference.absolute,
-        verdict.same_top1,
-        network.batch,
-        costs,
-        tuple(median(turn.seconds) * 1e3 for turn in turns[engine.name]),
-        findings.energy,
-        findings.functions,
-    )
-
-
-def _measure_network(
-    network: Candidate,
-    peers: Sequence[Engine],
-    threads: int,
-    rounds: int,
-    runs: int | None,
-    observer: Observer,
-    tally: Tally,
-    progress: Progress,
-) -> Iterator[Row]:
-    """The rows of one network."""
-
-    def leave_out(engine: Engine, error: CannotRunError) -> None:
-        if network.package_of(engine):
-            if isinstance(error.__cause__, EdgedeployError):
-                raise error.__cause__
-            raise CompileError(f"edgedeploy's own code for {network.name} does not run", why=str(error)) from error
-        if tally.skip(engine, [network.case], str(error)):
-            progress.note(f"{engine.name} is left out for {network.case}: {error}")
-
-    engines = {engine.name: engine for engine in [OURS, *peers]}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-bench-")))
-        file = network.write(folder)
-        workers: dict[str, EngineWorker] = {}
-        with progress.stage(f"load {network.case}"):
-            for engine in engines.values():
-                try:
-                    workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
-                except CannotRunError as error:
-                    leave_out(engine, error)
-            reference = reference_outputs(network, file, folder, threads, workers.get(network.reference.name))
-        with progress.steps(f"measure {network.case}", min(rounds, runs or rounds) * len(workers)) as done:
-            turns = take_turns(
-                workers, rounds, lambda name, error: leave_out(engines[name], error), runs=runs, done=done
-            )
-        verdicts, costs, findings = {}, {}, {}
-        for name in list(turns):
-            try:
-                # Of the last timed inference: an engine that spoils its inputs on the way is found out.
-                verdicts[name] = judge(workers[name].outputs(), reference)
-                costs[name] = _costs(workers[name], network.package_of(engines[name]))
-                findings[name] = observer.findings(network, engines[name], workers[name], threads)
-            except CannotRunError as error:
-                leave_out(engines[name], error)
-                del turns[name]
-    for name, verdict in verdicts.items():
-        busy = median(turn.processors or 0.0 for turn in turns[name])
-        if busy > threads + _EXTRA_PROCESSORS:
-            progress.note(f"{name} kept {busy:.1f} processors busy on {network.case}, with {threads} threads asked for")
-        yield row_of(network, engines[name], workers[name].device, threads, turns, verdict, costs[name], findings[name])
-
-
-def _costs(worker: EngineWorker, package: Prepared | None) -> Costs:
-    """What an engine needed beside the time of an inference."""
-    start = worker.start
-    compile_s, size = start.compile_s, start.file_bytes
-    if package:
-        compile_s, size = package.build_s, package.package_path.stat().st_size
-    return Costs(compile_s, start.load_s, start.first_s, worker.peak_bytes(), size)
-
-
-def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> EngineWorker:
-    """An engine's process with the network loaded."""
+def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threads: int) -> Task:
+    """The task of an engine, with a folder of its own in `folder` for converted files."""
     package = network.package_of(engine)
     if package is None and file.suffix != engine.suffix:
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
+    package = package or network.prepared
     scratch = folder / f"{engine.name}-{os.urandom(4).hex()}"
     scratch.mkdir()
     outputs = [spec.name for spec in network.outputs]
-    package = package or network.prepared
     accelerated = package.manifest.device is not None
-    task = Task(
+    return Task(
         file, package.package_path, network.tensors(), outputs, threads, scratch, accelerated, network.batch or 1
     )
-    return EngineWorker(engine, task)
 
 
 def reference_outputs(
     network: Candidate, file: Path, folder: Path, threads: int, running: EngineWorker | None = None
 ) -> dict[str, np.ndarray]:
-    """What the reference makes of the inputs: by its worker if it is measured, else by one of its own.
-
-    Raises:
-        ModelError: it cannot run the network.
-    """
+    """The outputs of the reference: by its worker if it is measured, else by one of its own."""
     try:
         if running:
             return running.outputs()
-        with _start(network.reference, network, file, folder, threads) as worker:
+        with EngineWorker(network.reference, task_for(network, network.reference, file, folder, threads)) as worker:
             return worker.outputs()
     except CannotRunError as error:
         raise ModelError(f"{network.reference.name} cannot run {network.name}", why=str(error)) from error
+
+
+def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Difference:
+    """The difference of the output that is relatively furthest from the reference's."""
+    worst = Difference(0.0, 0.0)
+    for name, wanted in reference.items():
+        if name not in outputs:
+            raise CannotRunError(f"it gives no output {name!r}")
+        if outputs[name].size != wanted.size:
+            raise CannotRunError(f"its output {name!r} has {outputs[name].size} values instead of {wanted.size}")
+        difference, largest = largest_difference(outputs[name], wanted) or (math.inf, 0.0)
+        if not math.isfinite(difference):
+            raise CannotRunError(f"its output {name!r} has other infinities or NaN")
+        if difference and not largest:
+            raise CannotRunError(f"its output {name!r} is not zero, as all its values should be")
+        if difference:
+            worst = max(worst, Difference(difference / largest, difference), key=lambda each: each.relative)
+    return worst
+
+
+def same_top1(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> bool | None:
+    """Whether the first output has its largest value at the same place as the reference's, for every image.
+
+    None unless that output is a row of scores for each image: two dimensions that are not of size one.
+    """
+    name, wanted = next(iter(reference.items()))
+    batch, scores = wanted.shape[:1], [size for size in wanted.shape[1:] if size > 1]
+    if not batch or len(scores) != 1:
+        return None
+    found, top = (np.reshape(array, (*batch, -1)).argmax(axis=1) for array in (outputs[name], wanted))
+    return bool(np.array_equal(found, top))

@@ -1,4 +1,4 @@
-"""The networks of a benchmark: built by edgedeploy, and written once more as every engine can read them."""
+"""The networks of a benchmark: built by edgedeploy, and written for other engines."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from edgedeploy.attempts import each_attempted
-from edgedeploy.benchmarking.batches import check_batch
 from edgedeploy.benchmarking.engines import OURS, REFERENCES, UNTUNED
 from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.benchmarking.report import case_of
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.usage import find_use
-from edgedeploy.errors import DownloadError, EdgedeployError, UnsupportedError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, ImportOptions, Shapes
 from edgedeploy.frontends.onnx_inputs import with_own_inputs
+from edgedeploy.errors import DownloadError, EdgedeployError, InputError, UnsupportedError, last_line
+from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.best import NO_RECORDS
 from edgedeploy.resolved import ResolvedBoard
@@ -28,17 +29,17 @@ from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import Source, find_source, means_file
 
+# Of the largest value; sums of another order differ by less, and images that were mixed by more.
+_TOLERANCE = 1e-3
+
 
 @dataclass(frozen=True)
 class Candidate:
     """A network to measure.
 
     Attributes:
-        name: what reports call it.
-        prepared: its package, and what it was made from.
-        inputs, outputs: what it takes and gives, in the network's order.
-        batch: the first dimension of every input, if that was asked for.
-        untuned: the package without tuning records, if that was asked for.
+        batch: the first dimension of every input, if requested.
+        untuned: the package without tuning records, if requested.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Candidate:
 
     @property
     def case(self) -> str:
-        """The name, with the batch if that was asked for."""
+        """The name, with the batch."""
         return case_of(self.name, self.batch)
 
     def package_of(self, engine: Engine) -> Prepared | None:
@@ -63,11 +64,7 @@ class Candidate:
 
     @property
     def reference(self) -> Engine:
-        """The engine whose outputs are taken for right.
-
-        Raises:
-            UnsupportedError: no engine reads its format, nor is it converted to one that they read.
-        """
+        """The engine whose outputs are taken for right."""
         source = self.prepared.source
         converted = isinstance(source.format, ConvertedFormat)
         engine = REFERENCES.get(".onnx" if converted else source.files[0].suffix)
@@ -80,17 +77,13 @@ class Candidate:
         return engine
 
     def write(self, folder: Path) -> Path:
-        """Write the network with fixed shapes as ONNX, for every engine the same file; others are taken as they are.
-
-        Raises:
-            UnsupportedError: its format has no form that an engine reads.
-        """
+        """Write the network with fixed shapes as ONNX, for every engine the same file; others are taken as they are."""
         source = self.prepared.source
         if not isinstance(source.format, ConvertedFormat):
             assert self.reference
             return source.files[0]
         path = folder / "network.onnx"
-        onnx.save(with_own_inputs(source.format.convert(source.files, source.shapes, source.options)), path)
+        onnx.save(_as_onnx(source), path)
         return path
 
 
@@ -106,21 +99,15 @@ def candidates(
     left_out: Callable[[str, EdgedeployError], None] | None = None,
     failed: dict[str, EdgedeployError] | None = None,
 ) -> list[Candidate]:
-    """The networks that `models` names, each once, built; all are found before the first is built.
+    """Build networks, each once; all are found before the first is built.
 
-    Networks of the zoo whose files cannot be had, and which edgedeploy can write itself, have random weights.
+    Networks of the zoo whose files are not available, but whose architecture edgedeploy can write, have random weights.
 
     Args:
-        models: names of the zoo, or paths.
-        board: what to build for.
-        shapes: shapes of inputs by name.
-        progress: is told about each step.
-        options: what the files leave open.
         batches: sizes of the first dimension of every input; each network is built for each.
         tuned: tuning records to build with, a folder or a board's name; each network is then built without, too.
-        left_out: is told of a network with a batch that it cannot have, by the name of the case; without it, that is an
-            error.
-        failed: gets the errors of other networks that cannot be found or built; without it, they are raised.
+        left_out: gets the case and the error of a network that cannot have a batch; if None, the error is raised.
+        failed: gets the errors of other networks that cannot be found or built; if None, they are raised.
     """
 
     def source_of(model: str) -> tuple[str, Source]:
@@ -167,3 +154,44 @@ def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, opt
             raise
         progress.note(f"{model} is measured with random weights: {error.cause}")
         return find_source(model, shapes, progress, replace(options, weights="random"))
+
+
+def check_batch(alone: Source, together: Source) -> None:
+    """Check that a network gives for the first and the last image of a batch what it gives for them alone.
+
+    Exporters write the batch into constants, which are found in most networks, but not in all. Such a network may run
+    and mix images.
+    """
+    single, several = _as_onnx(alone), _as_onnx(together)
+    # Floats in [0, 1), and integers of 0 and 1, which are valid indices.
+    random, inputs = np.random.default_rng(0), {}
+    for value in several.graph.input:
+        shape = [size.dim_value for size in value.type.tensor_type.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        inputs[value.name] = (random.random(shape) if dtype.kind == "f" else random.integers(0, 2, shape)).astype(dtype)
+    before = single.graph.input[0].type.tensor_type.shape.dim[0].dim_value
+    after = next(iter(inputs.values())).shape[0]
+    try:
+        batch = cpu_session(several.SerializeToString()).run(None, inputs)
+        session = cpu_session(single.SerializeToString())
+        for part in (slice(0, before), slice(after - before, after)):
+            images = session.run(None, {name: array[part] for name, array in inputs.items()})
+            for output, whole, image in zip(single.graph.output, batch, images, strict=True):
+                if whole.shape[1:] != image.shape[1:] or not whole.ndim or len(whole) < part.stop:
+                    shapes = f"{list(whole.shape)}, and {list(image.shape)} for one"
+                    raise ValueError(f"its output {output.name!r} has no batch: {shapes}")
+                found, wanted = (array.astype(np.float64) for array in (whole[part], image))
+                allowed = _TOLERANCE * float(np.abs(wanted).max(initial=0.0))
+                if not np.allclose(found, wanted, rtol=0, atol=allowed, equal_nan=True):
+                    raise ValueError(f"images of a batch change each other's results in its output {output.name!r}")
+    except Exception as error:  # onnxruntime's have no common base
+        raise InputError(
+            f"{together.name} cannot have a batch of {after}",
+            why=last_line(error),
+            hints=["export it with a batch of that size, or with one that is left open"],
+        ) from error
+
+
+def _as_onnx(source: Source) -> onnx.ModelProto:
+    assert isinstance(source.format, ConvertedFormat)
+    return with_own_inputs(source.format.convert(source.files, source.shapes, source.options))

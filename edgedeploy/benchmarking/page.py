@@ -1,43 +1,39 @@
-"""The page about a report: what its template `bench.html` says."""
+"""The page about a report, by the template `bench.html`, with its charts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from edgedeploy.benchmarking.charts import compile_and_run, medians, spreads
-from edgedeploy.benchmarking.columns import columns_called
-from edgedeploy.benchmarking.report import Report, notes
-from edgedeploy.benchmarking.tables import profile_tables, tables
+from edgedeploy.benchmarking.report import BEST, Report, Row, notes
+from edgedeploy.benchmarking.tables import columns_called, profile_tables, tables
 from edgedeploy.files import replacing
+from edgedeploy.report.charts import chart
 from edgedeploy.report.page import html, render
-from edgedeploy.text import count, json_text, significant
+from edgedeploy.text import count, json_text, printable, significant
+
+# Colours that most people can tell apart, in the order of the engines; ours is the first.
+COLOURS = (
+    *("#2a78d6", "#e69f00", "#009e73", "#d55e00", "#7b5ea7"),
+    *("#56b4e9", "#a6761d", "#999999", "#c4549b", "#0b0b0b"),
+)
+
+# Letters of a name below an axis; more would leave no room for the chart.
+_LONGEST_NAME = 24
 
 _HOW = (
-    "Every engine runs in a process of its own, is given the same file and the same inputs, and uses the same number "
-    "of threads, with its own defaults in single precision otherwise. They take turns, round after round, so that what "
-    "changes on the machine meets them all; before each turn are inferences that are not timed, and after it the "
-    "engine's threads come to rest. An inference is timed from inputs to outputs in the processor's memory. Outputs of "
-    "the last one are compared with the reference's."
+    "Every engine runs in a process of its own, gets the same file and the same inputs, and uses the same number of "
+    "threads, with its own defaults in single precision otherwise. They take turns, round after round, so that changes "
+    "on the machine affect all of them; before each turn are inferences that are not timed, and after it the engine's "
+    "threads come to rest. An inference is timed from inputs to outputs in the processor's memory. Outputs of the last "
+    "one are compared with the reference's."
 )
 
 
-def write_page(report: Report, output: Path) -> Path:
-    """Write the page of a report: one file of HTML that needs neither a network nor a script.
-
-    Args:
-        report: the report.
-        output: the HTML file; one that is there is replaced.
-
-    Returns:
-        `output`.
-
-    Raises:
-        OutputError: the page cannot be written.
-    """
+def write_page(report: Report, output: Path) -> None:
+    """Write the page of a report: one file of HTML that needs neither a network nor a script."""
     text = page(report)
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return output
 
 
 def page(report: Report) -> str:
@@ -63,23 +59,111 @@ def page(report: Report) -> str:
             ("Compiling and running", html(compile_and_run(report))),
         ],
         spreads=[(case, html(spreads(report, case))) for case in report.cases],
-        tables=[(f"{title[0].upper()}{title[1:]}", cells[0], cells[1:]) for title, cells in _tables(report)],
+        tables=[
+            (f"{title[0].upper()}{title[1:]}", cells[0], cells[1:])
+            for title, cells in (*tables(report, columns_called(None)), *profile_tables(report))
+        ],
         notes=notes(report),
         # Nothing in it can end the element that it stands in.
         json=html(json_text(report.to_dict()).replace("<", r"\u003c")),
     )
 
 
-def _tables(report: Report) -> list[tuple[str, list[list[str]]]]:
-    return [*tables(report, columns_called(None)), *profile_tables(report)]
-
-
 def _headline(report: Report) -> str:
     means = {name: mean for name, mean in report.geometric_means().items() if name != report.untuned}
     if not means:
         return "no other engine was measured"
-    told = [
-        f"{significant(mean)} of the time of {'the quickest other engine' if name == 'best' else name}"
+    parts = [
+        f"{significant(mean)} of the time of {'the quickest other engine' if name == BEST else name}"
         for name, mean in means.items()
     ]
-    return f"in geometric means, {report.ours} takes {', '.join(told)}"
+    return f"in geometric means, {report.ours} takes {', '.join(parts)}"
+
+
+def medians(report: Report) -> str | None:
+    """Bars of the median times, a group for each network and batch; None if nothing was measured."""
+    if not report.rows:
+        return None
+    engines, cases = report.engines, report.cases
+    width = 0.8 / len(engines)
+    with chart(f"median times of {count(len(engines), 'engine')} on {count(len(cases), 'network')}") as made:
+        times = [row.median_ms for row in report.rows]
+        made.scale_vertical(times)
+        # A logarithmic axis has no zero to begin at.
+        floor = min(times) / 2 if made.axes.get_yscale() == "log" else 0.0
+        made.axes.set(ylabel="ms")
+        made.axes.set_axisbelow(True)
+        for place, engine in enumerate(engines):
+            found = [(x, row) for x, case in enumerate(cases) if (row := report.row(case, engine))]
+            for x, row in found:
+                [bar] = made.axes.bar(
+                    x + (place - (len(engines) - 1) / 2) * width,
+                    row.median_ms - floor,
+                    width,
+                    floor,
+                    color=COLOURS[place % len(COLOURS)],
+                    label=engine if row is found[0][1] else None,
+                )
+                made.tell(bar, "bar", [f"{engine} on {row.case}: {_median(row)}"])
+        made.axes.set_xticks(range(len(cases)), [_short(case) for case in cases], rotation=25, ha="right")
+    return made.svg
+
+
+def compile_and_run(report: Report) -> str | None:
+    """The time that compiling takes, against the median of running; None if less than two were compiled."""
+    rows = [row for row in report.rows if row.costs.compile_s]
+    if len(rows) < 2:
+        return None
+    with chart("what compiling takes, against what an inference takes") as made:
+        made.scale_vertical([row.median_ms for row in rows])
+        made.axes.set(xlabel="compiling, s", ylabel="running, ms")
+        made.axes.set_xlim(left=0, right=1.1 * max(row.costs.compile_s or 0.0 for row in rows))
+        for place, engine in enumerate(report.engines):
+            own = [row for row in rows if row.engine == engine]
+            if own:
+                [marks] = made.axes.plot(
+                    [row.costs.compile_s or 0.0 for row in own],
+                    [row.median_ms for row in own],
+                    "o",
+                    color=COLOURS[place % len(COLOURS)],
+                    label=engine,
+                )
+                made.tell(
+                    marks,
+                    "engine",
+                    [
+                        f"{engine} on {row.case}: {significant(row.costs.compile_s or 0)} s, then {_median(row)}"
+                        for row in own
+                    ],
+                )
+    return made.svg
+
+
+def spreads(report: Report, case: str) -> str:
+    """Boxes of all timed inferences of one network, by engine."""
+    rows = [row for row in report.rows if row.case == case]
+    ends = [tuple(map(row.times.total.percentile, (5, 25, 50, 75, 95))) for row in rows]
+    boxes = [
+        dict(zip(("whislo", "q1", "med", "q3", "whishi"), each, strict=True)) | {"label": _short(row.engine)}
+        for row, each in zip(rows, ends, strict=True)
+    ]
+    told = [f"{row.engine}: {_median(row)} of {count(len(row.times.total.runs_ms), 'inference')}" for row in rows]
+    with chart(f"spread of times on {case}: {'; '.join(told)}") as made:
+        made.scale_vertical([end for each in ends for end in each])
+        made.axes.set(ylabel="ms")
+        drawn = made.axes.bxp(boxes, showfliers=False, patch_artist=True)
+        for place, (box, text) in enumerate(zip(drawn["boxes"], told, strict=True)):
+            box.set_facecolor(COLOURS[report.engines.index(rows[place].engine) % len(COLOURS)])
+            made.tell(box, "box", [text])
+        for line in drawn["medians"]:
+            line.set_color("#0b0b0b")
+    return made.svg
+
+
+def _median(row: Row) -> str:
+    return f"{significant(row.median_ms)} ms"
+
+
+def _short(name: str) -> str:
+    name = printable(name)
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

@@ -1,54 +1,108 @@
-"""What a benchmark found, and the forms in which it is told: JSON, Markdown, a table's cells."""
+"""The results of a benchmark: the machine, the rows, and notes for readers."""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edgedeploy.benchmarking.energy import SOURCES, Energy
 from edgedeploy.benchmarking.engines.engine import CPU
-from edgedeploy.benchmarking.machine import Machine
+from edgedeploy.benchmarking.turns import Costs
+from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.facts import Facts
+from edgedeploy.hosts import cpu_name
 from edgedeploy.runtime.profile import FunctionProfile
 from edgedeploy.runtime.timing import EndToEnd
 from edgedeploy.text import count, significant
 
-# Outputs that differ from the reference's by more than this part of their largest value are pointed out: such an
-# engine may do other work. Below the absolute bound, the part is large because the output is nearly zero.
+# A note names outputs that differ from the reference's by more than this part of their largest value: such an engine
+# may do other work. Below the absolute bound, the part is large because the output is nearly zero.
 SUSPICIOUS, NEARLY_ZERO = 1e-3, 1e-6
 
 # The column of the fastest of the other engines.
 BEST = "best"
 
-# More networks than this are counted where a report is shown in a few lines.
+# The most networks that `repr` shows.
 _MOST_SHOWN = 5
 
 
-def case_of(name: str, batch: int | None) -> str:
-    """What reports call a network with a batch."""
-    return name if batch is None else f"{name} (batch {batch})"
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What an engine needs beside the time of an inference; None where nothing tells.
+class Machine(Record):
+    """Where times were measured.
 
     Attributes:
-        compile_s: what its compiler or converter took before the network could be loaded. For edgedeploy, how long the
-            package took to build when it was.
-        load_s: from the file to a network that is ready, without importing the engine itself.
-        first_s: the first inference.
-        peak_bytes: the most memory that its process had in use after that, the engine's own code included.
-        size_bytes: of the files that it reads, or of edgedeploy's package, which is compressed.
+        cores: how many processors this process may use.
+        os: the system and its kernel.
+        load: how many processes ran or waited to, on average over the minute before the first measurement; None if
+            unknown.
+        governor: of the frequency of a board's first core.
+        temperature_c: of a board's hottest zone, in degrees Celsius, before the first measurement.
+        temperature_after_c: of the same zone, after the last measurement.
+        throttled: whether a board slowed itself down meanwhile; None if unknown.
+        emulated: true for a board whose processor is emulated.
     """
 
-    compile_s: float | None = None
-    load_s: float | None = None
-    first_s: float | None = None
-    peak_bytes: int | None = None
-    size_bytes: int | None = None
+    cpu: str
+    cores: int
+    os: str
+    load: float | None = None
+    governor: str | None = None
+    temperature_c: float | None = None
+    temperature_after_c: float | None = None
+    throttled: bool | None = None
+    emulated: bool | None = None
+
+    def line(self) -> str:
+        """The machine in one line."""
+        before, after = self.temperature_c, self.temperature_after_c
+        zones = [] if before is None else [f"{before:.1f} °C" + (" before" if after is not None else "")]
+        zones += [f"{after:.1f} °C after"] if zones and after is not None else []
+        parts = [
+            self.cpu,
+            f"{self.cores} cores",
+            self.os,
+            f"load before the start {self.load:g}" if self.load is not None else None,
+            f"governor {self.governor}" if self.governor else None,
+            " and ".join(zones) or None,
+            None if self.throttled is None else f"{'slowed' if self.throttled else 'did not slow'} itself down",
+            "emulated: its times say nothing about a real board" if self.emulated else None,
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def this_machine() -> Machine:
+    """The facts of this machine, now."""
+    system = "unnamed system"
+    with suppress(OSError, KeyError):
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
+    return Machine(
+        cpu=cpu_name(),
+        cores=len(os.sched_getaffinity(0)),
+        os=f"{system}, Linux {platform.release()}",
+        load=round(os.getloadavg()[0], 2),
+    )
+
+
+def board_machine(facts: Facts, *, emulated: bool) -> Machine:
+    """The machine that the facts of a board describe."""
+    return Machine(
+        cpu=facts.hardware or facts.machine or "unknown processor",
+        cores=facts.cores or 1,
+        os=f"{facts.system or 'unnamed system'}, Linux {facts.kernel or 'of an unknown version'}",
+        governor=facts.governor,
+        temperature_c=facts.temperature_c,
+        emulated=emulated or None,
+    )
+
+
+def case_of(name: str, batch: int | None) -> str:
+    """The name of a network with a batch in reports."""
+    return name if batch is None else f"{name} (batch {batch})"
 
 
 @dataclass(frozen=True)
@@ -56,20 +110,17 @@ class Row:
     """One engine on one network.
 
     Attributes:
-        model, engine, version, threads: what ran.
-        device: what it ran on: the processor, or what another device calls itself.
-        times: of the inferences that were timed.
+        device: the processor, or the own name of another device.
         ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
         max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
             output where that is largest.
         max_abs_diff: the largest |difference| of that output, which tells whether the output is nearly zero.
-        same_top1: whether the first output has its largest value where the reference has it, for every image; None
-            where that output is not one row of scores for each.
-        batch: how many inferences one call makes, if that was asked for. Times are those of a call.
-        costs: what else it needed.
-        turns_ms: the median of each turn, by which runs are compared: inferences of one turn are no independent sample.
-        energy: of a call; None if that was not measured.
-        functions: the time by function, the longest first; None if that was not measured.
+        same_top1: whether the first output has its largest value at the same place as the reference's, for every
+            image; None if that output is not one row of scores for each.
+        batch: how many inferences one call makes, if requested. Times are those of a call.
+        turns_ms: the median of each turn, by which runs are compared: inferences of one turn are not independent.
+        energy: of a call; None if not measured.
+        functions: the time by function, the longest first; None if not measured.
     """
 
     model: str
@@ -83,20 +134,25 @@ class Row:
     max_abs_diff: float
     same_top1: bool | None = None
     batch: int | None = None
-    costs: Costs = Costs()
+    costs: Costs = field(default_factory=Costs)
     turns_ms: tuple[float, ...] = ()
     energy: Energy | None = None
     functions: tuple[FunctionProfile, ...] | None = None
 
     @property
     def case(self) -> str:
-        """The network, with the batch if that was asked for: what engines are compared on."""
+        """The network, with its batch."""
         return case_of(self.model, self.batch)
+
+    @property
+    def median_ms(self) -> float:
+        """The median time of a call."""
+        return self.times.total.median_ms
 
     @property
     def per_second(self) -> float:
         """Inferences in a second at the median time; a call makes as many as there are in a batch."""
-        return (self.batch or 1) * 1e3 / self.times.total.median_ms
+        return (self.batch or 1) * 1e3 / self.median_ms
 
     def to_dict(self) -> dict[str, Any]:
         """The row for scripts: times as their number and statistics, in milliseconds."""
@@ -136,18 +192,14 @@ class Skipped:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """All that a benchmark found.
+    """The results of a benchmark.
 
     Attributes:
-        machine: where.
         ours, reference: the names of our engine and of the one whose outputs are taken for right.
-        rounds: how often each engine had its turn.
-        rows: by network, in the order of measurement.
-        skipped: what is missing in `rows`.
-        runs: how many inferences of each engine were timed, if that was asked for.
+        skipped: engines and networks without a row.
+        runs: how many inferences of each engine were timed, if requested.
         random_weights: the networks whose weights are random.
         untuned: the name of our engine without tuning records, if both were measured.
-        failed: the networks that could not be measured, and why.
     """
 
     machine: Machine
@@ -163,8 +215,7 @@ class Report:
 
     def __repr__(self) -> str:
         lines = [
-            f"{case}: "
-            + ", ".join(f"{row.engine} {row.times.total.median_ms:.3f} ms" for row in self.rows if row.case == case)
+            f"{case}: " + ", ".join(f"{row.engine} {row.median_ms:.3f} ms" for row in self.rows if row.case == case)
             for case in self.cases
         ]
         more = [f"{len(lines) - _MOST_SHOWN} more"] if len(lines) > _MOST_SHOWN else []
@@ -202,7 +253,7 @@ class Report:
         """The row of the fastest engine other than ours, if there is any."""
         own = {self.ours, self.untuned}
         others = [row for row in self.rows if row.case == case and row.engine not in own]
-        return min(others, key=lambda row: row.times.total.median_ms, default=None)
+        return min(others, key=lambda row: row.median_ms, default=None)
 
     def geometric_means(self) -> dict[str, float]:
         """By engine, and under "best" for the fastest of each network: the mean ratio over the networks it ran."""
@@ -221,14 +272,15 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def notes(report: Report) -> list[str]:
-    """One line for each thing that a reader of the tables must know: what was skipped, what looks wrong."""
+    """Lines that a reader of the tables must know: what was skipped, what looks wrong."""
     lines = []
     if report.random_weights:
         lines.append(f"weights are random in {', '.join(report.random_weights)}: times are those of the true layers")
     if energy := next((row.energy for row in report.rows if row.energy), None):  # one meter reads all
         lines.append(
-            f"energy is {'estimated' if energy.estimated else 'measured'} by {SOURCES[energy.source].told}, while "
-            f"inferences follow one another; the board takes {significant(energy.idle_watts)} W while it does nothing"
+            f"energy is {'estimated' if energy.estimated else 'measured'} by {SOURCES[energy.source].description}, "
+            f"while inferences follow one another; the board takes {significant(energy.idle_watts)} W while it does "
+            "nothing"
         )
     lines += [f"{name} was not measured: {error.cause}" for name, error in report.failed.items()]
     alike: dict[tuple[str, str], list[str]] = {}

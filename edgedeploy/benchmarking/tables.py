@@ -2,19 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from edgedeploy.benchmarking.columns import Column, columns_called, engine_table
 from edgedeploy.benchmarking.report import BEST, Report, Row, heading, notes
+from edgedeploy.errors import UnknownNameError
 from edgedeploy.runtime.profile import profile_table
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.text import count, significant
 
-# Functions of each engine that a table has unless it has all.
+# The most functions of each engine in short tables.
 MOST_FUNCTIONS = 12
 
-# Columns that say what a line of the table of engines is about.
+# The first columns of the table of engines: the network and the engine.
 _TITLES = 2
+
+
+# Instead of names: all columns.
+ALL = "all"
+
+# Blanks between two columns of a table on a terminal.
+_GAP = 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        value: of a row; None if unknown.
+    """
+
+    name: str
+    title: str
+    value: Callable[[Row], float | None]
+    text: Callable[[float], str] = significant
+
+    def cell(self, row: Row) -> str:
+        """The cell of a row."""
+        value = self.value(row)
+        return "-" if value is None else self.text(value)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+# On a narrow terminal, the last ones are left out first.
+COLUMNS = {
+    column.name: column
+    for column in (
+        Column("median", "median ms", lambda row: row.median_ms),
+        Column("compile", "compile s", lambda row: row.costs.compile_s),
+        Column("load", "load s", lambda row: row.costs.load_s),
+        Column("energy", "energy mJ", lambda row: row.energy.joules * 1e3 if row.energy else None),
+        Column("power", "power W", lambda row: row.energy.watts if row.energy else None),
+        Column("memory", "peak MB", lambda row: _scaled(row.costs.peak_bytes, 1e-6)),
+        Column("size", "size MB", lambda row: _scaled(row.costs.size_bytes, 1e-6)),
+        Column("p99", "p99 ms", lambda row: row.times.total.p99_ms),
+        Column("first", "first ms", lambda row: _scaled(row.costs.first_s, 1e3)),
+        Column("per-second", "per second", lambda row: row.per_second),
+        Column("deviation", "deviation ms", lambda row: row.times.total.std_ms),
+        Column("mean", "mean ms", lambda row: row.times.total.mean_ms),
+        Column("p90", "p90 ms", lambda row: row.times.total.p90_ms),
+        Column("difference", "difference", lambda row: row.max_rel_diff, lambda value: f"{value:.1e}"),
+        Column("top-1", "same top-1", lambda row: row.same_top1, lambda value: "yes" if value else "no"),
+    )
+}
+
+
+def columns_called(names: Sequence[str] | None) -> list[Column]:
+    """The columns of these names, each once and in their order; all if there are no names, or for `all`."""
+    if names is None or ALL in names:
+        return list(COLUMNS.values())
+    for name in names:
+        if name not in COLUMNS:
+            raise UnknownNameError(f"unknown column {name!r}", why=f"columns: {', '.join(COLUMNS)}, {ALL}")
+    return [COLUMNS[name] for name in dict.fromkeys(names)]
+
+
+def engine_table(report: Report, columns: Sequence[Column], width: int | None = None) -> list[list[str]]:
+    """The cells of the table with a line for each engine on each network, titles first.
+
+    Columns without any value are left out, and those from the first one on that does not fit into `width` letters.
+    """
+    table = [["model", *(row.case for row in report.rows)], ["engine", *(row.engine for row in report.rows)]]
+    for column in columns:
+        cells = [column.cell(row) for row in report.rows]
+        if set(cells) == {"-"}:
+            continue
+        table.append([column.title, *cells])
+        if width is not None and sum(max(map(len, each)) + _GAP for each in table) - _GAP > width:
+            table.pop()
+            break
+    return [list(line) for line in zip(*table, strict=True)]
 
 
 def time_table(report: Report) -> list[list[str]]:
@@ -38,7 +119,7 @@ def time_table(report: Report) -> list[list[str]]:
 def spread_table(report: Report) -> list[list[str]]:
     """The cells of the table of means and standard deviations, titles first: a line per network.
 
-    The times that kernels took stand before those of their engine, where any are known.
+    The times of kernels come before those of their engine, if any are known.
     """
     columns = []
     for engine in report.engines:
@@ -63,7 +144,7 @@ def difference_table(report: Report) -> list[list[str]]:
 def tables(
     report: Report, columns: Sequence[Column], width: int | None = None
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """The tables with a line on what each shows; the columns are of the one of engines, which may have a width."""
+    """The tables, each with a title; `columns` and `width` are of the table of engines."""
     ours = report.ours
     one = "one batch" if any((row.batch or 1) > 1 for row in report.rows) else "one inference"
     yield (
@@ -87,7 +168,7 @@ def tables(
 
 
 def profile_tables(report: Report, most: int | None = None) -> Iterator[tuple[str, list[list[str]]]]:
-    """The time by function of each engine that was asked, with a line on what it is; `most` functions of each."""
+    """The time by function of each profiled engine, with a title; `most` functions of each."""
     for row in report.rows:
         if row.functions:
             total = sum(each.ms for each in row.functions)
@@ -96,7 +177,7 @@ def profile_tables(report: Report, most: int | None = None) -> Iterator[tuple[st
 
 
 def as_markdown(report: Report, columns: Sequence[Column] | None = None) -> str:
-    """The report as a section of a Markdown page, without a title; with all columns unless they are given."""
+    """The report as a section of a Markdown page, without a title; with all columns by default."""
     parts = [heading(report)]
     shown = columns_called(None) if columns is None else columns
     for title, cells in (*tables(report, shown), *profile_tables(report, MOST_FUNCTIONS)):
@@ -107,7 +188,7 @@ def as_markdown(report: Report, columns: Sequence[Column] | None = None) -> str:
 
 
 def _time(row: Row | None) -> str:
-    return significant(row.times.total.median_ms) if row else "-"
+    return significant(row.median_ms) if row else "-"
 
 
 def _spread(timing: Timing | None) -> str:

@@ -1,24 +1,59 @@
-"""Turns: engines run interleaved, so that what changes on the machine meets them all."""
+"""Turns: engines run interleaved, so that changes on the machine affect all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from edgedeploy.benchmarking.engines.engine import CannotRunError
-from edgedeploy.benchmarking.worker import Turn
+import numpy as np
+
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Profile
 from edgedeploy.runtime.timing import EndToEnd, Timing
 
 # A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.
 _WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
 
 
+@dataclass(frozen=True)
+class Turn:
+    """The measurements of one turn of an engine.
+
+    Attributes:
+        processors: how many processors were busy on average; None if unknown.
+        kernel_seconds: the sum of the times of each inference's kernels by the device's own clock; None if unknown.
+    """
+
+    seconds: list[float]
+    processors: float | None
+    kernel_seconds: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an engine needs besides the time of an inference; None if unknown.
+
+    Attributes:
+        compile_s: the time of its compiler or converter before the network could be loaded; for edgedeploy, the time
+            of building the package.
+        load_s: from the file to a network that is ready, without importing the engine itself.
+        peak_bytes: the most memory that its process had in use after that, the engine's own code included.
+        size_bytes: of the files that it reads, or of edgedeploy's package, which is compressed.
+    """
+
+    compile_s: float | None = None
+    load_s: float | None = None
+    first_s: float | None = None
+    peak_bytes: int | None = None
+    size_bytes: int | None = None
+
+
 class Player(Protocol):
-    """What runs interleaved: a `EngineWorker`, a network on a board, or a test's stand-in.
+    """An engine with a network that runs interleaved with others.
 
     Attributes:
         typical: the median time of an inference once warm, in seconds.
-        device: what runs the network.
+        device: the name of the device that runs the network.
     """
 
     typical: float
@@ -26,6 +61,22 @@ class Player(Protocol):
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""
+        ...
+
+
+class MeasuredPlayer(Player, Protocol):
+    """A player with everything else that reports show."""
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """The outputs of the last inference by name."""
+        ...
+
+    def profile(self, count: int) -> Profile | None:
+        """The times of `count` inferences by function; None if the engine does not support it."""
+        ...
+
+    def costs(self) -> Costs:
+        """What it needed besides the time of an inference."""
         ...
 
 
@@ -37,16 +88,13 @@ def take_turns(
     runs: int | None = None,
     done: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Turn]]:
-    """Let everyone have a turn, in order, `rounds` times over: A B C, A B C.
+    """Let every player have a turn, in order, `rounds` times over: A B C, A B C.
 
-    Who fails is reported to `failed` and takes no further turns; its earlier ones do not count.
+    A player that fails is reported to `failed` and takes no further turns; its earlier ones do not count.
 
     Args:
-        players: who runs interleaved.
-        rounds: how many each has; fewer if there are fewer `runs`.
-        failed: is told who failed.
+        rounds: how many turns each has; fewer if there are fewer `runs`.
         runs: how many inferences of each are timed in all its turns; as many as fit into short turns if None.
-        done: is called after each turn.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in players}
     for count in [None] * rounds if runs is None else shares(runs, rounds):

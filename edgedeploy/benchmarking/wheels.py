@@ -1,7 +1,4 @@
-"""Python packages of other engines for a board's architecture: pip brings their wheels, which are never run here.
-
-They are known by their SHA-256, as files of the zoo are.
-"""
+"""Wheels of other engines for a board's architecture: pip downloads them, and a list pins their SHA-256."""
 
 from __future__ import annotations
 
@@ -18,23 +15,17 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.entry import WheelFile
 from edgedeploy.zoo.wheel import download_wheel, unpack
 
-# Which wheels there are; scripts/pin_wheels.py writes it.
+# The pinned wheels; scripts/pin_wheels.py writes it.
 PINS = Path(__file__).with_name("wheels.yaml")
 
 _SITES = Kept("wheels-of-boards")
-# The newest glibc 2.x that wheels may be for unless that is said: Debian 12's. The oldest are those of manylinux2014.
+# The newest glibc 2.x of wheels by default, of Debian 12, and the oldest, of manylinux2014.
 _GLIBC, _OLDEST = 36, 17
 
 
 @dataclass(frozen=True)
 class Site:
-    """An unpacked wheel.
-
-    Attributes:
-        path: the folder for PYTHONPATH.
-        name, version: of the distribution.
-        sha256: of the wheel.
-    """
+    """An unpacked wheel; `path` is the folder for PYTHONPATH."""
 
     path: Path
     name: str
@@ -44,12 +35,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Target:
-    """What wheels are for.
+    """The system that wheels are for.
 
     Attributes:
-        architecture: as wheels have it: `aarch64`, `armv7l`, `x86_64`.
+        architecture: `aarch64`, `armv7l` or `x86_64`.
         python: the version of Python, such as `3.11`.
-        glibc: the glibc 2.x of the system, at most.
+        glibc: the glibc 2.x of the system.
     """
 
     architecture: str
@@ -58,13 +49,13 @@ class Target:
 
     @property
     def platforms(self) -> list[str]:
-        """As wheels name systems, the newest first."""
+        """The platform tags of wheels, the newest first."""
         minors = range(self.glibc, _OLDEST - 1, -1)
         return [*(f"manylinux_2_{minor}_{self.architecture}" for minor in minors), f"manylinux2014_{self.architecture}"]
 
     @property
     def pip_options(self) -> list[str]:
-        """What has pip take wheels for it."""
+        """The options of pip for it."""
         return [f"--python-version={self.python}", *(f"--platform={platform}" for platform in self.platforms)]
 
     def best(self, wheels: Iterator[WheelFile]) -> WheelFile | None:
@@ -96,18 +87,7 @@ def _pins() -> list[WheelFile]:
 def site(
     name: str, version: str | None, architecture: str, python: str, progress: Progress = SILENT, *, glibc: int = _GLIBC
 ) -> Site:
-    """A distribution for an architecture, brought by pip unless it was before.
-
-    Args:
-        name: of the distribution.
-        version: its version; that which is known for this Python unless given.
-        architecture, python, glibc: as of `Target`.
-        progress: is told about the download.
-
-    Raises:
-        DownloadError: no such wheel is known, pip does not bring it, or it is damaged.
-        OutputError: the user's cache folder cannot be written.
-    """
+    """A distribution for a `Target`, downloaded by pip once; the pinned version if `version` is None."""
     known = [each for each in _pins() if each.name.lower() == name.lower()]
     wheel = Target(architecture, python, glibc).best(each for each in known if version in (None, each.version))
     if wheel is None or wheel.sha256 is None:

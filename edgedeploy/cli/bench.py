@@ -33,14 +33,14 @@ from edgedeploy.cli.overrides import overridable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgedeploy.benchmarking.columns import Column
     from edgedeploy.benchmarking.report import Report
+    from edgedeploy.benchmarking.tables import Column
     from edgedeploy.board import Overrides
 
 
 def complete_columns(incomplete: str) -> list[str]:
     """Lists of columns that go on from the list that was typed."""
-    from edgedeploy.benchmarking.columns import ALL, COLUMNS
+    from edgedeploy.benchmarking.tables import ALL, COLUMNS
 
     typed, comma, last = incomplete.rpartition(",")
     return [f"{typed}{comma}{name}" for name in (*COLUMNS, ALL) if name.startswith(last)]
@@ -187,8 +187,7 @@ def bench(
     Example: edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
     """
     from edgedeploy.api.measuring import bench as measured
-    from edgedeploy.benchmarking.columns import columns_called
-    from edgedeploy.benchmarking.tables import as_markdown
+    from edgedeploy.benchmarking.tables import as_markdown, columns_called
     from edgedeploy.cli.console import conclude, print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve

@@ -136,8 +136,10 @@ def _has_core_model(case: Case) -> bool:
 @check("predictions", Group.HOST, applies=_has_core_model)
 def predictions(case: Case) -> Finding:
     """Whether `edgedeploy predict` finds what records and models the board's code."""
-    from edgedeploy.predicting.means import Means  # needs NumPy, which may be what is broken
-    from edgedeploy.predicting.plugin import recording_emulator
+    from edgedeploy.predicting.means import (
+        Means,  # needs NumPy, which may be what is broken
+        recording_emulator,
+    )
 
     try:
         means = Means.of(case.name, case.board)

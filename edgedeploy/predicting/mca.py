@@ -1,4 +1,4 @@
-"""LLVM's tools: instructions as text, and the cycles that straight code takes on the model of a core."""
+"""LLVM's tools: disassembled instructions, and the cycles of straight code on the model of a core."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from edgedeploy.errors import ToolchainError, UnsupportedError
 from edgedeploy.predicting.record import WIDTH, Block
@@ -21,7 +23,7 @@ _NEWEST_TRIED = 30
 # Regions that one call of llvm-mca is given.
 _BATCH = 100
 
-# What has no cycles in LLVM's models, or would end a window: calls of the system, hints, barriers, atomics.
+# Instructions without cycles in LLVM's models, or that would end a window: system calls, hints, barriers, atomics.
 _OPAQUE = re.compile(
     r"(svc|hint|dmb|dsb|isb|mrs|msr|brk|udf|dc|ic|prfu?m|ldx\w+|ldax\w+|stx\w+|stlx\w+|yield|clrex|cas\w*|swp\w*"
     r"|ld(add|set|clr|eor|[su]max|[su]min)\w*|bti|paci\w+|auti\w+|xpac\w*|sysl?)\b"
@@ -30,12 +32,7 @@ _OPAQUE = re.compile(
 
 @dataclass(frozen=True)
 class Llvm:
-    """llvm-mca and llvm-mc of one version.
-
-    Attributes:
-        mca, mc: the programs.
-        version: such as 19.1.7.
-    """
+    """The programs llvm-mca and llvm-mc, and their version, such as 19.1.7."""
 
     mca: str
     mc: str
@@ -43,17 +40,15 @@ class Llvm:
 
     @classmethod
     def found(cls) -> Llvm:
-        """The oldest version here that is new enough: with that one the predictions were confirmed.
-
-        Raises:
-            UnsupportedError: there is none.
-        """
+        """The oldest version here that is new enough: predictions were confirmed with that one."""
         refused = []
         for suffix in (*(f"-{number}" for number in range(OLDEST, _NEWEST_TRIED)), ""):
             mca, mc = shutil.which(f"llvm-mca{suffix}"), shutil.which(f"llvm-mc{suffix}")
             if mca is None or mc is None:
                 continue
-            version = version_of(mca)
+            stated = subprocess.run([mca, "--version"], capture_output=True, text=True, check=False).stdout
+            match = re.search(r"LLVM version (\d+(?:\.\d+)*)", stated)
+            version = match[1] if match else None
             if version and int(version.partition(".")[0]) >= OLDEST:
                 return cls(mca, mc, version)
             refused.append(f"{mca} is {version or 'of an unknown version'}")
@@ -64,11 +59,7 @@ class Llvm:
         )
 
     def disassembled(self, blocks: Sequence[Block]) -> list[list[str]]:
-        """The instructions of each block as text; what no core here executes in cycles is `nop`.
-
-        Raises:
-            ToolchainError: llvm-mc fails.
-        """
+        """The instructions of each block as text; those without cycles are `nop`."""
         words = [block.code[at : at + WIDTH] for block in blocks for at in range(0, len(block.code), WIDTH)]
         text = "".join(" ".join(f"0x{byte:02x}" for byte in word) + "\n" for word in words)
         command = [self.mc, "--disassemble", "-triple=aarch64", "-mattr=+v9.2a,+fullfp16,+dotprod,+sve2,+bf16,+i8mm"]
@@ -89,10 +80,7 @@ class Llvm:
         Args:
             regions: the instructions; a region has at least one.
             model: LLVM's name of the core.
-            advance: is called for each batch of `batches`.
-
-        Raises:
-            ToolchainError: llvm-mca has no model of the core, or does not know an instruction.
+            advance: called for each batch of `batches`.
         """
         command = [self.mca, "-mtriple=aarch64", f"-mcpu={model}", "-mattr=+v8.2a,+fullfp16,+dotprod", "-iterations=1"]
         command += ["-instruction-info=0", "-resource-pressure=0", "-noalias=1"]
@@ -114,18 +102,44 @@ class Llvm:
 
 
 def batches(regions: Sequence[Sequence[str]]) -> list[Sequence[Sequence[str]]]:
-    """What is given to llvm-mca at a time."""
+    """The regions of each call of llvm-mca."""
     return [regions[at : at + _BATCH] for at in range(0, len(regions), _BATCH)]
 
 
 def plain(line: str) -> str:
-    """An instruction with one blank after its mnemonic and no comment, as far as LLVM's models know it."""
+    """An instruction with one blank after its mnemonic and no comment; `nop` if LLVM's models do not know it."""
     text = re.sub(r"\s+", " ", line.partition("//")[0]).strip()
     return "nop" if _OPAQUE.match(text) else text
 
 
-def version_of(program: str) -> str | None:
-    """The version that one of LLVM's tools states."""
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    match = re.search(r"LLVM version (\d+(\.\d+)*)", said)
-    return match[1] if match else None
+# How many products of 64-bit ARM instructions are added to sums (or begin them), by the type that is multiplied:
+# multiply-adds of floats; of bytes four for each of four sums, one for each of eight, or one after both became 16 bits.
+_FLOATS = (
+    (r"fml[as] v\d+\.8h", 8),
+    (r"fml[as] v\d+\.4[sh]", 4),
+    (r"fml[as] v\d+\.2[sd]", 2),
+    (r"(fn?m(add|sub)|fml[as]) [hsd]\d+", 1),
+)
+_INTEGERS = (
+    (r"[su]dot v\d+\.4s", 16),
+    (r"[su]dot v\d+\.2s", 8),
+    (r"([su](mull|ml[as]l)2?|ml[as]) v\d+\.8h", 8),
+    (r"[su](mull|ml[as]l)2? v\d+\.4s", 4),
+    (r"ml[as] v\d+\.4[sh]", 4),
+)
+
+
+class Products(NamedTuple):
+    """How many products of floats and of integers of at most 16 bits there are."""
+
+    floats: int = 0
+    integers: int = 0
+
+
+@cache
+def products(instruction: str) -> Products:
+    """The products of one instruction: mnemonic, one blank, operands."""
+    floats, integers = (
+        next((count for pattern, count in table if re.match(pattern, instruction)), 0) for table in (_FLOATS, _INTEGERS)
+    )
+    return Products(floats, integers)

@@ -1,4 +1,4 @@
-"""A prediction as a page: what takes a network's cycles, by function, as a chart and a table."""
+"""A prediction as a page: a network's cycles by function, as a chart and a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedeploy.report.charts import chart
 from edgedeploy.report.page import html, render
 from edgedeploy.text import significant
 
-# Functions of a chart; what the others take is one bar.
+# Functions of a chart; all others are one bar.
 _MOST = 24
 _LONGEST_NAME = 32
 _COLOURS = {"core": "#2a78d6", "branches": "#8a6fd1", "caches": "#1baf7a", "memory": "#e0792f", "stores": "#c43d5b"}
@@ -21,7 +21,7 @@ _COLOURS = {"core": "#2a78d6", "branches": "#8a6fd1", "caches": "#1baf7a", "memo
 
 @dataclass(frozen=True)
 class Beside:
-    """Engines beside edgedeploy, as a table, and those that are left out with the reason."""
+    """A table of edgedeploy and other engines, and the reasons for those that are left out."""
 
     titles: list[str]
     rows: list[list[str]]
@@ -29,7 +29,7 @@ class Beside:
 
 
 def beside(prediction: Prediction, peers: Sequence[PeerPrediction]) -> Beside:
-    """What stands of other engines in tables: cycles in millions, and their ratio to edgedeploy's."""
+    """The table of other engines: cycles in millions, and their ratio to edgedeploy's."""
     titles = ["engine", "cycles, M", "ms", "/ edgedeploy", *prediction.cycles.by_kind(), "instructions, M", "of peak"]
     named = [("edgedeploy", prediction)]
     named += [(f"{each.engine} {each.version}", each.prediction) for each in peers if each.prediction]
@@ -49,11 +49,7 @@ def beside(prediction: Prediction, peers: Sequence[PeerPrediction]) -> Beside:
 
 
 def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, str], compared: Beside) -> None:
-    """Write a page about a prediction; `facts` stand at its head.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a page about a prediction, with `facts` at its head."""
     kinds = list(prediction.cycles.by_kind())
     titles = ["function", "calls", "million cycles", *kinds, "million products", "in a cycle", "of the peak"]
     rows = [[each.name, each.calls, *cells(each)] for each in prediction.functions]
@@ -72,7 +68,7 @@ def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, 
 
 
 def cells(function: FunctionCycles) -> list[str]:
-    """What tables say of a function after its name and calls: millions, then products in a cycle, and a share."""
+    """The cells of a function after its name and calls: millions, then products in a cycle, and a share."""
     cycles = function.cycles
     millions = [cycles.total, *cycles.by_kind().values(), function.floats + function.integers]
     return [
@@ -83,7 +79,7 @@ def cells(function: FunctionCycles) -> list[str]:
 
 
 def _drawn(functions: Sequence[FunctionCycles]) -> str:
-    """A bar for each function, the longest at the top, made of what takes its cycles."""
+    """A bar for each function, the longest at the top, in parts by cause."""
     bars = [(each.name, each.cycles) for each in functions[:_MOST]]
     if others := functions[_MOST:]:
         bars.append((f"{len(others)} others", sum((each.cycles for each in others), Cycles())))

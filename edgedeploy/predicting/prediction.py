@@ -1,32 +1,36 @@
-"""Sums up what a record takes on a core: arithmetic by LLVM's model, and the penalties of a board's profile."""
+"""The cycles of a network on a board's core: arithmetic by LLVM's model, and the penalties of the board's profile."""
 
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from edgedeploy.board import Board
 from edgedeploy.core_model import CoreModel, Memory
-from edgedeploy.predicting.instructions import products
-from edgedeploy.predicting.mca import Llvm, batches
-from edgedeploy.predicting.ownership import RUNTIME, Ownership
-from edgedeploy.predicting.record import MISSES, Record
-from edgedeploy.predicting.sampling import Window, windows
+from edgedeploy.errors import InputError, PackageError
+from edgedeploy.package.archive import read_package
+from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
+from edgedeploy.predicting.mca import Llvm, batches, products
+from edgedeploy.predicting.means import Means
+from edgedeploy.predicting.record import MISSES, RUNTIME, Ownership, Record, Window, owners, windows
+from edgedeploy.predicting.recording import record_package
 from edgedeploy.progress import SILENT, Progress
 
 LINE_BYTES = 64
 
-# A loop that always turns so often at most ends as the branch predictor foresees.
+# The branch predictor foresees the end of a loop that always has so many turns or fewer.
 _FORESEEN_TURNS = 32
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles by what takes them.
+    """Cycles by their cause.
 
     Attributes:
         core: instructions, all data in the first cache.
@@ -44,7 +48,7 @@ class Cycles:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum."""
         return sum(self.by_kind().values())
 
     def by_kind(self) -> dict[str, float]:
@@ -57,17 +61,16 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Executed:
-    """What one function of a network executes in an inference, whatever waiting for memory costs.
+    """What one function of a network executes in an inference, without the cost of waiting for memory.
 
     Attributes:
-        name: of the function, or `RUNTIME`.
         calls: how often it is entered.
         instructions: how many it executes.
         core: cycles of these by LLVM's model, all data in the first cache, all branches foreseen.
-        core_error: the standard error of `core`, of taking samples.
-        ends: of loops, that the branch predictor does not foresee.
+        core_error: the standard error of `core`, due to sampling.
+        ends: ends of loops that the branch predictor does not foresee.
         floats, integers: products of floats, and of integers of at most 16 bits, that it adds up.
-        misses: lines of 64 bytes that it misses, as `record.MISSES` names them.
+        misses: lines of 64 bytes that it misses, by the names in `record.MISSES`.
     """
 
     name: str
@@ -83,11 +86,10 @@ class Executed:
 
 @dataclass(frozen=True)
 class FunctionCycles(Executed):
-    """What one function of a network takes in an inference, all its calls together.
+    """The cycles of one function of a network in an inference, all its calls together.
 
     Attributes:
-        cycles: that it takes.
-        bound: cycles that its products take at the peak of all cores that it runs on.
+        bound: the cycles of its products at the peak of all cores that it runs on.
     """
 
     cycles: Cycles
@@ -95,7 +97,7 @@ class FunctionCycles(Executed):
 
     @property
     def products_per_cycle(self) -> float:
-        """Products in a cycle of all cores, with all else that the function executes, such as requantisation."""
+        """Products in a cycle of all cores, including everything else that the function executes."""
         return (self.floats + self.integers) / self.cycles.core if self.cycles.core else 0.0
 
     @property
@@ -106,11 +108,9 @@ class FunctionCycles(Executed):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one inference takes on one core.
+    """The cycles of one inference.
 
     Attributes:
-        functions: of the network, and the runtime; the longest first.
-        clock_mhz: the board's.
         error: the fraction by which predictions differed from published times.
     """
 
@@ -125,7 +125,7 @@ class Prediction:
 
     @property
     def misses(self) -> dict[str, int]:
-        """Lines of 64 bytes that all functions missed, as `record.MISSES` names them."""
+        """Lines of 64 bytes that all functions missed, by the names in `record.MISSES`."""
         return {name: round(sum(function.misses[name] for function in self.functions)) for name in MISSES}
 
     @property
@@ -145,30 +145,29 @@ class Prediction:
 
     @property
     def core_error(self) -> float:
-        """The standard error of `cycles.core`, of taking samples."""
+        """The standard error of `cycles.core`, due to sampling."""
         return math.hypot(*(function.core_error for function in self.functions))
 
 
 def executed(
     record: Record, ownership: Ownership, model: str, llvm: Llvm, progress: Progress = SILENT
 ) -> list[Executed]:
-    """What a record holds, by owner, with the cycles of its instructions on LLVM's model of a core.
-
-    Raises:
-        ToolchainError: LLVM's tools do not take the code.
-    """
+    """The contents of a record by owner, with the cycles of its instructions on LLVM's model of a core."""
     text = llvm.disassembled(record.blocks)
     rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
-    counts = _counts(record, ownership)
+    # int64 [owners, blocks]: how often each ran each block.
+    keys = ownership.runs * len(record.blocks) + record.runs[:, 0]
+    counts = np.bincount(keys, record.runs[:, 1], len(ownership.names) * len(record.blocks)).astype(np.int64)
+    counts = counts.reshape(len(ownership.names), -1)
     ends = _unforeseen_ends(record, ownership)
-    floats = np.array([sum(products(line).floats for line in lines) for lines in text], np.int64)
-    integers = np.array([sum(products(line).integers for line in lines) for lines in text], np.int64)
+    multiplied = np.array([np.sum([products(line) for line in lines], axis=0) for lines in text], np.int64)
     misses = np.array([block.misses for block in record.blocks], np.float64)
-    # What several functions share, such as the C library's code, has missed in proportion to how often each ran it.
+    # Shared code, such as the C library's, has missed in proportion to how often each function ran it.
     shares = counts / counts.sum(axis=0)
     found = []
     for owner, (rate, error) in rates.items():
         instructions = int(counts[owner] @ record.lengths)
+        floats, integers = (counts[owner] @ multiplied).tolist()
         found.append(
             Executed(
                 ownership.names[owner],
@@ -177,8 +176,8 @@ def executed(
                 instructions * rate,
                 instructions * error,
                 ends[owner],
-                int(counts[owner] @ floats),
-                int(counts[owner] @ integers),
+                floats,
+                integers,
                 dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True)),
             )
         )
@@ -186,38 +185,38 @@ def executed(
 
 
 def priced(functions: Sequence[Executed], board: Board, core: CoreModel, threads: int = 1) -> Prediction:
-    """What all that was executed takes on a board, with what waiting for memory costs there.
+    """The cycles on a board of functions that one thread executed, with the cost of waiting for memory.
 
-    Args:
-        functions: what one thread executed.
-        board, core: the board.
-        threads: how many share the work of each function evenly; the runtime's own is one thread's.
+    `threads` share the work of each function evenly; one executes the runtime's own.
     """
-    found = [_function(each, board, core, 1 if each.name == RUNTIME else threads) for each in functions]
+    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
+    found = []
+    for each in functions:
+        number = 1 if each.name == RUNTIME else threads
+        # Never more than with one thread.
+        cycles = min((_cycles(each, core, number) for number in (1, number)), key=lambda each: each.total)
+        bound = each.floats / peak_floats + each.integers / core.byte_products
+        found.append(FunctionCycles(**vars(each), cycles=cycles, bound=bound / number))
     found.sort(key=lambda function: -function.cycles.total)
     of_integers = sum(each.integers for each in found) > sum(each.floats for each in found)
     error = core.integer_error if of_integers else core.error
     return Prediction(found, core.clock_mhz, core.threads_error if threads > 1 else error)
 
 
-def _function(executed: Executed, board: Board, core: CoreModel, threads: int) -> FunctionCycles:
-    """What a function takes with so many threads; never more than with one."""
-    cycles = min((_cycles(executed, core, number) for number in (1, threads)), key=lambda each: each.total)
-    peak_floats = board.vector.bits / 32 * board.fma.per_cycle
-    bound = executed.floats / peak_floats + executed.integers / core.byte_products
-    return FunctionCycles(**vars(executed), cycles=cycles, bound=bound / threads)
-
-
 def _cycles(executed: Executed, core: CoreModel, threads: int) -> Cycles:
-    waiting = _memory_cycles(executed.misses, miss_costs(core, threads))
+    waiting = {"caches": 0.0, "memory": 0.0, "stores": 0.0}
+    for name, cost in miss_costs(core, threads).items():
+        level, _, kind = name.partition("_")
+        cause = "stores" if kind in ("store", "written_back") else "memory" if level == "memory" else "caches"
+        waiting[cause] += executed.misses[name] * cost
     return Cycles(executed.core / threads, executed.ends * core.branch / threads, **waiting)
 
 
 def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
-    """Cycles of a line, by the names of `record.MISSES`; those of levels that the core lacks are absent.
+    """Cycles of a line, by the names in `record.MISSES`, of all levels that the core has.
 
-    Several threads wait at the same time for lines of their own caches. Those of caches that they share come one after
-    the other, and none comes from memory, nor goes there, quicker than memory passes lines on.
+    Several threads wait at the same time for lines of their own caches. Lines of caches that they share come one after
+    the other, and the bandwidth of memory limits how fast lines come and go.
     """
     costs = {}
     for name, level in {"l2": core.l2, "l3": core.l3, "memory": core.memory}.items():
@@ -231,16 +230,6 @@ def miss_costs(core: CoreModel, threads: int = 1) -> dict[str, float]:
             else:
                 costs[f"{name}_{kind}"] = cost if level.shared else cost / threads
     return costs
-
-
-def _memory_cycles(misses: Mapping[str, float], costs: Mapping[str, float]) -> dict[str, float]:
-    """Cycles of misses by the attributes of `Cycles`."""
-    sums = {"caches": 0.0, "memory": 0.0, "stores": 0.0}
-    for name, cost in costs.items():
-        level, _, kind = name.partition("_")
-        where = "stores" if kind in ("store", "written_back") else "memory" if level == "memory" else "caches"
-        sums[where] += misses[name] * cost
-    return sums
 
 
 def _rates(
@@ -271,14 +260,6 @@ def _rates(
     return rates
 
 
-def _counts(record: Record, ownership: Ownership) -> np.ndarray:
-    """int64 [owners, blocks]: how often each ran each block."""
-    width = len(record.blocks)
-    keys = ownership.runs * width + record.runs[:, 0]
-    counts = np.bincount(keys, record.runs[:, 1], minlength=len(ownership.names) * width)
-    return counts.astype(np.int64).reshape(len(ownership.names), width)
-
-
 def _unforeseen_ends(record: Record, ownership: Ownership) -> list[int]:
     """By owner, ends of loops of one block after another number of turns than the last time, or after many."""
     loops = np.flatnonzero(record.runs[:, 1] > 1)
@@ -288,3 +269,36 @@ def _unforeseen_ends(record: Record, ownership: Ownership) -> list[int]:
     foreseen[1:] = (block[1:] == block[:-1]) & (turns[1:] == turns[:-1]) & (turns[1:] <= _FORESEEN_TURNS)
     ends = np.bincount(ownership.runs[order][~foreseen], minlength=len(ownership.names))
     return [int(count) for count in ends]
+
+
+def open_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """A package: an archive, or the folder that it was unpacked into."""
+    if not path.is_dir():
+        return read_package(path)
+    try:
+        manifest = parse_manifest((path / MANIFEST_NAME).read_bytes())
+        return manifest, {name: (path / name).read_bytes() for name in manifest.files}
+    except (OSError, ValueError) as error:
+        raise PackageError(f"{path} is not a sound package", why=str(error)) from error
+
+
+def predict_package(
+    manifest: Manifest,
+    contents: Mapping[str, bytes],
+    board: Board,
+    means: Means,
+    progress: Progress = SILENT,
+    *,
+    threads: int = 1,
+) -> Prediction:
+    """The cycles of one inference of a package on a board with so many threads."""
+    built_for = manifest.target.get("mcpu")
+    if built_for != board.cpu:
+        raise InputError(
+            f"the package of {manifest.model} is for {built_for}, the board is a {board.cpu}",
+            hints=[f"name the board that it was built for: --board {manifest.board}"],
+        )
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
+        record = record_package(manifest, contents, board, means.core, Path(folder), progress)
+        functions = executed(record, owners(record), means.core.llvm, means.llvm, progress)
+    return priced(functions, board, means.core, threads)

@@ -1,8 +1,14 @@
-"""What the recorder wrote: which blocks of instructions ran, in which order, and what they missed in the caches."""
+"""A recorded inference: blocks of instructions, the function of the network that each run belongs to, and samples.
+
+A package's library exports the entry of each function, `__tvm_ffi_NAME`, and no other names: bodies of loops are
+stripped, exponentials are the C library's. So code belongs to the function that was entered last, in any file, until
+the agent itself runs: that is the runtime, which calls the functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,18 +17,11 @@ import numpy as np
 
 from edgedeploy.errors import UnsupportedError
 
-# What is counted of each block, in the order of `enum counter` in native/caches.h.
+# The counters of each block, in the order of `enum counter` in native/caches.h.
 MISSES = (
-    "l2_foreseen",
-    "l2_random",
-    "l2_store",
-    "l3_foreseen",
-    "l3_random",
-    "l3_store",
-    "memory_foreseen",
-    "memory_random",
-    "memory_store",
-    "memory_written_back",
+    *("l2_foreseen", "l2_random", "l2_store"),
+    *("l3_foreseen", "l3_random", "l3_store"),
+    *("memory_foreseen", "memory_random", "memory_store", "memory_written_back"),
 )
 
 # The files that the recorder writes.
@@ -31,15 +30,23 @@ BLOCKS, TRACE = "blocks", "trace"
 # Bytes of an instruction of 64-bit ARM.
 WIDTH = 4
 
+_ENTRY = "__tvm_ffi_"
+# The owner of code outside the network's functions.
+RUNTIME = "runtime"
+
+# Instructions of a window: those that fill the pipeline first, and those that are measured then.
+LEAD, MEASURED = 500, 1500
+# Windows of a record, in proportion to the instructions of its functions, and the fewest of each function.
+WINDOWS, FEWEST = 400, 12
+
 
 @dataclass(frozen=True)
 class Block:
     """Instructions that run one after another.
 
     Attributes:
-        address: where the first one lies in the program's memory.
-        code: their bytes.
-        misses: lines of 64 bytes that they missed, as `MISSES` names them.
+        address: of the first one in the program's memory.
+        misses: lines of 64 bytes that they missed, in the order of `MISSES`.
     """
 
     address: int
@@ -67,9 +74,7 @@ class Record:
     """One inference.
 
     Attributes:
-        blocks: those that ran.
-        runs: int64 [n, 2]: in the order of time, the index of a block, and how often it ran before another one did.
-        mappings: the files in the program's memory.
+        runs: int64 [n, 2], in the order of time: the index of a block, and how often it ran before another one did.
         agent, library: the program, and the network's library, as mappings name them.
     """
 
@@ -91,16 +96,26 @@ class Record:
 
     @property
     def instructions(self) -> int:
-        """All that ran."""
+        """The number of instructions that ran."""
         return int(self.instructions_of_runs.sum())
+
+    def places(self) -> list[tuple[Path | None, int]]:
+        """The file of each block, and the offset in it; None if it is in no file."""
+        mappings = sorted(self.mappings, key=lambda mapping: mapping.start)
+        starts = [mapping.start for mapping in mappings]
+        found: list[tuple[Path | None, int]] = []
+        for block in self.blocks:
+            index = bisect_right(starts, block.address) - 1
+            if index < 0 or block.address >= mappings[index].end:
+                found.append((None, 0))
+            else:
+                mapping = mappings[index]
+                found.append((mapping.path, block.address - mapping.start + mapping.offset))
+        return found
 
 
 def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
-    """Read the files of a recording.
-
-    Raises:
-        UnsupportedError: nothing was recorded: the program made too few marks.
-    """
+    """Read the files of a recording."""
     places: dict[int, int] = {}
     blocks: list[Block] = []
     mappings: list[Mapping] = []
@@ -120,3 +135,132 @@ def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
     index[list(places)] = list(places.values())
     runs[:, 0] = index[runs[:, 0]]
     return Record(blocks, runs, mappings, agent, library)
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The owners of a record.
+
+    Attributes:
+        names: the functions; the first is `RUNTIME`.
+        runs: int64 [n]: the owner of each run, as an index.
+        calls: how often each owner is entered; the runtime never is.
+    """
+
+    names: Sequence[str]
+    runs: np.ndarray
+    calls: Sequence[int]
+
+
+def owners(record: Record) -> Ownership:
+    """The function of the network that each run of a record belongs to."""
+    entries = exported_functions(record.library)
+    names = [RUNTIME]
+    entered = np.full(len(record.blocks), -1)  # by block: the owner that begins with it
+    side = np.full(len(record.blocks), -1)  # by block: 0 in the agent, 1 in the network's library
+    for index, (path, offset) in enumerate(record.places()):
+        if path == record.agent:
+            side[index] = 0
+        elif path == record.library:
+            side[index] = 1
+            if offset in entries:
+                if entries[offset] not in names:
+                    names.append(entries[offset])
+                entered[index] = names.index(entries[offset])
+    ran = record.runs[:, 0]
+    begun = entered[ran]
+    functions, sides = _latest(begun), _latest(side[ran])
+    calls = np.bincount(begun[begun >= 0], minlength=len(names)).tolist()
+    return Ownership(names, np.where((sides == 0) | (functions < 0), 0, functions), calls)
+
+
+def owners_by_file(record: Record) -> Ownership:
+    """The file that each run belongs to: other engines' functions cannot be told apart."""
+    of_block = [path.name if path else RUNTIME for path, _ in record.places()]
+    names, indices = np.unique(of_block, return_inverse=True)
+    return Ownership(names.tolist(), indices[record.runs[:, 0]], [0] * len(names))
+
+
+def _latest(values: np.ndarray) -> np.ndarray:
+    """For each place the last value up to there that is not negative; a negative one if there is none."""
+    places = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))
+    return np.asarray(values[places])
+
+
+def exported_functions(library: Path) -> dict[int, str]:
+    """The functions that a network's library exports, by their offset in the file."""
+    from elftools.elf.elffile import ELFFile
+
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        table = elf.get_section_by_name(".dynsym")
+        return {
+            offset: symbol.name.removeprefix(_ENTRY).removesuffix("_scheduled")
+            for symbol in (table.iter_symbols() if table else ())
+            if symbol.name.startswith(_ENTRY) and symbol["st_shndx"] != "SHN_UNDEF"
+            for offset in elf.address_offsets(symbol["st_value"])
+        }
+
+
+@dataclass(frozen=True)
+class Window:
+    """Blocks that ran one after another, by index: a lead to fill the pipeline, then measured ones."""
+
+    lead: tuple[int, ...]
+    measured: tuple[int, ...]
+
+
+def windows(record: Record, ownership: Ownership, number: int = WINDOWS) -> dict[int, list[Window]]:
+    """By owner, windows at even distances in the instructions of the owner; their measured part is its own."""
+    lengths = record.instructions_of_runs
+    total = int(lengths.sum())
+    found = {}
+    for owner in np.unique(ownership.runs).tolist():
+        own = np.flatnonzero(ownership.runs == owner)
+        ends = np.cumsum(lengths[own])
+        count = max(FEWEST, round(number * int(ends[-1]) / total))
+        positions = ((np.arange(count) + 0.5) * int(ends[-1]) / count).astype(np.int64)
+        places = np.searchsorted(ends, positions, "right")
+        found[owner] = [
+            _window(record, ownership, int(own[place]), int(position - (ends[place - 1] if place else 0)))
+            for place, position in zip(places.tolist(), positions.tolist(), strict=True)
+        ]
+    return found
+
+
+def _window(record: Record, ownership: Ownership, run: int, into: int) -> Window:
+    """The window whose measured part begins `into` instructions after the beginning of a run."""
+    done = into // int(record.lengths[record.runs[run, 0]])
+    lead = _up_to(record, _backwards(record.runs, run, done), LEAD)
+    measured = _up_to(record, _forwards(record.runs, run, done, ownership), MEASURED)
+    return Window(tuple(reversed(lead)), tuple(measured))
+
+
+def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int]:
+    """The first blocks that have so many instructions together."""
+    taken: list[int] = []
+    for block in blocks:
+        taken.append(block)
+        instructions -= int(record.lengths[block])
+        if instructions <= 0:
+            break
+    return taken
+
+
+def _backwards(runs: np.ndarray, run: int, done: int) -> Iterator[int]:
+    """The blocks before one, the nearest first; in its own run, it ran `done` times before."""
+    yield from [int(runs[run, 0])] * done
+    for earlier in range(run - 1, -1, -1):
+        block, times = runs[earlier].tolist()
+        for _ in range(times):
+            yield block
+
+
+def _forwards(runs: np.ndarray, run: int, done: int, ownership: Ownership) -> Iterator[int]:
+    """The blocks from one on as long as they belong to the same owner."""
+    owner = ownership.runs[run]
+    while run < len(runs) and ownership.runs[run] == owner:
+        block, times = runs[run].tolist()
+        for _ in range(times - done):
+            yield block
+        run, done = run + 1, 0

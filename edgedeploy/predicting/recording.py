@@ -11,34 +11,39 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.board import Board
 from edgedeploy.core_model import CoreModel
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.package.archive import manifest_bytes
-from edgedeploy.package.manifest import LIBRARY_NAME, MANIFEST_NAME, Manifest
-from edgedeploy.predicting.plugin import recorder, recording_emulator
+from edgedeploy.hosts import cpuinfo_of
+from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
+from edgedeploy.predicting.means import recorder, recording_emulator
 from edgedeploy.predicting.record import BLOCKS, Record, read_record
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.selftest.emulator import Emulator
+from edgedeploy.selftest.emulator import Emulator, write_package
+from edgedeploy.virtual.emulation import emulation_of, register, require_means
+from edgedeploy.virtual.rootfs import rootfs
 
 _TIMEOUT_S = 3600
+
+# Debian 12's Python and the libraries that engines link to, in the root file system of other engines.
+PYTHON = "3.11"
+_SUITE = "bookworm"
+_PACKAGES = ("python3", "libgomp1", "libstdc++6")
+
+_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Marks:
-    """By which a program's inferences are known: a system call and its first argument, and which of them count.
+    """A system call that marks the beginnings and ends of a program's inferences.
 
     Attributes:
-        call, argument: the system call.
-        watch: the mark from which on the caches are modelled.
-        record: the mark at which the inference begins that is recorded; it ends at the next one.
+        call, argument: the number of the system call, and its first argument.
+        watch: the mark at which the model of the caches begins.
+        record: the mark at which the recorded inference begins; it ends at the next one.
     """
 
     call: int
     argument: int
     watch: int
     record: int
-
-    def options(self) -> list[str]:
-        """The plugin's arguments."""
-        return [f"mark={self.call}:{self.argument}", f"watch={self.watch}", f"record={self.record}"]
 
 
 # The agent reads the monotonic clock (clock_gettime is call 113 of 64-bit ARM, that clock is 1) when an inference
@@ -48,10 +53,13 @@ AGENT_MARKS = Marks(call=113, argument=1, watch=0, record=2)
 
 def cache_options(board: Board, core: CoreModel) -> list[str]:
     """The plugin's arguments about a board's data caches."""
-    levels = {"l1": (board.cache.l1_kib, core.l1.ways), "l2": (board.cache.l2_kib, core.l2.ways)}
-    if core.l3:
-        levels["l3"] = core.l3.kib, core.l3.ways
-    return [f"{name}={kib * 1024}:{ways}" for name, (kib, ways) in levels.items()]
+    return [f"l{level}={kib * 1024}:{ways}" for level, kib, ways in _caches(board, core)]
+
+
+def _caches(board: Board, core: CoreModel) -> list[tuple[int, int, int]]:
+    """The level, KiB and ways of each data cache."""
+    levels = [(1, board.cache.l1_kib, core.l1.ways), (2, board.cache.l2_kib, core.l2.ways)]
+    return [*levels, (3, core.l3.kib, core.l3.ways)] if core.l3 else levels
 
 
 def record_package(
@@ -62,25 +70,11 @@ def record_package(
     folder: Path,
     progress: Progress = SILENT,
 ) -> Record:
-    """Run a package on its recorded inputs, with one thread, and record its second inference.
-
-    Args:
-        manifest, contents: the package.
-        board, core: what it was built for.
-        folder: an empty one, for files that are of use as long as the record is.
-        progress: is told of each step.
-
-    Raises:
-        UnsupportedError: what runs or records it is not installed, or does not run it.
-        ToolchainError, OutputError: as `agent_for` and `recorder`.
-    """
+    """Run a package on its recorded inputs, with one thread, and record its second inference."""
     emulator = Emulator.of(board, lambda: agent_for(board, progress=progress))
     package, record = folder / "package", folder / "record"
     record.mkdir(parents=True)
-    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-        path = package / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    write_package(package, manifest, contents)
     command = [str(emulator.agent), "run", str(package), "--threads", "1"]
     command += ["--fill", "selftest", "--warmup", "1", "--repeat", "1"]
     run_recorded(command, board, core, AGENT_MARKS, record, options=emulator.options, progress=progress)
@@ -99,24 +93,16 @@ def run_recorded(
     what: str = "one inference",
     progress: Progress = SILENT,
 ) -> None:
-    """Run a board's program under emulation and have it recorded into an empty folder.
+    """Run a board's program under emulation, and record it.
 
     Args:
-        command: the program and its arguments.
-        board, core: whose caches are modelled.
-        marks: how its inferences are known.
-        folder: where the record goes.
         options: of qemu: core and root.
         environment: all variables that the program gets.
-        what: is recorded, for people.
-        progress: is told of it.
-
-    Raises:
-        UnsupportedError: the emulator or the plugin's compiler is not here, or the program fails.
-        ToolchainError, OutputError: as `recorder`.
+        what: names the recorded inference in messages.
     """
     program = recording_emulator(board)
-    plugin = ",".join([str(recorder(progress)), f"out={folder}", *marks.options(), *cache_options(board, core)])
+    marked = [f"mark={marks.call}:{marks.argument}", f"watch={marks.watch}", f"record={marks.record}"]
+    plugin = ",".join([str(recorder(progress)), f"out={folder}", *marked, *cache_options(board, core)])
     with progress.stage(f"record {what} under {Path(program).name}"):
         try:
             done = subprocess.run(
@@ -126,7 +112,7 @@ def run_recorded(
                 errors="replace",
                 check=False,
                 timeout=_TIMEOUT_S,
-                env=dict(environment or {}),  # no more: its size shifts the stack, and with it what the caches miss
+                env=dict(environment or {}),  # nothing else: its size shifts the stack, which changes cache misses
             )
         except subprocess.TimeoutExpired as error:
             raise UnsupportedError(f"{program} did not end within {_TIMEOUT_S} s") from error
@@ -134,3 +120,46 @@ def run_recorded(
         said = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
         why = said or f"it ended with {done.returncode}"
         raise UnsupportedError(f"{Path(program).name} did not record {what}", why=why)
+
+
+def machine(board: Board, core: CoreModel, folder: Path, progress: Progress = SILENT) -> Path:
+    """Create a root file system for qemu's `-L` in an empty folder: Debian's ARM libraries and the kernel's files.
+
+    Engines read the core's name and the caches' sizes from the kernel's files to choose kernels and tiles; with `-L`,
+    these are the board's.
+    """
+    emulation = emulation_of(board)
+    require_means()
+    register(emulation)
+    root = rootfs(_SUITE, emulation.debian, progress, _PACKAGES)
+    own = ("proc", "sys", "dev")
+    for path in root.iterdir():
+        if path.name not in own:
+            (folder / path.name).symlink_to(path)
+    _write(folder / "proc/cpuinfo", cpuinfo_of(board.triple, board.cpu, board.cores))
+    processors = folder / "sys/devices/system/cpu"
+    for name in ("possible", "present", "online"):
+        _write(processors / name, f"0-{board.cores - 1}")
+    _write(processors / "kernel_max", str(board.cores - 1))
+    every = f"0-{board.cores - 1}"
+    for number in range(board.cores):
+        place = processors / f"cpu{number}"
+        _write(place / "cpufreq/cpuinfo_max_freq", str(core.clock_mhz * 1000))
+        for index, (level, kib, ways) in enumerate(_caches(board, core)):
+            values = {
+                "level": level,
+                "type": "Data" if level == 1 else "Unified",
+                "size": f"{kib}K",
+                "ways_of_associativity": ways,
+                "number_of_sets": kib * 1024 // _LINE_BYTES // ways,
+                "coherency_line_size": _LINE_BYTES,
+                "shared_cpu_list": every if level == 3 or (level == 2 and core.l3 is None) else str(number),
+            }
+            for name, value in values.items():
+                _write(place / f"cache/index{index}" / name, str(value))
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.rstrip("\n") + "\n", encoding="ascii")

@@ -1,26 +1,31 @@
-"""How far a quantised network does what the float network does, on the same inputs."""
+"""How far a quantised network agrees with the float network, and which layers to leave in float."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from edgedeploy.onnxruntime_session import computing, cpu_session
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.quantisation.preparing import Usage
+from edgedeploy.quantisation.quantising import Layer, Ranges, quantise
 from edgedeploy.quantisation.samples import Samples, no_numbers
-from edgedeploy.quantisation.usage import Usage
 from edgedeploy.quantised import Agreement
 from edgedeploy.tensors import Tensors
 from edgedeploy.vision.results import Box, Detection
 
-# Boxes of which at least this part is common show the same thing, as in PASCAL VOC and COCO.
+# Boxes with at least this intersection over union show the same object, as in PASCAL VOC and COCO.
 OVERLAP = 0.5
 
-# What stands for no noise at all.
+# The ratio without any noise.
 _MOST_DB = 200.0
+
+# Noise is a sum over all values of a tensor: a few samples suffice to rank layers.
+_SAMPLES = 8
+_SAMPLES_ALONE = 4
 
 
 class Runs:
@@ -31,25 +36,20 @@ class Runs:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def __call__(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """One inference.
-
-        Raises:
-            InputError: the model cannot compute with these inputs.
-        """
+        """One inference."""
         with computing():
             return dict(zip(self._names, self._session.run(self._names, dict(tensors)), strict=True))
 
 
 @dataclass
 class Noise:
-    """Sums over tensors of the same meaning, from which follows how far they differ."""
+    """The powers of a signal and its noise, summed over tensors of the same meaning."""
 
     signal: float = 0.0
     noise: float = 0.0
 
     def add(self, expected: np.ndarray, found: np.ndarray) -> None:
-        """Count a tensor; of two shapes, which sizes that depend on the data may have, and without numbers, all is
-        noise."""
+        """Add a tensor; all of it is noise if shapes differ (they may depend on the data) or it is not finite."""
         wide = expected.astype(np.float64)
         self.signal += float(np.square(wide).sum())
         self.noise += float(np.square(wide - found if _comparable(wide, found) else wide).sum())
@@ -62,25 +62,15 @@ class Noise:
         return min(10 * float(np.log10(self.signal / self.noise)), _MOST_DB)
 
 
-@dataclass
-class _Cosines:
-    values: list[float] = field(default_factory=list)
-
-    def add(self, expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
-        for name, array in expected.items():
-            a, b = (each.astype(np.float64).ravel() for each in (array, found[name]))
-            lengths = np.linalg.norm(a) * np.linalg.norm(b) if _comparable(a, b) else 0.0
-            self.values.append(float(np.clip(a @ b / lengths, 0, 1)) if lengths else float(np.array_equal(a, b)))
+def _cosine(expected: np.ndarray, found: np.ndarray) -> float:
+    a, b = (each.astype(np.float64).ravel() for each in (expected, found))
+    lengths = np.linalg.norm(a) * np.linalg.norm(b) if _comparable(a, b) else 0.0
+    return float(np.clip(a @ b / lengths, 0, 1)) if lengths else float(np.array_equal(a, b))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing gave.
-
-    Attributes:
-        agreement: with the float network.
-        noise: of each output, by name.
-    """
+    """The agreement with the float network, and the noise of each output by name."""
 
     agreement: Agreement
     noise: dict[str, Noise]
@@ -94,22 +84,14 @@ def compare(
     progress: Progress = SILENT,
     title: str = "compare",
 ) -> Comparison:
-    """Run both networks on samples.
+    """Run the float network and the quantised one on samples.
 
-    Args:
-        before: the float network.
-        after: the quantised one.
-        samples: inputs.
-        usage: what its outputs mean; None where that is not known, and for inputs that are no images.
-        progress: is told of each inference.
-        title: what it is told.
-
-    Raises:
-        InputError: the float network gives no numbers for one of them.
+    `usage` is None if the meaning of outputs is unknown, or inputs are not images.
     """
     expected_of, found_of = Runs(before), Runs(after)
     noise: dict[str, Noise] = {}
-    cosines, count, same, boxes, matched = _Cosines(), 0, 0, 0, 0
+    cosines: list[float] = []
+    count = same = boxes = matched = 0
     with progress.steps(title, len(samples)) as advance:
         for sample in samples:
             expected, found = expected_of(sample.tensors), found_of(sample.tensors)
@@ -118,7 +100,7 @@ def compare(
                     if not np.isfinite(array).all():
                         raise no_numbers(f"{sample.file}: output {name!r} of the float network")
                     noise.setdefault(name, Noise()).add(array, found[name])
-            cosines.add(expected, found)
+                cosines.append(_cosine(array, found[name]))
             count += 1
             if usage and sample.frame:
                 one, other = (usage.results(each, sample.frame) for each in (expected, found))
@@ -131,31 +113,142 @@ def compare(
     elif boxes:
         agreement = Agreement(of="boxes", value=2 * matched / boxes, samples=count)
     else:
-        agreement = Agreement(of="outputs", value=float(np.mean(cosines.values)), samples=count)
+        agreement = Agreement(of="outputs", value=float(np.mean(cosines)), samples=count)
     return Comparison(agreement, noise)
 
 
 def matches(one: Sequence[Detection], other: Sequence[Detection]) -> int:
-    """How many boxes of one list have a partner of the same class in the other, best scores first, each with the one
-    that overlaps it the most, by `OVERLAP` or more."""
-    free = [each for each in other if each.box]
+    """How many boxes of one list have a partner of the same class in the other, best scores first."""
+    free = [(each.class_id, each.box) for each in other if each.box]
     count = 0
     for found in sorted((each for each in one if each.box), key=lambda each: -(each.score or 0)):
-        partners = [each for each in free if each.class_id == found.class_id]
-        best = max(partners, key=lambda each: overlap(found.box, each.box), default=None)  # type: ignore[arg-type]
-        if best is not None and overlap(found.box, best.box) >= OVERLAP:  # type: ignore[arg-type]
-            free.remove(best)
+        assert found.box
+        best = best_match(found.box, [box for class_id, box in free if class_id == found.class_id])
+        if best is not None:
+            free.remove((found.class_id, best))
             count += 1
     return count
 
 
+def best_match(box: Box, others: Iterable[Box]) -> Box | None:
+    """The box that overlaps one the most, by `OVERLAP` or more."""
+    best = max(others, key=lambda other: overlap(box, other), default=None)
+    return best if best is not None and overlap(box, best) >= OVERLAP else None
+
+
+def intersection(one: Box, other: Box) -> float:
+    """The area of the intersection of two boxes."""
+    width, height = (min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1))
+    return max(width, 0.0) * max(height, 0.0)
+
+
+def area(box: Box) -> float:
+    """The area of a box."""
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
 def overlap(one: Box, other: Box) -> float:
     """Intersection over union of two boxes."""
-    sides = [min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1)]
-    common = max(sides[0], 0.0) * max(sides[1], 0.0)
-    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
-    return common / (areas - common) if areas > common else 0.0
+    common = intersection(one, other)
+    union = area(one) + area(other) - common
+    return common / union if union > 0 else 0.0
 
 
 def _comparable(expected: np.ndarray, found: np.ndarray) -> bool:
     return expected.shape == found.shape and bool(np.isfinite(found).all())
+
+
+@dataclass(frozen=True)
+class LayerNoise:
+    """A layer, and the signal-to-noise ratio of its output against the float network's, in decibels."""
+
+    layer: Layer
+    ratio_db: float
+
+
+def worst_layers(
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    layers: Sequence[Layer],
+    samples: Samples,
+    progress: Progress = SILENT,
+) -> list[LayerNoise]:
+    """The layers of the prepared network and the quantised one, the lowest signal-to-noise ratio first.
+
+    The noise includes that of the layers before.
+    """
+    quantised, dequantised = (
+        {node.input[0]: node.output[0] for node in after.graph.node if node.op_type == kind}
+        for kind in ("QuantizeLinear", "DequantizeLinear")
+    )
+    # The names of outputs in both networks; in the quantised one, after the pair that follows, if any.
+    shown = {
+        layer.name: (layer.output, dequantised.get(quantised.get(layer.output, ""), layer.output)) for layer in layers
+    }
+    expected_of = Runs(_showing(before, [one for one, _ in shown.values()]), optimised=False)
+    found_of = Runs(_showing(after, [other for _, other in shown.values()]), optimised=False)
+    noise = {layer.name: Noise() for layer in layers}
+    few = samples.some(_SAMPLES)
+    with progress.steps("compare layers", len(few)) as advance:
+        for sample in few:
+            expected, found = expected_of(sample.tensors), found_of(sample.tensors)
+            for name, (one, other) in shown.items():
+                noise[name].add(expected[one], found[other])
+            advance()
+    ranked = [LayerNoise(layer, noise[layer.name].ratio_db) for layer in layers]
+    return sorted(ranked, key=lambda each: each.ratio_db)
+
+
+def by_harm(
+    model: onnx.ModelProto, ranges: Ranges, layers: Sequence[Layer], samples: Samples, progress: Progress = SILENT
+) -> list[Layer]:
+    """The layers, first the one that causes the most noise in the outputs if it alone is quantised.
+
+    A tensor without a good scale harms the layer that computes it and those that read it. They follow one another, and
+    the tensor is float once all of them are.
+    """
+    few = samples.some(_SAMPLES_ALONE)
+    expected_of = Runs(model)
+    inputs = [sample.tensors for sample in few]
+    expected = [expected_of(tensors) for tensors in inputs]
+    harm: dict[str, float] = {}
+    with progress.steps("quantise layers one by one", len(layers)) as advance:
+        for layer in layers:
+            found_of = Runs(quantise(model, ranges, [layer]))
+            noises: dict[str, Noise] = {}
+            for tensors, outputs in zip(inputs, expected, strict=True):
+                found = found_of(tensors)
+                for name, array in outputs.items():
+                    if array.dtype.kind == "f":
+                        noises.setdefault(name, Noise()).add(array, found[name])
+            harm[layer.name] = min((each.ratio_db for each in noises.values()), default=0.0)
+            advance()
+    return sorted(layers, key=lambda layer: harm[layer.name])
+
+
+def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> int | None:
+    """How many of some layers must stay in float for a loss of at most `most`; None if no number suffices.
+
+    A binary search, begun by doubling: the loss is assumed to fall with each further layer.
+    """
+    too_few, enough = -1, 0
+    while loss_with(enough) > most:
+        if enough == layers:
+            return None
+        too_few, enough = enough, min(max(2 * enough, 1), layers)
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if loss_with(middle) > most:
+            too_few = middle
+        else:
+            enough = middle
+    return enough
+
+
+def _showing(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """The model with some of its tensors as outputs."""
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    del shown.graph.output[:]
+    shown.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
+    return shown

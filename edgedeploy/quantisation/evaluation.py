@@ -1,4 +1,4 @@
-"""How often a network is right: on images in folders that are named after their class, or with boxes beside them."""
+"""How often a network is right: on images in folders named after classes, or with boxes in a COCO file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,9 +16,9 @@ from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError
 from edgedeploy.files import is_file, is_folder
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.quantisation.agreement import OVERLAP, overlap
+from edgedeploy.quantisation.agreement import OVERLAP, area, best_match, intersection
+from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.quantisation.samples import image_files
-from edgedeploy.quantisation.usage import Usage
 from edgedeploy.quantised import Accuracy
 from edgedeploy.tensors import Tensors
 from edgedeploy.vision.image import read_image
@@ -30,16 +31,16 @@ _TOP = 5
 _MOST_BOXES = 100
 _RECALLS = np.linspace(0, 1, 101)
 
-# What stands before names of ImageNet's folders: a number of WordNet.
+# The prefix of ImageNet's folders: a number of WordNet.
 _WORDNET = re.compile(r"^n\d{8}[_ -]")
 
 
 @dataclass(frozen=True)
 class Score:
-    """What an evaluation gives of one network.
+    """The result of evaluating one network.
 
     Attributes:
-        value: the share that is right, or the mean average precision.
+        value: the share of right results, or the mean average precision.
         more: further numbers by name, such as `top-5`.
     """
 
@@ -47,62 +48,59 @@ class Score:
     more: Mapping[str, float]
 
 
+@dataclass(frozen=True)
 class Evaluation(ABC):
-    """Labelled images, and what they say of a network."""
+    """Labelled images to evaluate a network on.
 
-    @abstractmethod
-    def __len__(self) -> int:
-        """How many images there are."""
+    Attributes:
+        usage: how images become inputs, and outputs results.
+        images: files, with their labels.
+    """
+
+    usage: Usage
+    images: Sequence[tuple[Path, Any]]
+    measure: ClassVar[Literal["top-1", "mAP@0.5"]]
 
     @abstractmethod
     def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
         """Run a network on all images."""
 
-    @abstractmethod
     def accuracy(self, before: Score, after: Score) -> Accuracy:
-        """What is recorded of two networks."""
+        """The record of two networks' scores."""
+        return Accuracy(of=self.measure, before=before.value, after=after.value, samples=len(self.images))
+
+    def _results(self, run: Run, usage: Usage, progress: Progress, title: str) -> list[list[Detection]]:
+        found = []
+        with progress.steps(title, len(self.images)) as advance:
+            for file, _ in self.images:
+                tensors, frame = usage.feed(read_image(file))
+                found.append(usage.results(run(tensors), frame))
+                advance()
+        return found
 
 
-@dataclass(frozen=True)
 class Classes(Evaluation):
-    """Images of known classes.
+    """Images with the numbers of their classes."""
 
-    Attributes:
-        usage: how images become inputs.
-        images: files, with the numbers of their classes.
-    """
-
-    usage: Usage
-    images: Sequence[tuple[Path, int]]
-
-    def __len__(self) -> int:
-        return len(self.images)
+    measure = "top-1"
 
     def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
         """The share of images whose best class is right, and of those where it is among the best five."""
-        usage, first, among = _with_top(self.usage, _TOP), 0, 0
-        with progress.steps(title, len(self)) as advance:
-            for file, wanted in self.images:
-                tensors, frame = usage.feed(read_image(file))
-                found = [each.class_id for each in usage.results(run(tensors), frame)]
-                first += found[:1] == [wanted]
-                among += wanted in found[:_TOP]
-                advance()
-        return Score(first / len(self), {f"top-{_TOP}": among / len(self)})
-
-    def accuracy(self, before: Score, after: Score) -> Accuracy:
-        """The share of images whose best class is right."""
-        return Accuracy(of="top-1", before=before.value, after=after.value, samples=len(self))
+        decoder = self.usage.stage.decoder.model_copy(update={"top": _TOP})
+        usage = replace(self.usage, stage=self.usage.stage.model_copy(update={"decoder": decoder}))
+        found = [[each.class_id for each in results] for results in self._results(run, usage, progress, title)]
+        pairs = list(zip(found, (wanted for _, wanted in self.images), strict=True))
+        first, among = (sum(wanted in classes[:most] for classes, wanted in pairs) / len(pairs) for most in (1, _TOP))
+        return Score(first, {f"top-{_TOP}": among})
 
 
 @dataclass(frozen=True)
 class Truth:
-    """A thing in an image.
+    """An object in an image.
 
     Attributes:
-        class_id: the number of its class.
         box: x1, y1, x2, y2 in pixels.
-        crowd: whether it stands for many, of which none is counted.
+        crowd: whether it stands for many objects, which are not counted.
     """
 
     class_id: int
@@ -110,62 +108,33 @@ class Truth:
     crowd: bool = False
 
 
-@dataclass(frozen=True)
 class Boxes(Evaluation):
-    """Images with the boxes of all things in them.
+    """Images with the `Truth`s of all objects in them."""
 
-    Attributes:
-        usage: how images become inputs, and outputs boxes.
-        images: files, with what is in them.
-    """
-
-    usage: Usage
-    images: Sequence[tuple[Path, Sequence[Truth]]]
-
-    def __len__(self) -> int:
-        return len(self.images)
+    measure = "mAP@0.5"
 
     def score(self, run: Run, progress: Progress = SILENT, title: str = "evaluate") -> Score:
         """The mean over all classes of the average precision at an intersection over union of 0.5."""
-        usage = self.usage.of_all_scores()
-        found: list[list[Detection]] = []
-        with progress.steps(title, len(self)) as advance:
-            for file, _ in self.images:
-                tensors, frame = usage.feed(read_image(file))
-                found.append(usage.results(run(tensors), frame))
-                advance()
+        found = self._results(run, self.usage.of_all_scores(), progress, title)
         return Score(mean_average_precision([truths for _, truths in self.images], found), {})
-
-    def accuracy(self, before: Score, after: Score) -> Accuracy:
-        """The mean average precision."""
-        return Accuracy(of="mAP@0.5", before=before.value, after=after.value, samples=len(self))
 
 
 def find_evaluation(folder: Path, usage: Usage) -> Evaluation:
-    """The labelled images of a folder: a `.json` in it lists boxes as COCO does; else its folders are classes.
-
-    Raises:
-        InputError: it holds no such thing, or one that does not suit the network.
-    """
+    """The labelled images of a folder: a `.json` file in it lists boxes as COCO does; else its folders are classes."""
     if not is_folder(folder):
         raise InputError(f"there is no folder {folder}", hints=["name one with labelled images: docs/quantisation.md"])
     documents = sorted(each for each in folder.glob("*.json") if not each.name.startswith("."))
     if len(documents) > 1:
-        raise InputError(
-            f"{folder} has {len(documents)} .json files", why="one of them must say where boxes are, and which?"
-        )
+        raise InputError(f"{folder} has {len(documents)} .json files", why="boxes must be in a single one")
     if documents:
         return _boxes(documents[0], usage)
     return _classes(folder, usage)
 
 
 def mean_average_precision(truths: Sequence[Sequence[Truth]], found: Sequence[Sequence[Detection]]) -> float:
-    """The mean over all classes that there are of the average precision, as COCO's evaluation computes it for an
-    intersection over union of 0.5 (cocoeval.py of github.com/cocodataset/cocoapi).
+    """The mean of the average precision over all classes in the images, for an intersection over union of 0.5.
 
-    Args:
-        truths: of each image.
-        found: of each image, with scores.
+    As COCO's evaluation (cocoeval.py of github.com/cocodataset/cocoapi). `truths` and `found` are by image.
     """
     classes = {truth.class_id for each in truths for truth in each if not truth.crowd}
     return float(np.mean([_average_precision(number, truths, found) for number in sorted(classes)])) if classes else 0.0
@@ -176,20 +145,18 @@ def _average_precision(number: int, truths: Sequence[Sequence[Truth]], found: Se
     right: list[bool] = []
     total = 0
     for in_image, results in zip(truths, found, strict=True):
-        wanted = [each for each in in_image if each.class_id == number and not each.crowd]
-        crowds = [each for each in in_image if each.class_id == number and each.crowd]
+        wanted = [each.box for each in in_image if each.class_id == number and not each.crowd]
+        crowds = [each.box for each in in_image if each.class_id == number and each.crowd]
         total += len(wanted)
         boxes = [each for each in results if each.class_id == number and each.box]
         for result in sorted(boxes, key=lambda each: -(each.score or 0))[:_MOST_BOXES]:
             box = result.box
             assert box
-            best = max(wanted, key=lambda each: overlap(box, each.box), default=None)
-            if best is not None and overlap(box, best.box) >= OVERLAP:
+            best = best_match(box, wanted)
+            if best is not None:
                 wanted.remove(best)
-            elif any(_covered(box, each.box) >= OVERLAP for each in crowds):
+            elif any(intersection(box, crowd) >= OVERLAP * area(box) > 0 for crowd in crowds):
                 continue
-            else:
-                best = None
             scores.append(result.score or 0)
             right.append(best is not None)
     order = np.argsort(-np.asarray(scores), kind="stable")
@@ -201,22 +168,10 @@ def _average_precision(number: int, truths: Sequence[Sequence[Truth]], found: Se
     return float(np.mean([precision[place] if place < len(precision) else 0.0 for place in places]))
 
 
-def _covered(box: Box, crowd: Box) -> float:
-    """Which part of a box lies in a crowd."""
-    sides = [max(min(box[axis + 2], crowd[axis + 2]) - max(box[axis], crowd[axis]), 0.0) for axis in (0, 1)]
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    return sides[0] * sides[1] / area if area > 0 else 0.0
-
-
-def _with_top(usage: Usage, count: int) -> Usage:
-    decoder = usage.stage.decoder.model_copy(update={"top": count})
-    return replace(usage, stage=usage.stage.model_copy(update={"decoder": decoder}))
-
-
 def _classes(folder: Path, usage: Usage) -> Classes:
     if not usage.classifies:
         raise InputError(
-            f"{folder} has no .json file that says where boxes are",
+            f"{folder} has no .json file with boxes",
             why=f"the network gives what a {usage.stage.decoder.kind} reads, no class of the whole image",
             hints=["put a .json file with images, annotations and categories beside the images, as COCO has it"],
         )
@@ -227,7 +182,7 @@ def _classes(folder: Path, usage: Usage) -> Classes:
         if len(place.parts) < 2:
             raise InputError(
                 f"{file} has no label",
-                why=f"folders in {folder} are named after classes, and it lies in none of them",
+                why=f"folders in {folder} are named after classes, and it is in none of them",
                 hints=[f"put it into a folder such as {folder / (label_of(list(usage.labels), 0))}"],
             )
         images.append((file, _class_of(place.parts[0], names, len(usage.labels), folder)))
@@ -243,7 +198,7 @@ def _plain(name: str) -> str:
 
 
 def _class_numbers(labels: Sequence[str]) -> dict[str, set[int]]:
-    """Classes by all names that they go by: the label, and each of several names in it."""
+    """The numbers of classes by name: the label, and each of several names in it."""
     numbers: dict[str, set[int]] = {}
     for number, label in enumerate(labels):
         for name in {label, *label.split(",")}:
@@ -252,13 +207,13 @@ def _class_numbers(labels: Sequence[str]) -> dict[str, set[int]]:
 
 
 def _class_of(name: str, numbers: Mapping[str, set[int]], count: int, folder: Path) -> int:
-    """The class that a folder is named after; of a network without names, `count` is 0."""
+    """The class that a folder is named after; `count` is 0 if the network has no names."""
     found = numbers.get(_plain(name), set())
     if len(found) == 1:
         return next(iter(found))
     if not found and name.isdecimal() and (not count or int(name) < count):
         return int(name)
-    why = f"classes {', '.join(map(str, sorted(found)))} are all called so" if found else "no class is called so"
+    why = f"classes {', '.join(map(str, sorted(found)))} have that name" if found else "no class has that name"
     raise InputError(
         f"{folder / name} names no class of the network",
         why=why,
@@ -267,7 +222,7 @@ def _class_of(name: str, numbers: Mapping[str, set[int]], count: int, folder: Pa
 
 
 class _Loose(BaseModel):
-    """COCO's files say more than is read."""
+    """COCO's files have further fields."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -297,7 +252,7 @@ class _Document(_Loose):
 
 def _boxes(path: Path, usage: Usage) -> Boxes:
     if usage.classifies:
-        raise InputError(f"{path} says where boxes are", why="the network gives classes of whole images, no boxes")
+        raise InputError(f"{path} lists boxes", why="the network gives classes of whole images, no boxes")
     try:
         document = _Document.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -319,7 +274,7 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
         box = (x, y, x + width, y + height)
         truths[each.image_id].append(Truth(classes[each.category_id], box, bool(each.iscrowd)))
     if all(truth.crowd for each in truths.values() for truth in each):
-        raise InputError(f"{path} has no box", why="without one there is nothing that the network could find")
+        raise InputError(f"{path} has no box", why="there is nothing to find for the network")
     files = [(path.parent / each.file_name, truths[each.id]) for each in document.images]
     if missing := next((file for file, _ in files if not is_file(file)), None):
         raise InputError(f"there is no image {missing}", why=f"{path} lists it")
@@ -332,7 +287,7 @@ def _class_of_category(category: _Category, numbers: Mapping[str, set[int]], pat
         found = {int(category.name)}
     if len(found) != 1:
         raise InputError(
-            f"{path}: category {category.name!r} is no class of the network",
+            f"{path}: category {category.name!r} is not a class of the network",
             why=f"its classes: {', '.join(list(numbers)[:8])}{'...' if len(numbers) > 8 else ''}"
             if numbers
             else "its classes have no names: give their numbers, from 0",

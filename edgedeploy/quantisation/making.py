@@ -1,9 +1,10 @@
-"""Makes a quantised network of a float one: calibrates, compares, and leaves in float what must be."""
+"""Quantises a network: calibrates it, compares it, and leaves layers in float if the loss is too large."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -11,40 +12,43 @@ import onnx
 
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
-from edgedeploy.files import replacing
+from edgedeploy.files import digest_of, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.heads import KEY as HEADS
 from edgedeploy.heads import dumped
+from edgedeploy.kept import Kept, key_of
 from edgedeploy.metadata import ENTRY
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.quantisation.agreement import Comparison, Runs, compare
+from edgedeploy.quantisation.agreement import Comparison, LayerNoise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation
-from edgedeploy.quantisation.inner_pairs import without_inner_pairs
-from edgedeploy.quantisation.losses import LayerNoise, by_harm, fewest_kept, worst_layers
-from edgedeploy.quantisation.preparing import Prepared, check_same, prepare
-from edgedeploy.quantisation.quantising import Layer, Ranges, calibrate, chosen, layers_of, quantise
+from edgedeploy.quantisation.preparing import Prepared, Usage, check_same, prepare
+from edgedeploy.quantisation.quantising import Layer, calibrate, chosen, layers_of, quantise, without_inner_pairs
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
-from edgedeploy.quantisation.usage import Usage
 from edgedeploy.quantised import KEY, Method, Quantisation
 from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source, find_source
 
-# How many images are taken of a folder that has more.
+# How many images are taken at most.
 MOST_SAMPLES = 300
 
-# What `--auto` allows the accuracy to fall by.
+# The loss that `--auto` allows.
 MAX_LOSS = 0.01
+
+
+_NETWORKS = Kept("quantised")
+
+# The packages whose versions change the quantised network.
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a network is to be quantised.
+    """How a network is quantised.
 
     Attributes:
-        method: how ranges of activations are chosen.
         keep: names of layers, or patterns of them, that stay in float.
-        max_loss: layers are left in float until the loss is at most so much; None leaves what it is.
-        all_pairs: whether results are rounded to bytes behind every operator, as other engines' kernels want it.
+        max_loss: layers stay in float until the loss is at most so much; None for any loss.
+        all_pairs: whether results are rounded to bytes after every operator, as other engines' kernels need it.
     """
 
     method: Method = "minmax"
@@ -55,14 +59,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Task:
-    """A network, what it is calibrated with, and how it is compared.
+    """A network to quantise.
 
     Attributes:
-        source: the network.
-        prepared: the same, as the quantiser takes it.
-        usage: how images become its input; None of inputs that are arrays.
-        samples: what it is calibrated with.
-        evaluation: labelled images, if there are any.
+        prepared: the same, prepared for the quantiser.
+        usage: how images become its input; None for inputs that are arrays.
     """
 
     source: Source
@@ -77,13 +78,10 @@ class Made:
     """A quantised network.
 
     Attributes:
-        model: it, with the record in its metadata.
-        record: what it cost.
-        comparison: with the float network.
+        model: with the record in its metadata.
+        record: the loss.
         scores: of the float and the quantised network on labelled images, if there are any.
-        worst: its layers, those with the least signal to noise first.
-        kept: the layers that stayed in float.
-        layers: how many there are.
+        worst: its layers, the lowest signal-to-noise ratio first.
         bytes_before: the size of the float network's files.
     """
 
@@ -100,11 +98,7 @@ class Made:
         return f"<edgedeploy.Made {self.layers - len(self.kept)} of {self.layers} layers quantised>"
 
     def write(self, path: Path) -> int:
-        """Write the network as an ONNX file; gives its size in bytes.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Write the network as an ONNX file; returns its size in bytes."""
         content = self.model.SerializeToString()
         with replacing(path) as temporary:
             temporary.write_bytes(content)
@@ -122,20 +116,13 @@ def find_task(
     most: int = MOST_SAMPLES,
     progress: Progress = SILENT,
 ) -> Task:
-    """Find all that quantising a network needs, before the long work.
+    """Find everything that quantising a network needs, before the long work.
 
     Args:
-        model: a name of the zoo, or a path.
         calibration: a folder of images or arrays, or a video.
-        demo: the demo that says how images become inputs, and outputs results.
-        evaluation: a folder of labelled images.
+        demo: the demo that defines how images become inputs, and outputs results.
         shapes: of inputs that the network's files leave open.
-        options: what else they leave open.
         most: how many samples are taken at most.
-        progress: is told of each step.
-
-    Raises:
-        EdgedeployError: as `find_source`, `find_use`, `prepare`, `find_samples` and `find_evaluation`.
     """
     source = find_source(model, shapes, progress, options)
     use = find_use(model, demo)
@@ -150,105 +137,104 @@ def find_task(
     check_same(prepared, next(iter(samples)).tensors)
     if len(samples) < FEW:
         progress.note(
-            f"{len(samples)} samples are few: values that none of them reaches are cut off. Take 100 or more that are "
-            "as what the network will see"
+            f"{len(samples)} samples are few: values that none of them reaches are cut off. Take 100 or more that look "
+            "like the network's later inputs"
         )
     if evaluation is None:
         return Task(source, prepared, usage, samples, None)
     if usage is None:
         raise InputError(
             "--evaluate needs to know how images become inputs of the network",
-            why="neither the zoo nor a demo says it",
+            why="neither the zoo nor a demo defines it",
             hints=["name a demo that uses such a network: --demo classification"],
         )
     return Task(source, prepared, usage, samples, find_evaluation(evaluation, usage))
 
 
 def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
-    """Quantise a network.
-
-    Raises:
-        InputError: activations have no range, or no choice of layers loses as little as is asked for.
-        UnsupportedError: there is nothing to quantise.
-        UnknownNameError: there is no layer of a name that is to stay in float.
-    """
+    """Quantise a network."""
     prepared, samples, usage, evaluation = task.prepared, task.samples, task.usage, task.evaluation
     model, layers = prepared.model, layers_of(prepared.model)
-    asked = chosen(layers, settings.keep)
+    kept = chosen(layers, settings.keep)
     ranges = calibrate(model, samples, settings.method, progress)
     before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
 
     def tried(kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
-        """The network with some layers in float, and what it costs."""
+        """The network with some layers in float, and its loss."""
         made = quantise(model, ranges, layers, kept)
         made = made if settings.all_pairs else without_inner_pairs(made, model)
         compared = compare(prepared.stated, made, samples, usage, progress, f"compare, {len(kept)} layers in float")
         score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
-        accuracy = evaluation.accuracy(before, score) if evaluation and before and score else None
-        names = [layer.name for layer in layers if layer in kept]
         record = Quantisation(
             method=settings.method,
             samples=len(samples),
-            kept=names,
+            kept=[layer.name for layer in layers if layer in kept],
             agreement=compared.agreement,
-            accuracy=accuracy,
+            accuracy=evaluation.accuracy(before, score) if evaluation and before and score else None,
         )
         return made, compared, score, record
 
-    kept: Sequence[Layer] = asked
-    if settings.max_loss is not None:
-        kept = _kept_for(task, settings, asked, layers, ranges, tried, progress)
-    made, compared, after, record = tried(kept)
-    worst = worst_layers(model, made, layers, samples, progress)
-    _describe(made, prepared, usage, record)
-    sizes = sum(path.stat().st_size for path in task.source.files)
-    scores = (before, after) if before and after else None
-    return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
-
-
-def _kept_for(
-    task: Task,
-    settings: Settings,
-    asked: Sequence[Layer],
-    layers: Sequence[Layer],
-    ranges: Ranges,
-    tried: Callable[[Sequence[Layer]], tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]],
-    progress: Progress,
-) -> Sequence[Layer]:
-    """The layers that stay in float for the loss to be as small as is asked for."""
-    most, ranked = settings.max_loss, list[Layer]()
-    assert most is not None
+    ranked: list[Layer] = []
 
     @cache
     def loss_with(count: int) -> float:
         """The loss if so many more layers stay in float."""
-        loss = tried([*asked, *ranked[:count]])[3].loss
+        loss = tried([*kept, *ranked[:count]])[3].loss
         assert loss is not None
         return loss
 
-    if loss_with(0) <= most:
-        return asked
-    others = [layer for layer in layers if layer not in asked]
-    ranked += by_harm(task.prepared.model, ranges, others, task.samples, progress)
-    count = fewest_kept(loss_with, len(ranked), most)
-    if count is None:
-        raise InputError(
-            f"the loss is above {most:g} however many layers stay in float",
-            why="the network's own preparation changes results by more",
-            hints=["allow more with --max-loss"],
-        )
-    return [*asked, *ranked[:count]]
-
-
-def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, record: Quantisation) -> None:
-    """Write into a model what its network's files say of it, and what its quantisation cost."""
-    del model.metadata_props[:]
+    most = settings.max_loss
+    if most is not None and loss_with(0) > most:
+        ranked += by_harm(model, ranges, [layer for layer in layers if layer not in kept], samples, progress)
+        count = fewest_kept(loss_with, len(ranked), most)
+        if count is None:
+            raise InputError(
+                f"the loss is above {most:g}, no matter how many layers stay in float",
+                why="the network's own preparation changes results by more",
+                hints=["allow more with --max-loss"],
+            )
+        kept = [*kept, *ranked[:count]]
+    made, compared, after, record = tried(kept)
+    worst = worst_layers(model, made, layers, samples, progress)
+    # The metadata of the network's files, and the record.
     metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
     metadata |= {KEY: record.model_dump_json(exclude_none=True)}
     if prepared.heads:
         metadata[HEADS] = dumped(prepared.heads)
     if usage:
         metadata[ENTRY] = usage.part.entry_name
-    for key, value in metadata.items():
-        model.metadata_props.add(key=key, value=value)
-    model.producer_name, model.producer_version = "edgedeploy", __version__
+    onnx.helper.set_model_props(made, metadata)
+    made.producer_name, made.producer_version = "edgedeploy", __version__
+    sizes = sum(path.stat().st_size for path in task.source.files)
+    scores = (before, after) if before and after else None
+    return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
+
+
+def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
+    """The quantised network of a task with default settings, cached."""
+    name, settings, usage = f"{task.source.name}-int8", Settings(), task.usage
+    key = {
+        "files": task.source.sha256,
+        "options": asdict(task.source.options),
+        "shapes": {name: list(shape) for name, shape in task.source.shapes.items()},
+        "samples": task.samples.identity(),
+        "settings": asdict(settings),
+        "demo": usage and usage.stage.model_dump(mode="json"),
+        "entry": usage and usage.part.entry_name,
+        "input": usage and usage.part.entry.input.model_dump(mode="json"),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "code": _code(Path(__file__).parent.parent),
+    }
+    folder = _NETWORKS.made(
+        key_of(key)[:16],
+        lambda folder: make(task, settings, progress).write(folder / f"{name}.onnx"),
+        f"quantising {task.source.name}",
+        progress,
+        sound=lambda folder: (folder / f"{name}.onnx").is_file(),
+    )
+    return replace(Source.of(folder / f"{name}.onnx", {}), name=name)
+
+
+@cache
+def _code(root: Path) -> str:
+    return digest_of(sorted(root.rglob("*.py")), root)

@@ -1,16 +1,19 @@
-"""A network as the quantiser takes it: ONNX with fixed shapes, batch normalisation folded, and a name for each node."""
+"""A network as the quantiser needs it: ONNX with fixed shapes, folded batch normalisation, named nodes; and its use."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.version_converter
 
+from edgedeploy.demo.part import Part
+from edgedeploy.demo.pipeline import called, placed
+from edgedeploy.demo.spec import Stage
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
 from edgedeploy.frontends.format import ConvertedFormat
 from edgedeploy.frontends.onnx_nodes import opset_of
@@ -19,24 +22,33 @@ from edgedeploy.onnxruntime_session import computing, cpu_session, is_onnxruntim
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantisation.samples import no_numbers
 from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import Source
 
 # The first opset whose QuantizeLinear takes a scale for each channel.
 _OPSET = 13
 
 _QUANTISED = {
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "QLinearConv",
-    "QLinearMatMul",
-    "ConvInteger",
-    "MatMulInteger",
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
 }
 
-# How far outputs of the prepared network may be from the network's own, as a fraction of their largest value: folding
-# rounds weights once more.
+# The tolerance for outputs of the prepared network, as a fraction of their largest value: folding rounds weights again.
 _TOLERANCE = 1e-3
+
+# Boxes below a demo's threshold count if precision is averaged over all recalls.
+_LOW_THRESHOLD = 0.01
+
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{f"tensor({kind}{bits})": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+}
+_FAULTS = (ValueError, RuntimeError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
 
 _INSTEAD = {
     "TensorFlow Lite": "quantise it with TensorFlow's own converter and a representative data set: such files are "
@@ -47,14 +59,12 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A float network that can be quantised, and what its files say of it.
+    """A float network that can be quantised.
 
     Attributes:
-        stated: the network in ONNX's terms, as its files state it.
+        stated: the network of its files, translated into ONNX.
         model: the same, prepared.
-        inputs, outputs: what it takes and gives; an output's size of -1 depends on the data.
-        heads: what the files say of its detection heads.
-        metadata: what they say of how it is used.
+        inputs, results: its tensors; an output's size of -1 depends on the data.
     """
 
     stated: onnx.ModelProto
@@ -66,14 +76,7 @@ class Prepared:
 
 
 def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
-    """Prepare a network.
-
-    Raises:
-        UnsupportedError: its format is not translated into ONNX's terms, or a package that the quantiser needs is
-            missing.
-        InputError: it is quantised already, or shapes do not fit.
-        ModelError: it cannot be read, or not be prepared.
-    """
+    """Prepare a network."""
     _require_quantiser()
     if not isinstance(source.format, ConvertedFormat):
         name = source.format.name
@@ -87,34 +90,35 @@ def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
     stated = converted.stated or converted.model
     if any(node.op_type in _QUANTISED for node in stated.graph.node):
         raise InputError(
-            f"{source.file} is quantised already", hints=["build it as it is", "name the float network it was made of"]
+            f"{source.file} is quantised already", hints=["build it as it is", "name the original float network"]
         )
     if converted.values:
         raise UnsupportedError(f"{source.file} cannot be quantised with values that are set")
     with progress.stage("prepare"):
         try:
-            model = _named(_folded(_of_opset(stated)))
+            recent = opset_of(stated) >= _OPSET
+            model = _folded(stated if recent else onnx.version_converter.convert_version(stated, _OPSET))
             session = cpu_session(stated.SerializeToString())
-        except (ValueError, RuntimeError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise ModelError(f"{source.file} cannot be prepared for quantisation", why=last_line(error)) from error
         except Exception as error:
-            if not is_onnxruntimes(error):
+            if not (isinstance(error, _FAULTS) or is_onnxruntimes(error)):
                 raise
             raise ModelError(f"{source.file} cannot be prepared for quantisation", why=last_line(error)) from error
     inputs, results = (
-        [TensorSpec(name=each.name, shape=_sizes(each.shape), dtype=_DTYPES.get(each.type, "float32")) for each in all_]
-        for all_ in (session.get_inputs(), session.get_outputs())
+        [
+            TensorSpec(
+                name=each.name,
+                shape=[size if isinstance(size, int) and size >= 0 else -1 for size in each.shape],
+                dtype=_DTYPES.get(each.type, "float32"),
+            )
+            for each in values
+        ]
+        for values in (session.get_inputs(), session.get_outputs())
     )
     return Prepared(stated, model, inputs, results, converted.heads, converted.metadata)
 
 
 def check_same(prepared: Prepared, tensors: Tensors) -> None:
-    """Make sure that preparing has not changed what the network computes.
-
-    Raises:
-        InputError: it gives no numbers for these inputs.
-        ModelError: it has.
-    """
+    """Check that preparing has not changed the outputs of the network."""
     with computing():
         before, after = (
             cpu_session(model.SerializeToString(), optimised=False).run(None, dict(tensors))
@@ -143,28 +147,8 @@ def _require_quantiser() -> None:
         ) from error
 
 
-_DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(bool)": "bool",
-    **{f"tensor({kind}{bits})": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-}
-
-
-def _sizes(shape: Sequence[object]) -> list[int]:
-    return [size if isinstance(size, int) and size >= 0 else -1 for size in shape]
-
-
-def _of_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in an opset that has what quantised networks need."""
-    if opset_of(model) >= _OPSET:
-        return model
-    return onnx.version_converter.convert_version(model, _OPSET)
-
-
 def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with shapes inferred, and constants and batch normalisation folded by onnxruntime."""
+    """The model with shapes inferred, constants and batch normalisation folded, and unique names of nodes."""
     import onnxruntime
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -178,14 +162,53 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     kept = [each for each in folded.opset_import if each.domain in used or (each.domain == "ai.onnx" and "" in used)]
     del folded.opset_import[:]
     folded.opset_import.extend(kept)
-    return folded
-
-
-def _named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a name of its own for each node."""
     taken: set[str] = set()
-    for node in model.graph.node:
+    for node in folded.graph.node:
         if not node.name or node.name in taken:
             node.name = next(output for output in node.output if output)
         taken.add(node.name)
-    return model
+    return folded
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a network is used in a demo.
+
+    Attributes:
+        stage: the demo's, fitted to the network's files.
+        names: the demo's names of its outputs, if they differ from its own.
+    """
+
+    part: Part
+    stage: Stage
+    labels: Sequence[str]
+    tensor: TensorSpec
+    names: Sequence[str]
+
+    @staticmethod
+    def of(part: Part, prepared: Prepared) -> Usage:
+        """The use of a prepared network."""
+        stage, labels = part.fitted(prepared)
+        return Usage(part, stage, labels, prepared.inputs[0], part.output_names(stage.decoder))
+
+    @property
+    def classifies(self) -> bool:
+        """Whether results are classes of the whole image."""
+        return isinstance(self.stage.decoder, Classification)
+
+    def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
+        """The network's input for an image, uint8, height x width x 3, B G R, and the image's place in it."""
+        return placed(image, self.stage, self.part.entry.input, self.tensor)
+
+    def results(self, outputs: Mapping[str, np.ndarray], frame: Frame) -> list[Detection]:
+        """The results of outputs, in pixels of the image."""
+        names = called(list(outputs), self.names)
+        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, list(self.labels))
+
+    def of_all_scores(self) -> Usage:
+        """The same with boxes of low scores, as the mean average precision needs them."""
+        decoder = self.stage.decoder
+        if "threshold" not in type(decoder).model_fields:
+            return self
+        lowered = decoder.model_copy(update={"threshold": _LOW_THRESHOLD})
+        return replace(self, stage=self.stage.model_copy(update={"decoder": lowered}))

@@ -1,9 +1,12 @@
-"""onnxruntime's quantiser: ranges of activations from samples, and from them a network of QuantizeLinear and
-DequantizeLinear pairs.
+"""onnxruntime's quantiser: ranges of activations from samples, and a network of QuantizeLinear and DequantizeLinear.
 
 Activations are uint8 with a zero point for each tensor, weights int8 without one and with a scale for each output
-channel, biases int32: what VNNI's and onnxruntime's own kernels take; on Arm 128 is subtracted. Weights have all eight
+channel, biases int32: VNNI's and onnxruntime's own kernels take these; on Arm 128 is subtracted. Weights have all eight
 bits: no step of the compiled code saturates.
+
+onnxruntime's quantiser rounds the result of every operator to bytes, since its kernels compute one at a time. Compiled
+code computes a layer, its activation, and a sum or a product in one loop, with the layer's sums in registers. Without
+the roundings inside the loop it is quicker, and more accurate.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 
 from edgedeploy.catalog import unknown_name
 from edgedeploy.errors import UnsupportedError
@@ -32,67 +36,41 @@ from edgedeploy.quantisation.samples import Samples, no_numbers
 from edgedeploy.quantised import Method
 from edgedeploy.tensors import Tensors
 
-# Layers whose weights are quantised. All else is quantised for their sake.
+# Layers whose weights are quantised. Everything else is quantised for their sake.
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 # Activations that limit the range of the layer before them, and are removed with that.
 _LIMITING = frozenset({"Relu", "Clip"})
 
-# What moves or chooses values. It keeps the scale of its input, and has no loss of its own.
-_MOVING = frozenset(
-    {
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Pad",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+# Operators that move or select values: the scale of their input stays, and they have no loss of their own.
+_MOVING = frozenset({
+    "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
 
-# What has a kernel for integers. Functions of one input become tables of 256 bytes.
+# Elementwise functions of one tensor.
+_ACTIVATIONS = frozenset({"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmoid", "Tanh"})
+
+# Operators with a kernel for integers. Functions of one input become tables of 256 bytes.
 OPERATORS = (
     WEIGHTED
     | _LIMITING
     | (_MOVING - {"Identity"})
-    | {
-        "Add",
-        "AveragePool",
-        "Concat",
-        "Elu",
-        "GlobalAveragePool",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Mul",
-        "Resize",
-        "Sigmoid",
-        "Softmax",
-        "Tanh",
-    }
+    | _ACTIVATIONS
+    | {"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul", "Resize", "Softmax"}
 )
 
-# Of these, what stays quantised behind the last layer: it keeps the meaning of the values that it gets.
+# Those that stay quantised after the last layer: the meaning of values stays the same.
 _AT_THE_END = WEIGHTED | _LIMITING | _MOVING | {"AveragePool", "GlobalAveragePool", "Resize"}
 
-# Of all values, per cent, that `percentile` leaves inside the range; onnxruntime's own choice.
+# The percentage of values that `percentile` leaves inside the range; onnxruntime's default.
 _PERCENTILE = 99.999
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What is quantised, or left in float, as a whole: an operator, with the limits that follow it.
+    """A unit that is quantised or stays in float: an operator with the ReLU or Clip that follows it.
 
-    Attributes:
-        name: the operator's node.
-        operator: its type.
-        nodes: the names of all its nodes.
-        output: the tensor that it gives.
+    `name` is of the operator's node, `nodes` are the names of all its nodes.
     """
 
     name: str
@@ -117,18 +95,13 @@ def layers_of(model: onnx.ModelProto) -> list[Layer]:
         layers.append(Layer(node.name, node.op_type, tuple(nodes), output))
     if not any(layer.operator in WEIGHTED for layer in layers):
         raise UnsupportedError(
-            "there is nothing to quantise in the network",
-            why=f"it has none of {', '.join(sorted(WEIGHTED))}",
+            "there is nothing to quantise in the network", why=f"it has none of {', '.join(sorted(WEIGHTED))}"
         )
     return layers
 
 
 def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
-    """The layers that names or patterns such as `/model.22/*` mean, in the network's order.
-
-    Raises:
-        UnknownNameError: one means no layer.
-    """
+    """The layers that match names or patterns such as `/model.22/*`, in the network's order."""
     meant: set[str] = set()
     for name in names:
         found = {layer.name for layer in layers if name in (layer.name, layer.output) or fnmatchcase(layer.name, name)}
@@ -138,21 +111,15 @@ def chosen(layers: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
     return [layer for layer in layers if layer.name in meant]
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """The smallest and the largest value of each activation, as onnxruntime's quantiser takes them."""
-
-    tensors: Any
+# onnxruntime's `TensorsData`: the smallest and the largest value of each activation.
+Ranges = Any
 
 
 def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress: Progress = SILENT) -> Ranges:
     """The ranges of all activations of a prepared network.
 
-    `minmax` takes all values; `entropy` those that keep the most information of their distribution (Migacz, 8-bit
+    `minmax` takes all values; `entropy` the range that loses the least information of their distribution (Migacz, 8-bit
     Inference with TensorRT, 2017), and `percentile` all but five of a million at each end.
-
-    Raises:
-        InputError: the network gives values that are no numbers.
     """
     from onnxruntime.quantization import calibrate as calibrators
 
@@ -180,20 +147,13 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
     for name, data in tensors.items():
         if not all(np.isfinite(value).all() for value in data.range_value):
             raise no_numbers(f"tensor {name!r} of the network")
-    return Ranges(tensors)
+    return tensors
 
 
 def quantise(
     model: onnx.ModelProto, ranges: Ranges, layers: Sequence[Layer], kept: Collection[Layer] = ()
 ) -> onnx.ModelProto:
-    """A prepared network with its layers quantised.
-
-    Args:
-        model: the network, which stays as it is.
-        ranges: of its activations.
-        layers: those that are to be quantised, of `layers_of`.
-        kept: those of them that are left in float.
-    """
+    """A prepared network with some of `layers_of` quantised, except those in `kept`."""
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
@@ -202,7 +162,7 @@ def quantise(
     names = {name for layer in layers if layer not in kept for name in layer.nodes}
     if not names:
         return copy
-    # What moves values is quantised where its input is.
+    # Operators that move values are quantised if their input is.
     names |= {node.name for node in model.graph.node if node.op_type in _MOVING | _LIMITING}
     names -= {name for layer in kept for name in layer.nodes}
     with _quiet():
@@ -212,7 +172,7 @@ def quantise(
             False,  # of eight bits, not seven
             QuantType.QInt8,
             QuantType.QUInt8,
-            ranges.tensors,
+            ranges,
             sorted(names),
             [],
             sorted(OPERATORS),
@@ -225,12 +185,12 @@ def quantise(
 
 
 def _behind_the_last_layers(model: onnx.ModelProto) -> set[str]:
-    """The nodes that no layer with weights follows, but for those that keep the meaning of values.
+    """The nodes that no layer with weights follows, except those that only move values.
 
-    They stay in float. They are little work, and their tensors hold boxes beside scores, or probabilities: one scale
-    for both would lose one of them.
+    They stay in float. They are little work, and their tensors have boxes and scores, or probabilities: one scale for
+    both would lose one of them.
     """
-    leading: set[str] = set()  # tensors that some layer reads, if not at once
+    leading: set[str] = set()  # tensors that some layer reads, directly or not
     ends = set()
     for node in reversed(model.graph.node):
         if node.op_type in WEIGHTED or leading.intersection(node.output):
@@ -242,7 +202,7 @@ def _behind_the_last_layers(model: onnx.ModelProto) -> set[str]:
 
 @contextmanager
 def _in_range() -> Iterator[None]:
-    """Where the calibrator counts values: those that are no numbers have no place in its histograms."""
+    """The calibrator counts values in histograms: those that are not finite have no place there."""
     try:
         yield
     except (ValueError, OverflowError) as error:
@@ -250,7 +210,7 @@ def _in_range() -> Iterator[None]:
 
 
 class _Once:
-    """Gives the inputs of one inference; see onnxruntime's CalibrationDataReader."""
+    """Returns the inputs of one inference once; see onnxruntime's CalibrationDataReader."""
 
     def __init__(self, tensors: Tensors) -> None:
         self._tensors = [dict(tensors)]
@@ -261,7 +221,7 @@ class _Once:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the quantiser prints and logs, which speaks of its own functions."""
+    """Suppress the quantiser's output and logs about its own functions."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -271,3 +231,75 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+def without_inner_pairs(model: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.ModelProto:
+    """A network without the pairs of QuantizeLinear and DequantizeLinear inside one loop of the compiled code.
+
+    A pair is removed after a layer, or after an activation or a sum in its loop, if one elementwise operator reads it,
+    or the two of a product with its own activation: `x * sigmoid(x)`. That operator's other inputs stay quantised: one
+    loop has the sums of one layer. Pairs that limit values in the place of a ReLU or a clip stay.
+    """
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    makers, operators = (
+        {name: node.op_type for node in each.graph.node for name in node.output} for each in (result, plain)
+    )
+    readers = readers_of(result)
+    outputs = {value.name for value in graph.output}
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    shapes = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim] for value in inferred}
+    # By the name of its input, a QuantizeLinear, and the only operator that reads it, its DequantizeLinear.
+    pairs: dict[str, tuple[onnx.NodeProto, onnx.NodeProto]] = {}
+    for node in graph.node:
+        made = node.output[0] if node.output else ""
+        if node.op_type == "QuantizeLinear" and len(readers.get(made, [])) == 1 and readers[node.input[0]] == [node]:
+            [other] = readers[made]
+            if other.op_type == "DequantizeLinear" and not outputs & {made, node.input[0], other.output[0]}:
+                pairs[node.input[0]] = node, other
+    # The layer in whose loop an operator is computed, by the name of the operator's result.
+    loops: dict[str, str] = {}
+    gone: list[onnx.NodeProto] = []
+    for node in graph.node:
+        name = node.output[0] if node.output else ""
+        if node.op_type in WEIGHTED and all(makers.get(read) == "DequantizeLinear" for read in node.input[:2]):
+            loops[name] = name
+        if name not in loops or name not in pairs or operators.get(name) != node.op_type:
+            continue
+        dequantised = pairs[name][1].output[0]
+        following = readers.get(dequantised, [])
+        if not _goes_on(following, dequantised, pairs, readers):
+            continue
+        results = [each.output[0] for each in following]
+        if any(loops.get(each, loops[name]) != loops[name] or shapes.get(each) != shapes.get(name) for each in results):
+            continue
+        for each in following:
+            loops[each.output[0]] = loops[name]
+            for place, read in enumerate(each.input):
+                if read == dequantised:
+                    each.input[place] = name
+        readers[name] = following
+        gone += pairs[name]
+    for node in gone:
+        graph.node.remove(node)
+    return result
+
+
+def _goes_on(
+    following: list[onnx.NodeProto],
+    name: str,
+    pairs: dict[str, tuple[onnx.NodeProto, onnx.NodeProto]],
+    readers: dict[str, list[onnx.NodeProto]],
+) -> bool:
+    """Whether the readers of a tensor run in one loop with it: one operator, or a gate and the product with it."""
+    if len(following) == 1:
+        return following[0].op_type in _ACTIVATIONS | {"Add", "Mul"}
+    if len(following) != 2:
+        return False
+    gate, product = sorted(following, key=lambda node: node.op_type == "Mul")
+    gated = gate.output[0]
+    if gate.op_type not in _ACTIVATIONS or product.op_type != "Mul":
+        return False
+    inside = pairs[gated][1].output[0] if gated in pairs else gated
+    return set(product.input) == {name, inside} and readers[inside] == [product]

@@ -1,12 +1,11 @@
-"""What a network is calibrated and compared with: images below a folder, a video, or arrays of its inputs."""
+"""The samples that a network is calibrated and compared with: images below a folder, a video, or arrays."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from edgedeploy.vision.source import open_source
 
 Item = TypeVar("Item")
 
-# Fewer than this say little of the ranges of activations.
+# Fewer than this determine the ranges of activations badly.
 FEW = 10
 
 _ARRAYS = (".npz", ".npy")
@@ -35,9 +34,8 @@ class Sample:
     """The inputs of one inference.
 
     Attributes:
-        file: where they come from.
         tensors: arrays by input name.
-        frame: how the image lies in the network's input; None of arrays.
+        frame: the place of the image in the network's input; None for arrays.
     """
 
     file: Path
@@ -46,92 +44,73 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Samples(ABC):
-    """Inputs of a network that are read anew, one after the other, each time they are gone through.
+class Samples:
+    """Inputs of a network, read one after the other in each iteration.
 
     Attributes:
-        folder: the folder or file that was named.
-        files: those that are taken.
+        folder: the folder or file that the user named.
+        items: the chosen files, or the numbers of a video's chosen images, ascending.
     """
 
     folder: Path
-    files: Sequence[Path]
+    items: Sequence[Any]
+    read: Callable[[Sequence[Any]], Iterator[Sample]]
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.items)
 
-    @abstractmethod
     def __iter__(self) -> Iterator[Sample]:
-        """The inputs.
-
-        Raises:
-            InputError: a file cannot be read, or does not fit the network.
-        """
+        return self.read(self.items)
 
     def identity(self) -> str:
         """A hash of the files' names and contents."""
-        return digest_of(self.files, self.folder if is_folder(self.folder) else self.folder.parent)
+        return (
+            digest_of(self.items, self.folder)
+            if is_folder(self.folder)
+            else digest_of([self.folder], self.folder.parent)
+        )
 
     def some(self, most: int) -> Samples:
         """At most so many, evenly chosen."""
-        return replace(self, files=evenly(self.files, most))
+        return replace(self, items=evenly(self.items, most))
 
 
-@dataclass(frozen=True)
-class Images(Samples):
+def image_samples(source: Path, files: Sequence[Path], feed: Feed) -> Samples:
     """Images of files."""
 
-    feed: Feed
+    def read(files: Sequence[Path]) -> Iterator[Sample]:
+        for file in files:
+            yield Sample(file, *feed(read_image(file)))
 
-    def __iter__(self) -> Iterator[Sample]:
-        for file in self.files:
-            tensors, frame = self.feed(read_image(file))
-            yield Sample(file, tensors, frame)
+    return Samples(source, files, read)
 
 
-@dataclass(frozen=True)
-class Video(Samples):
-    """Images of a video.
+def video_samples(path: Path, feed: Feed, most: int) -> Samples:
+    """At most so many images of a video, evenly chosen."""
+    with open_source(path) as source:
+        length = source.length or sum(1 for _ in source.shots())
 
-    Attributes:
-        numbers: which of its images are taken, ascending.
-    """
-
-    feed: Feed
-    numbers: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __iter__(self) -> Iterator[Sample]:
-        wanted = set(self.numbers)
-        with open_source(self.folder) as source:
+    def read(numbers: Sequence[int]) -> Iterator[Sample]:
+        wanted = set(numbers)
+        with open_source(path) as source:
             for shot in source.shots():
                 if shot.index in wanted:
-                    tensors, frame = self.feed(shot.image)
-                    yield Sample(shot.file, tensors, frame)
-                if shot.index >= self.numbers[-1]:
+                    yield Sample(shot.file, *feed(shot.image))
+                if shot.index >= numbers[-1]:
                     return
 
-    def some(self, most: int) -> Samples:
-        """At most so many, evenly chosen."""
-        return replace(self, numbers=evenly(self.numbers, most))
+    return Samples(path, evenly(range(length), most), read)
 
 
-@dataclass(frozen=True)
-class Arrays(Samples):
-    """Arrays of files: a `.npz` with one array for each input, by name; of networks with one input also a `.npy`.
+def array_samples(source: Path, files: Sequence[Path], inputs: Sequence[TensorSpec]) -> Samples:
+    """Arrays of files: a `.npz` with one array for each input, by name; for networks with one input also a `.npy`."""
 
-    Attributes:
-        inputs: the network's.
-    """
+    def read(files: Sequence[Path]) -> Iterator[Sample]:
+        for file in files:
+            arrays = read_arrays(file) if file.suffix == ".npz" else {inputs[0].name: _array(file)}
+            yield Sample(file, _fitting(file, arrays, inputs))
 
-    inputs: Sequence[TensorSpec]
-
-    def __iter__(self) -> Iterator[Sample]:
-        for file in self.files:
-            arrays = read_arrays(file) if file.suffix == ".npz" else {self.inputs[0].name: _array(file)}
-            yield Sample(file, _fitting(file, arrays, self.inputs))
+    return Samples(source, files, read)
 
 
 def find_samples(
@@ -146,15 +125,9 @@ def find_samples(
     """The samples that a path names: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
 
     Args:
-        path: a folder or a file.
-        inputs: the network's.
-        feed: how images become inputs; None of a network that takes none, or of which that is not known.
+        feed: how images become inputs; None if the network takes no images, or this is unknown.
         most: how many are taken, evenly chosen.
-        progress: is told of what is passed over.
         network: the network's file, for hints.
-
-    Raises:
-        InputError: there is no such folder, nothing in it can be used, or images are given and `feed` is not.
     """
     if not is_folder(path) and not is_file(path):
         raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])
@@ -162,9 +135,9 @@ def find_samples(
     arrays = [file for file in files if file.suffix in _ARRAYS]
     images = [] if arrays else [file for file in files if _begins_as_image(file)]
     if arrays:
-        return Arrays(path, evenly(arrays, most), inputs)
+        return array_samples(path, evenly(arrays, most), inputs)
     if not is_folder(path) and not images:
-        return _video(path, _known(feed, path, network), most)
+        return video_samples(path, _known(feed, path, network), most)
     if not images:
         names = ", ".join(sorted({file.suffix or file.name for file in files})[:5])
         raise InputError(
@@ -172,8 +145,8 @@ def find_samples(
             why=f"there are files of {names}" if files else "it is empty",
             hints=[
                 "give a folder of images, in it or in folders below it",
-                "for networks that take no images, such as those of sounds: write inputs with numpy.savez, one file "
-                "for each inference",
+                "for networks that take no images, such as sounds: write inputs with numpy.savez, one file for each "
+                "inference",
             ],
         )
     known = _known(feed, path, network)
@@ -182,7 +155,7 @@ def find_samples(
         raise InputError(f"no image below {path} can be read", hints=["look at the files: all of them are damaged"])
     if len(images) > most:
         progress.note(f"{most} of {len(images)} images are taken, evenly chosen; --images takes more")
-    return Images(path, sound, known)
+    return image_samples(path, sound, known)
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -197,7 +170,7 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
 
 
 def no_numbers(what: str) -> InputError:
-    """The error that something has values that are no numbers."""
+    """The error for values that are infinite or NaN."""
     return InputError(
         f"{what} has values that are infinite or no numbers",
         hints=["look at the inputs: images that are damaged, or arrays with such values"],
@@ -208,23 +181,17 @@ def _known(feed: Feed | None, path: Path, network: Path | None) -> Feed:
     if feed is None:
         file = network or Path("FILE")
         raise InputError(
-            f"it is not known how images of {path} become inputs of this network",
-            why="no demo has it, which would say size, colours, mean and scale",
+            f"it is unknown how images of {path} become inputs of this network",
+            why="no demo uses it, which would define size, colours, mean and scale",
             hints=[
-                f"say it once: `edgedeploy models import {file} --name {file.stem}` writes a file in which colour, "
-                f"mean, scale, task and labels are to be corrected; then quantise `{file.stem}`, by that name",
+                f"define it once: `edgedeploy models import {file} --name {file.stem}` writes a file; correct its "
+                f"colour, mean, scale, task and labels, and quantise `{file.stem}`, by that name",
                 "or name a demo that prepares images as yours are: --demo classification for 1000 classes of ImageNet, "
                 "--demo yolo; `edgedeploy demo` lists them",
                 "or give a folder of .npz files, each with one array for each input, by name",
             ],
         )
     return feed
-
-
-def _video(path: Path, feed: Feed, most: int) -> Video:
-    with open_source(path) as source:
-        length = source.length or sum(1 for _ in source.shots())
-    return Video(path, [path], feed, evenly(range(length), most))
 
 
 def _files_below(folder: Path) -> list[Path]:

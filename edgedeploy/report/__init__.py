@@ -8,10 +8,6 @@ from edgedeploy.errors import UnsupportedError
 
 
 def require_report() -> None:
-    """Check that pages can be made. Call it before the work that a page is about.
-
-    Raises:
-        UnsupportedError: Matplotlib is not installed.
-    """
+    """Check that pages can be made. Call it before the work that a page is about."""
     if find_spec("matplotlib") is None:
         raise UnsupportedError("pages need Matplotlib, not installed here", hints=["pip install 'edgedeploy[report]'"])

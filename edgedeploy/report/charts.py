@@ -51,7 +51,6 @@ class Chart:
     """A chart that is being drawn.
 
     Attributes:
-        axes: Matplotlib's, to draw on.
         svg: the drawing, complete when the block of `chart` has ended.
     """
 
@@ -65,7 +64,6 @@ class Chart:
         """Show texts where a reader points at something.
 
         Args:
-            artist: what was drawn, such as a line or markers.
             kind: its class in the SVG.
             texts: one for each of its markers, or one for a line without any. They may be foreign.
         """

@@ -18,7 +18,6 @@ def render(package: str, template: str, **values: object) -> str:
     """A page as HTML.
 
     Args:
-        package: the Python package that the template lies in.
         template: its file; it extends `page.html` and may import `macros.html` of this package.
         values: what it shows. Text is escaped and made printable, but for that of `html`.
     """

@@ -1,4 +1,4 @@
-"""Runs a package's self-test before the package is written: on this machine, or as near to the board as it can be."""
+"""Runs a package's self-test before the package is written: on this machine, or in an emulator of the board."""
 
 from __future__ import annotations
 
@@ -18,37 +18,32 @@ from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.package.members import weights_of
 from edgedeploy.progress import Progress
-from edgedeploy.selftest.comparison import fractions, other_outputs, where_finite
 from edgedeploy.selftest.emulator import Emulator
-from edgedeploy.selftest.tolerance import Recorded, error_limit
+from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, error_limit, fractions, largest_difference, other_outputs
 from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
     from edgedeploy.network import Network
-    from edgedeploy.runtime.session import Session
 
-# What may be done: `here` is nothing but what this machine runs itself.
+# `here`: only if this machine runs the package itself.
 Checks = Literal["all", "here", "none"]
 
-# Of networks that a program in Python computes within seconds.
+# The largest networks that a program in Python computes within seconds.
 MOST_GFLOP_OF_SECOND_OPINION = 0.05
 
-# Of arithmetic that is emulated for one check. Two processors do 0.2 to 0.4 thousand millions in a second.
+# The most arithmetic that is emulated for one check. Two processors emulate 0.2 to 0.4 GFLOP a second.
 MOST_EMULATED_GFLOP = 20.0
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A package that is to be written.
+    """A package before it is written.
 
     Attributes:
-        network: what it was made from.
-        board: what it was made for.
-        manifest, contents: what will be written.
         cases: of its self-test, by name.
         gflop: the arithmetic of one inference, of each entry.
-        further: networks of the same weights for other shapes, with the cases of theirs.
+        further: networks of the same weights for other shapes, with their cases.
     """
 
     network: Network
@@ -68,23 +63,17 @@ class Draft:
 def check(
     draft: Draft, checks: Checks, agent: Callable[[], Agent | None], progress: Progress
 ) -> tuple[Draft, Check, float | None]:
-    """Run the self-test of a package: here where this machine can, else under an emulator, else of one made for here.
+    """Run the self-test of a package: here if this machine can, else under an emulator, else compiled for this machine.
 
-    Where the code differs from the reference, the network's second opinion is asked. If that differs from the reference
+    If the code differs from the reference, the network's second opinion is computed. If that differs from the reference
     too, it takes its place.
 
     Args:
-        draft: the package.
-        checks: what is wanted.
-        agent: gives the board's agent, which an emulator runs; None if there is none.
-        progress: is told what is done, and why.
+        agent: returns the board's agent, which an emulator runs; None if there is none.
 
     Returns:
-        The package, with the outputs that it was held against; how it was checked; and the largest difference from
+        The package, with the outputs that it was compared with; how it was checked; and the largest difference from
         these as a fraction of the tolerance.
-
-    Raises:
-        NumericalError: the outputs are those of neither, or the code crashes.
     """
     try:
         return draft, *_checked(draft, checks, agent, progress)
@@ -102,7 +91,7 @@ def check(
 
 
 def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
-    """A package that is held against what another program makes of the inputs of its self-test."""
+    """The package with another program's outputs for the inputs of its self-test."""
     network, test, contents = draft.network, draft.manifest.selftest, dict(draft.contents)
     if network.second_opinion is None or draft.further:
         raise refused
@@ -123,7 +112,7 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
         other = any(fraction > 1 for fraction in fractions(outputs, before.outputs, case).values())
         differs |= other
         if other and kept and _has_nan(outputs) and not _has_nan(before.outputs):
-            # Products of infinities and zero, which are no part of what the operator is to compute.
+            # Products of infinities and zero, which are not part of the operator's definition.
             for file in (*case.inputs, *case.outputs):
                 del contents[file]
             continue
@@ -142,7 +131,7 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
 
 
 def _by_operator(network: Network, cases: Sequence[Tensors]) -> str:
-    """What the second opinion says of the operators of a network that is too large for it, each by itself."""
+    """The second opinion about each operator by itself, of a network that is too large as a whole."""
     asked: set[str] = set()
     ask, reference, other = network.by_operator, network.reference_name, network.second_opinion_name
     with suppress(Exception):  # as the reference raises for inputs that it refuses
@@ -161,11 +150,10 @@ def _differ(reference: np.ndarray, other: np.ndarray) -> bool:
     """Whether two results differ by more than rounding, which is a step of integers."""
     if reference.shape != other.shape or reference.dtype.kind not in "iuf":
         return reference.shape != other.shape or not np.array_equal(reference, other)
-    pair = where_finite(other, reference)
-    if pair is None:
+    if (pair := largest_difference(other, reference)) is None:
         return True
-    step = 1.0 if reference.dtype.kind in "iu" else 1e-6
-    return bool(np.abs(pair[0] - pair[1]).max(initial=0) > 1e-3 * np.abs(pair[1]).max(initial=0) + step)
+    difference, largest = pair
+    return difference > 1e-3 * largest + (1.0 if reference.dtype.kind in "iu" else 1e-6)
 
 
 def _has_nan(outputs: Tensors) -> bool:
@@ -180,9 +168,11 @@ def _checked(
     draft: Draft, checks: Checks, agent: Callable[[], Agent | None], progress: Progress
 ) -> tuple[Check, float | None]:
     """One run of the self-test, as `check`."""
+    from edgedeploy.runtime.session import misfits_here
+
     if checks == "none":
         return Check(how="no"), None
-    if _runs_here(draft):
+    if draft.board.runs_here or not (draft.board.accelerator or misfits_here(draft.manifest.abi)):
         with progress.stage("check"):
             return Check(how="here"), _error(draft.manifest, draft.contents, draft.all_cases)
     if checks == "here":
@@ -193,13 +183,6 @@ def _checked(
         progress.note(f"checked as compiled for this machine, not with the board's own code: {error.cause}")
     with progress.stage("check"):
         return Check(how="compiled for this machine"), _compiled_here(draft)
-
-
-def _runs_here(draft: Draft) -> bool:
-    """Whether this machine runs the package itself."""
-    from edgedeploy.runtime.session import misfits_here
-
-    return draft.board.runs_here or not (draft.board.accelerator or misfits_here(draft.manifest.abi))
 
 
 def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progress) -> tuple[Check, float]:
@@ -242,26 +225,55 @@ def _error(manifest: Manifest, contents: Mapping[str, bytes], cases: Sequence[Ma
     from edgedeploy.runtime.session import Session
 
     weights = weights_of(manifest, contents)
+    what, worst = other_outputs(manifest), 0.0
     sessions = Session(manifest, contents[LIBRARY_NAME], weights=weights).of_each_entry()
-    return max(_error_of(session, each) for session, each in zip(sessions, cases, strict=True))
-
-
-def _error_of(session: Session, cases: Mapping[str, Recorded]) -> float:
-    what = other_outputs(session.manifest)
-    worst = 0.0
-    for case in session.manifest.selftest.cases:
-        try:
-            found = session.run(cases[case.name].inputs)
-        except PackageError as error:
-            raise NumericalError(what, why=error.cause) from error
-        by_output = fractions(found, cases[case.name].outputs, case).items()
-        for (name, fraction), relative, spread in zip(by_output, case.relative, case.spread, strict=True):
-            if fraction > 1:
-                alone = f", of which rounding alone changes {spread:g}" if spread is not None else ""
-                raise NumericalError(
-                    what,
-                    why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of its largest "
-                    f"value{alone}), for {case.name} inputs",
-                )
-            worst = max(worst, fraction)
+    for session, recorded in zip(sessions, cases, strict=True):
+        for case in session.manifest.selftest.cases:
+            try:
+                found = session.run(recorded[case.name].inputs)
+            except PackageError as error:
+                raise NumericalError(what, why=error.cause) from error
+            by_output = fractions(found, recorded[case.name].outputs, case).items()
+            for (name, fraction), relative, spread in zip(by_output, case.relative, case.spread, strict=True):
+                if fraction > 1:
+                    alone = f", of which rounding alone changes {spread:g}" if spread is not None else ""
+                    raise NumericalError(
+                        what,
+                        why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of its "
+                        f"largest value{alone}), for {case.name} inputs",
+                    )
+                worst = max(worst, fraction)
     return worst
+
+
+def check_tail(network: Network, cases: Mapping[str, Recorded]) -> None:
+    """Refuse a tail whose outputs differ from the reference's for the whole network.
+
+    The tail gets the reference's own values, so that no box falls to the other side of a threshold. Inputs for which
+    these are not finite are left out: programs order NaN differently.
+    """
+    if network.cut_off is None:
+        return
+    for name, case in cases.items():
+        if not all(np.isfinite(array).all() for array in case.outputs.values()):
+            continue
+        wanted = network.cut_off.reference(case.inputs)
+        what = f"the end of {network.file} gives other outputs than {network.reference_name}"
+        hints = ["that is a fault of edgedeploy: please report it with the file"]
+        try:
+            found = network.cut_off.tail.run({**case.inputs, **case.outputs})
+        except PackageError as error:
+            raise NumericalError(what, why=error.cause, hints=hints) from error
+        for output, expected in wanted.items():
+            if why := _difference(found[output], expected):
+                raise NumericalError(what, why=f"output {output!r} for {name} inputs: {why}", hints=hints)
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> str | None:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return f"{found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}"
+    if (pair := largest_difference(found, expected)) is None:
+        return "other infinities or NaN"
+    difference, largest = pair
+    allowed = TOLERANCE[0] * largest + TOLERANCE[1] if expected.dtype.kind == "f" else 0.0
+    return None if difference <= allowed else f"it differs by {difference:g}, and {allowed:g} is allowed"

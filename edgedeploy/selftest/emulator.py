@@ -18,7 +18,7 @@ from edgedeploy.facts import Facts
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
-from edgedeploy.selftest.comparison import other_outputs
+from edgedeploy.selftest.tolerance import other_outputs
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulation_of, emulator
 
@@ -31,13 +31,7 @@ _FACTS_S, _SELF_TEST_S = 60, 3600
 
 @dataclass(frozen=True)
 class Emulator:
-    """qemu with a C library for a board's programs.
-
-    Attributes:
-        program: qemu.
-        options: of it, the core that it stands in for and where the C library lies.
-        agent: the board's.
-    """
+    """qemu, its options for the board's core and C library, and the board's agent."""
 
     program: str
     options: tuple[str, ...]
@@ -45,12 +39,7 @@ class Emulator:
 
     @classmethod
     def of(cls, board: Board, agent: Callable[[], Agent | None]) -> Emulator:
-        """The emulator for a board's agent, which is asked for last: it may have to be built.
-
-        Raises:
-            UnsupportedError: qemu or the C library is not installed, or there is no agent.
-            ToolchainError, OutputError: as `agent_for`, if that is what gives the agent.
-        """
+        """The emulator for a board's agent, which is requested last: building it may take minutes."""
         try:
             emulation = emulation_of(board)
         except VirtualBoardError as error:
@@ -78,22 +67,15 @@ class Emulator:
         return f"{Path(self.program).name.removesuffix('-static')} {version}".strip()
 
     def self_test(self, manifest: Manifest, contents: Mapping[str, bytes], threads: int) -> float:
-        """Run a package's self-test.
-
-        Returns:
-            The largest difference from the reference, as a fraction of the tolerance.
-
-        Raises:
-            UnsupportedError: the agent does not run here, or its system is too old for the package or has too little
-                memory.
-            NumericalError: the outputs differ from the reference's, or the code crashes.
-        """
-        self._require(manifest)
+        """Run a package's self-test; returns the largest difference as a fraction of the tolerance."""
+        done = self._run("facts", timeout_s=_FACTS_S)
+        if done.returncode != 0:
+            raise UnsupportedError(f"the agent does not start under {self.name}", why=done.stderr.strip() or None)
+        glibc = json.loads(done.stdout)["glibc"]
+        if reasons := misfits(manifest.abi, Facts(glibc=glibc), f"the C library for {self.name}"):
+            raise UnsupportedError("; ".join(reasons))
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-            for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-                path = Path(folder) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+            write_package(Path(folder), manifest, contents)
             done = self._run("selftest", folder, "--threads", str(threads), timeout_s=_SELF_TEST_S)
         what = other_outputs(manifest)
         if done.returncode in (0, _DIFFERENT) and done.stdout:
@@ -113,15 +95,6 @@ class Emulator:
             f"the code for {manifest.model} fails under {self.name}", why=why or ending(done.returncode)
         )
 
-    def _require(self, manifest: Manifest) -> None:
-        """Refuse what the agent, or its C library, cannot load."""
-        done = self._run("facts", timeout_s=_FACTS_S)
-        if done.returncode != 0:
-            raise UnsupportedError(f"the agent does not start under {self.name}", why=done.stderr.strip() or None)
-        reasons = misfits(manifest.abi, Facts(glibc=json.loads(done.stdout)["glibc"]), f"the C library for {self.name}")
-        if reasons:
-            raise UnsupportedError("; ".join(reasons))
-
     def _run(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
         command = [self.program, *self.options, str(self.agent), *arguments]
         try:
@@ -131,5 +104,13 @@ class Emulator:
 
 
 def _fraction(output: dict[str, Any]) -> float:
-    """What an output differs by, of what is allowed; one that is not finite has no fraction."""
+    """The difference of an output as a fraction of the tolerance; infinite if an output is not finite."""
     return float("inf") if output["fraction"] is None else float(output["fraction"])
+
+
+def write_package(folder: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
+    """Write the members of a package into a folder, as the agent reads it."""
+    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

@@ -1,27 +1,196 @@
-"""The inputs that a network is tested with: random ones, and those for which its operators have rules of their own."""
+"""The inputs that a network is tested with: random ones, and edge cases of its operators."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgedeploy.compile.types import bits_of, is_floating
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.selftest.operators import Uses, uses_of
 
 if TYPE_CHECKING:
     from edgedeploy.network import Network
     from edgedeploy.tensors import TensorSpec
 
+# Operators that return values of their inputs, all or some of them, in any shape or type.
+_PASSING = {
+    "astype", "broadcast_to", "concat", "expand_dims", "flatten", "permute_dims", "reshape", "split", "squeeze",
+    "stack", "strided_slice", "where",
+}  # fmt: skip
+
+_PRODUCTS = ("nn.conv", "nn.attention", "matmul", "einsum")
+_DIVISIONS = {"divide", "floor_divide", "mod", "floor_mod", "trunc_mod", "truncate_mod"}
+_WRITING = {"index_put", "scatter_elements", "scatter_nd"}
+_SHIFTS = {"left_shift", "right_shift"}
+
+# Operators that make no NaN of infinities. onnxruntime's MaxPool does not belong here: at edges it returns the least
+# finite number for a window of -inf.
+_STEADY = _PASSING | {
+    "abs", "argmax", "argmin", "argsort", "atan", "ceil", "clip", "equal", "erf", "exp", "flip", "floor", "full",
+    "gather_elements", "gather_nd", "greater", "greater_equal", "isfinite", "isinf", "isnan", "less", "less_equal",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "max", "maximum", "min", "minimum", "negative",
+    "nn.relu", "not_equal", "one_hot", "repeat", "round",
+    "scatter_elements", "scatter_nd", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sort", "take", "tanh", "tile",
+    "topk", "tril", "triu",
+}  # fmt: skip
+# Operators that make NaN of some infinities, and the same wherever they are computed. Means are not: onnxruntime's of a
+# layer normalisation is NaN for -inf.
+_PLAIN = {
+    "acos", "acosh", "add", "asin", "asinh", "atanh", "cos", "cosh", "cumprod", "cumsum", "divide", "log", "log10",
+    "log1p", "log2", "log_softmax", "mod", "multiply", "nn.log_softmax", "nn.softmax", "power", "prod", "rsqrt",
+    "sin", "sinh", "sqrt", "square", "subtract", "sum", "tan",
+}  # fmt: skip
+# Operators that make NaN of NaN in onnxruntime on every CPU. LiteRT's exp makes 0 of it.
+_KEEPING_NAN = _PASSING | {
+    "abs", "add", "clip", "divide", "flip", "multiply", "negative", "nn.relu", "repeat", "sign", "square", "subtract",
+    "tile",
+}  # fmt: skip
+# Operators whose results may hide a NaN: programs differ in them.
+_HIDING = {
+    "argmax", "argmin", "argsort", "equal", "greater", "greater_equal", "less", "less_equal", "max", "maximum", "min",
+    "minimum", "nn.leakyrelu", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.prelu", "not_equal", "sort",
+    "topk", "where",
+}  # fmt: skip
+
+
+@dataclass
+class Use:
+    """The use of one input.
+
+    Attributes:
+        size: of the shortest axis that it indexes: its values are -size to size - 1. None for all other inputs.
+        from_end: whether indices may be negative, and then count from the axis' end.
+        written: whether they are places to write to: the result for two equal ones is undefined.
+    """
+
+    size: int | None = None
+    from_end: bool = True
+    written: bool = False
+
+    def indexes(self, size: int, *, from_end: bool = True, written: bool = False) -> None:
+        """Note an axis that it indexes."""
+        self.size = min(size, self.size or size)
+        self.from_end &= from_end
+        self.written |= written
+
+
+@dataclass
+class Uses:
+    """The properties of a network's operators that its test inputs depend on.
+
+    Attributes:
+        products: whether it sums up products.
+        convolutions: whether convolutions are among these.
+        casts: whether it converts floats to integers, which is undefined for values out of range.
+        divides: whether it divides integers by computed ones; a zero would end the process.
+        steady: whether every program gives the same infinities and NaN for infinities.
+        keeps_nan: whether every program gives the same NaN for NaN among its inputs.
+    """
+
+    inputs: dict[str, Use] = field(default_factory=dict)
+    products: bool = False
+    convolutions: bool = False
+    casts: bool = False
+    divides: bool = False
+    steady: bool = True
+    keeps_nan: bool = False
+
+
+def uses_of(network: Network) -> Uses:
+    """The uses of a network's inputs by its operators, read from its Relax module."""
+    from tvm import relax
+
+    from edgedeploy.compile.expressions import constant_value
+
+    function = network.module["main"]
+    uses = Uses({spec.name: Use() for spec in network.inputs})
+    # By variable, the inputs whose values it contains.
+    origins: dict[Any, list[Use]] = {
+        variable: [uses.inputs[spec.name]] for variable, spec in zip(function.params, network.inputs, strict=True)
+    }
+    operators = set()
+
+    def origins_of(expression: Any) -> list[Use]:
+        fields = expression.fields if isinstance(expression, relax.Tuple) else [expression]
+        return [use for each in fields if isinstance(each, relax.Var) for use in origins.get(each, [])]
+
+    for variable, value in _bindings(function):
+        if isinstance(value, relax.TupleGetItem):
+            origins[variable] = origins_of(value.tuple_value)
+        elif not isinstance(value, relax.Call):
+            origins[variable] = origins_of(value)
+        else:
+            name = getattr(value.op, "name", "").removeprefix("relax.")
+            operators.add(name)
+            if name in _PASSING:
+                origins[variable] = [use for argument in value.args for use in origins_of(argument)]
+            if any(origins_of(argument) for argument in value.args):
+                for index, size, marks in _indexed(name, value):
+                    for use in origins_of(value.args[index]):
+                        use.indexes(size, **marks)
+            of = [_kind(argument) for argument in value.args]
+            uses.casts |= name == "astype" and of[0] == "f" and _kind(variable) in "iu"
+            fixed = len(value.args) > 1 and constant_value(value.args[1]) is not None
+            uses.divides |= name in _DIVISIONS and _kind(variable) in "iu" and not fixed
+            uses.divides |= name == "call_tir" and _kind(variable) in "iu"
+    uses.products = any(name.startswith(_PRODUCTS) for name in operators)
+    uses.convolutions = any(name.startswith("nn.conv") for name in operators)
+    uses.steady = operators <= _STEADY or (operators <= _STEADY | _PLAIN and not operators & _HIDING)
+    by_onnxruntime = network.reference_name.startswith("onnxruntime")
+    uses.keeps_nan = "isnan" in operators or (by_onnxruntime and operators <= _KEEPING_NAN)
+    return uses
+
+
+def computed_types(network: Network) -> set[str]:
+    """The floating-point types of a network's operators: those in which they sum up, and of their results."""
+    return {dtype for variable, _ in _bindings(network.module["main"]) if is_floating(dtype := _dtype(variable))}
+
+
+def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
+    """The variables of a function with their values, in order."""
+    for block in getattr(function.body, "blocks", []):
+        for binding in block.bindings:
+            yield binding.var, getattr(binding, "value", None)
+
+
+def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:
+    """Arguments of a call that are indices, the lengths of the axes that they index, and options of `Use.indexes`."""
+    from edgedeploy.compile.expressions import constant_value
+    from edgedeploy.compile.guards import indexed_axes
+
+    if axes := indexed_axes(call):
+        yield 1, min(axes), {"written": name in _WRITING}
+    elif name == "one_hot":
+        yield 0, int(call.attrs.depth), {}
+    elif name == "equal":
+        # OneHot, as a comparison with all places.
+        choices = constant_value(call.args[1])
+        if choices is not None and choices.dtype.kind in "iu" and choices.size > 1:
+            yield 0, max(int(choices.max()) + 1, 1), {}
+    elif name in _SHIFTS:
+        yield 1, bits_of(_dtype(call.args[1])), {"from_end": False}
+
+
+def _dtype(expression: Any) -> str:
+    return str(getattr(expression.ty, "dtype", ""))
+
+
+def _kind(expression: Any) -> str:
+    """The first letter of numpy's name of an element type; empty if it is not a tensor."""
+    return _dtype(expression)[:1]
+
+
 Inputs = dict[str, np.ndarray]
 
-# Enough for exp to leave the range of float16, and that of float32 and float64's sigmoid to end at 0 and 1.
+# exp of these exceeds the range of float16 or float32, and sigmoid of float64 saturates at 0 and 1.
 _LARGE = {2: 16.0, 4: 100.0, 8: 100.0}
-# The same where products are summed up: those of larger values leave softmax nothing but differences of rounding.
+# The same for networks that sum up products: larger values leave softmax nothing but differences of rounding.
 _LARGE_FOR_PRODUCTS = 4.0
-# So many neighbours have one value where convolutions look at them.
+# So many neighbours have one value in inputs of convolutions.
 _RUN = 8
 
 
@@ -37,14 +206,14 @@ def random_inputs(network: Network) -> Iterator[Inputs]:
 
 
 def edge_inputs(network: Network) -> Iterator[Inputs]:
-    """Zeros, ones, large and negative values; both ends of what is an index. The second set has no extreme values."""
+    """Zeros, ones, large and negative values, the first and the last index. The second set has no extreme values."""
     uses = uses_of(network)
     for extreme in (True, False):
         yield {spec.name: _edge(spec, uses, place, extreme=extreme) for place, spec in enumerate(network.inputs)}
 
 
 def infinite_inputs(network: Network) -> Iterator[Inputs]:
-    """Random values with infinities among them, where these stay what they are; nothing for other networks."""
+    """Random values with some infinities; nothing for networks in which these give different results by program."""
     uses = uses_of(network)
     if uses.products or uses.casts or not uses.steady:
         return
@@ -53,7 +222,7 @@ def infinite_inputs(network: Network) -> Iterator[Inputs]:
 
 
 def bounded_inputs(network: Network) -> list[TensorSpec]:
-    """A network's inputs, with what indices are less than."""
+    """A network's inputs, with the bounds of indices."""
     uses = uses_of(network)
     return [spec.model_copy(update={"below": uses.inputs[spec.name].size}) for spec in network.inputs]
 
@@ -82,7 +251,7 @@ def _different(spec: TensorSpec, size: int) -> np.ndarray:
 
 
 def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
-    """The values of which edge inputs consist."""
+    """The values of edge inputs."""
     dtype, use = np.dtype(spec.dtype), uses.inputs[spec.name]
     if dtype.kind == "b":
         return [0, 1]
@@ -96,16 +265,16 @@ def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
         return [0, 1, -large, large]
     if not extreme or uses.divides:
         return [1, 2] if uses.divides else [0, 1]
-    # What half as many bits do not hold; products of two of them are still exact.
+    # One more than fits into half the bits; products of two of them are still exact.
     limits = np.iinfo(dtype)
     high = limits.max if dtype.itemsize == 1 else (1 << 4 * dtype.itemsize) + 1
     return [0, 1, high] if dtype.kind == "u" else [0, 1, -1, high, limits.min if dtype.itemsize == 1 else -high]
 
 
 def _pattern(shape: list[int], values: list[float | int], place: int) -> np.ndarray:
-    """Rows of one value each, the next in the next row, and one row, the last, of all of them.
+    """Rows of one value each, and a last row of all of them; a single row is the last one.
 
-    A single row is that last one. The order of the values in later rows differs from input to input (`place`).
+    The order of the values in later rows differs from input to input (`place`).
     """
     length = shape[-1] if shape else 1
     rows = np.arange(math.prod(shape) // max(length, 1))
@@ -118,8 +287,8 @@ def _pattern(shape: list[int], values: list[float | int], place: int) -> np.ndar
 def _uneven(shape: list[int], values: list[float | int], place: int) -> np.ndarray:
     """Short runs of each value in random order, for convolutions.
 
-    They make even feature maps of even rows, and the reference's own sums of those, over thousands of equal pixels,
-    have rounding errors of one sign: more than what tells a wrong network from a right one.
+    Of even rows they compute even feature maps. The reference's sums over thousands of equal pixels have rounding
+    errors of one sign, larger than the difference of a wrong network.
     """
     size = math.prod(shape)
     runs = np.random.default_rng(place).permutation(np.arange(-(-size // _RUN)) % len(values))

@@ -1,4 +1,4 @@
-"""What the reference makes of a network's test inputs: the self-test of its package."""
+"""The self-test of a package: the network's test inputs and the reference's outputs for them."""
 
 from __future__ import annotations
 
@@ -25,36 +25,31 @@ if TYPE_CHECKING:
     from edgedeploy.board import Board
     from edgedeploy.network import Network
 
-# The share of an output's values that have to be finite, or numbers, for it to be worth comparing.
+# The share of an output's values that have to be finite, or not NaN, to be worth comparing.
 _TELLING = 0.25
 
 
 def recorded(network: Network) -> dict[str, Recorded]:
-    """By name of each case of the self-test, inputs and what the reference makes of them.
+    """By name of each case of the self-test, inputs and the reference's outputs.
 
-    There are `random` inputs; `edge`, of zeros, ones, large and negative values; and `infinite` ones. Of the last two
-    those are left out of which the reference makes nothing worth comparing, or nothing but what rounding makes of it.
-
-    Raises:
-        ModelError: the reference cannot run the network.
-        NumericalError: its outputs have other shapes or dtypes than those of the imported network.
+    There are `random` inputs; `edge`, of zeros, ones, large and negative values; and `infinite` ones. The last two are
+    left out if the reference's outputs are not worth comparing, or depend on rounding too much.
     """
     refused: list[Exception] = []
     first = next(_inferences(network, random_inputs(network), refused), None)
     if first is None:
-        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(refused[0])) from refused[
-            0
-        ]
-    cases = {"random": _recorded(network, *first)}
+        [error, *_] = refused
+        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(error)) from error
+    cases = {"random": Recorded(*first, spread_of(network, *first))}
     usual = _shares(cases["random"].outputs, np.isfinite)
     for name, candidates, counts in (
         ("edge", edge_inputs(network), np.isfinite),
-        ("infinite", infinite_inputs(network), _is_number),
+        ("infinite", infinite_inputs(network), lambda values: ~np.isnan(values)),
     ):
         tried = []
         for inputs, outputs in _inferences(network, candidates, []):
             if all(share >= min(_TELLING, usual[output]) for output, share in _shares(outputs, counts).items()):
-                tried.append(_recorded(network, inputs, outputs))
+                tried.append(Recorded(inputs, outputs, spread_of(network, inputs, outputs)))
                 if is_steady(network, tried[-1]):
                     break
         if best := steadiest(network, tried):
@@ -63,27 +58,23 @@ def recorded(network: Network) -> dict[str, Recorded]:
 
 
 def self_test(
-    network: Network,
-    board: Board,
-    cases: Mapping[str, Recorded],
-    prefix: str = "",
-    *,
-    exact: bool = False,
+    network: Network, board: Board, cases: Mapping[str, Recorded], prefix: str = "", *, exact: bool = False
 ) -> tuple[SelfTest, dict[str, bytes]]:
-    """The manifest's record of a self-test, and the members of the package that it names; these begin with a prefix.
+    """The manifest's record of a self-test, and the members of the package that it names, which begin with a prefix.
 
-    A network that is computed exactly has to give the very outputs.
+    `exact` networks are computed in integers throughout.
     """
     records: list[Case] = []
     members: dict[str, bytes] = {}
     for name, case in cases.items():
         suffix = f"-{name}.bin" if records else ".bin"
-        inputs = {
-            f"selftest/{prefix}input-{i}{suffix}": case.inputs[spec.name] for i, spec in enumerate(network.inputs)
-        }
-        outputs = {
-            f"selftest/{prefix}output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)
-        }
+        inputs, outputs = (
+            {f"selftest/{prefix}{kind}-{i}{suffix}": tensors[spec.name] for i, spec in enumerate(specs)}
+            for kind, specs, tensors in (
+                ("input", network.inputs, case.inputs),
+                ("output", network.outputs, case.outputs),
+            )
+        )
         usual, absolute = usual_tolerance(network, board, exact=exact)
         records.append(
             Case(
@@ -104,7 +95,7 @@ def self_test(
 def _inferences(
     network: Network, candidates: Iterable[Inputs], refused: list[Exception]
 ) -> Iterator[tuple[Inputs, Tensors]]:
-    """The inputs that the reference runs, with what it makes of them; why it does not run others goes into a list."""
+    """The inputs that the reference runs, with its outputs; the errors of others are added to `refused`."""
     for inputs in candidates:
         try:
             outputs = _outputs(network, inputs)
@@ -116,18 +107,14 @@ def _inferences(
             yield inputs, outputs
 
 
-def _recorded(network: Network, inputs: Inputs, outputs: Tensors) -> Recorded:
-    return Recorded(inputs, outputs, spread_of(network, inputs, outputs))
-
-
 def _relative_spread(case: Recorded, output: str) -> float | None:
-    """What rounding does to an output, as a fraction of its largest value; None where it is not known."""
+    """The effect of rounding on an output, as a fraction of its largest value; None if unknown."""
     largest = largest_of(case.outputs[output])
     return float(f"{case.spread[output] / largest:.2g}") if output in case.spread and largest else None
 
 
 def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:
-    """What the reference makes of inputs, in the order of the network's outputs."""
+    """The reference's outputs, in the order of the network's."""
     given = network.reference(inputs)
     outputs = {spec.name: np.asarray(given[spec.name]) for spec in network.outputs}
     for spec in network.outputs:
@@ -138,10 +125,6 @@ def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:
                 hints=["that is a fault of edgedeploy's import: please report it with the file"],
             )
     return outputs
-
-
-def _is_number(values: np.ndarray) -> np.ndarray:
-    return ~np.isnan(values)
 
 
 def _shares(outputs: Tensors, counts: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:

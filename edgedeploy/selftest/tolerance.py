@@ -1,4 +1,4 @@
-"""How far outputs may be from the reference's: a fixed fraction, or more where rounding alone is shown to do more."""
+"""How far outputs are and may be from the reference's: a fixed fraction, or more if rounding alone changes more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgedeploy.compile.types import unit_roundoff
-from edgedeploy.selftest.operators import computed_types
+from edgedeploy.package.entry import Case
+from edgedeploy.package.manifest import Manifest
+from edgedeploy.selftest.inputs import computed_types
 from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -18,23 +20,23 @@ if TYPE_CHECKING:
     from edgedeploy.network import Network
 
 # |difference| <= relative * max|reference| + absolute, for networks in float32. The absolute part is for outputs that
-# are nearly zero. A network keeps about half of its type's digits: both grow as the root of the machine epsilon.
+# are nearly zero. About half of a type's digits survive a network: both grow as the root of the machine epsilon.
 TOLERANCE = (1e-4, 1e-6)
-# Networks that are computed in integers throughout: float32 rounds what dequantises their outputs.
+# Networks that are computed in integers throughout: dequantising their outputs rounds to float32.
 EXACT = (1e-6, 1e-6)
-# Steps by which outputs of other quantised networks may differ, where a value falls on the other side of a half; what
-# such steps of tensors upstream do comes on top, as the reference's own kernels show it.
+# Steps by which outputs of other quantised networks may differ, since values close to a half round either way; the
+# reference's own kernels show the further effect of such steps upstream.
 _STEPS = 2.0
-# What is allowed at most of those, as a fraction of the largest value.
+# The largest tolerance of those, as a fraction of the largest value.
 _MOST_QUANTISED = 0.3
 
-# What is allowed, in differences between two sets of the reference's own kernels. Sound code came to two of them.
+# The tolerance, in differences between two sets of the reference's own kernels. Sound code reached two of them.
 _SPREADS = 3.0
-# What is allowed at most, in usual tolerances: a network that rounding changes by more cannot be checked so.
+# The largest tolerance, in usual ones: a network that rounding changes by more cannot be checked so.
 MOST = 10.0
-# What rounding alone may do to the outputs of edge inputs, in usual tolerances, before smaller inputs are tried.
+# If rounding alone changes outputs of edge inputs by more, in usual tolerances, smaller inputs are tried.
 _STEADY = 0.1
-# What estimated rounding errors may take of what is allowed: the estimate is right within a factor of two.
+# The part of the tolerance that estimated rounding errors may take: the estimate is right within a factor of two.
 _ESTIMATED = 0.5
 
 
@@ -43,8 +45,7 @@ class Recorded:
     """One inference of the reference.
 
     Attributes:
-        inputs, outputs: by name.
-        spread: by output, what rounding alone does to it, as `spread_of` gives it.
+        spread: by output, the effect of rounding alone, as of `spread_of`.
     """
 
     inputs: Tensors
@@ -53,22 +54,17 @@ class Recorded:
 
 
 def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str, float]:
-    """What rounding alone does to a network: how far other kernels of the reference are from it.
-
-    Args:
-        network: the network.
-        inputs: by name.
-        expected: what the reference made of them, by name.
+    """The effect of rounding alone on a network: how far other kernels of the reference are from it.
 
     Returns:
-        By name of each output in floating point, the largest difference. Nothing where it cannot be known.
+        By name of each output in floating point, the largest difference; nothing if unknown.
     """
     if network.other_kernels is None:
         return {}
     try:
         others = network.other_kernels(inputs)
     except Exception:
-        return {}  # what the reference computes, other kernels of it need not
+        return {}  # other kernels of the reference may refuse the network
     return {
         name: _difference(np.asarray(others[name]), wanted)
         for name, wanted in expected.items()
@@ -77,7 +73,7 @@ def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str,
 
 
 def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> tuple[float, float]:
-    """By how much outputs may differ that rounding changes little; as `tolerance_of`."""
+    """The tolerance of outputs that rounding changes little; as `tolerance_of`."""
     if exact:
         return EXACT
     relative, absolute = tolerance_in(computed_types(network))
@@ -86,9 +82,9 @@ def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> t
 
 
 def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
-    """By how much outputs may differ of a network that computes in some floating-point types, as `tolerance_of`.
+    """The tolerance of a network that computes in some floating-point types, as `tolerance_of`.
 
-    The coarsest of them decides. Nothing finer than float32 is asked for.
+    The coarsest of them decides, and float32 at least.
     """
     coarsest = max(unit_roundoff(dtype) for dtype in ("float32", *dtypes))
     growth = math.sqrt(coarsest / unit_roundoff("float32"))
@@ -99,14 +95,9 @@ def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
 def tolerance_of(
     network: Network, board: Board, case: Recorded, output: str, *, exact: bool = False
 ) -> tuple[float, float]:
-    """By how much an output may differ: a fraction of its largest value, and what comes on top.
+    """By how much an output of an inference may differ: a fraction of its largest value, and an absolute part.
 
-    Args:
-        network: the network.
-        board: where it will run.
-        case: an inference of the reference.
-        output: the name of the output.
-        exact: whether it is computed in integers throughout.
+    `exact` networks are computed in integers throughout.
     """
     usual, absolute = usual_tolerance(network, board, exact=exact)
     largest = largest_of(case.outputs[output])
@@ -122,8 +113,7 @@ def tolerance_of(
 def step_of(output: np.ndarray) -> float:
     """The step of an output of a quantised network: the least difference between two of its values.
 
-    Those of dequantised tensors are whole steps apart, but for what float32 rounds. Of few values, or of others, it
-    says how close they lie.
+    Values of dequantised tensors are whole steps apart, but for the rounding of float32.
     """
     values = np.unique(output[np.isfinite(output)].astype(np.float64))
     apart = np.diff(values)
@@ -132,20 +122,20 @@ def step_of(output: np.ndarray) -> float:
 
 
 def is_steady(network: Network, case: Recorded) -> bool:
-    """Whether rounding alone does so little to a case's outputs that it need not be tried on smaller inputs."""
+    """Whether rounding alone changes a case's outputs so little that smaller inputs need not be tried."""
     return _unrest(network, case) <= _STEADY
 
 
 def steadiest(network: Network, cases: Iterable[Recorded]) -> Recorded | None:
-    """The case that rounding alone changes least, if it changes it by less than can be told from an error."""
+    """The case that rounding alone changes least, if an error can be told from that."""
     best = min(cases, key=lambda case: _unrest(network, case), default=None)
     return None if best is None or _SPREADS * _unrest(network, best) > MOST else best
 
 
 def _unrest(network: Network, case: Recorded) -> float:
-    """The most that rounding alone does to an output, in usual tolerances."""
+    """The largest effect of rounding alone on an output, in usual tolerances."""
     if network.quantised or not case.spread:
-        return 0.0  # one step of one value is more than can be told from an error by its size
+        return 0.0  # one step of one value is as large as an error
     relative, absolute = tolerance_in(computed_types(network))
     return max(
         spread / (relative * largest_of(case.outputs[output]) + absolute) for output, spread in case.spread.items()
@@ -153,7 +143,7 @@ def _unrest(network: Network, case: Recorded) -> float:
 
 
 def error_limit(network: Network, board: Board, cases: Iterable[Recorded]) -> float:
-    """How many times the reference's rounding error a network's may be: infinity where that does not matter."""
+    """How many times the reference's rounding error a network's may be; infinity for quantised networks."""
     if network.quantised:
         return math.inf
     limit = math.inf
@@ -178,8 +168,43 @@ def _difference(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _rounded_up(value: float) -> float:
-    """To two digits, so that reports stay readable."""
+    """To two digits, for readable reports."""
     if value <= 0:
         return 0.0
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.ceil(value / step) * step:.2g}")
+
+
+def other_outputs(manifest: Manifest) -> str:
+    """The error message for a package whose outputs differ by more than is allowed."""
+    return f"the code for {manifest.model} gives other outputs than {manifest.selftest.reference}"
+
+
+def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, float]:
+    """By output, the largest difference as a fraction of the tolerance of a case; a sound result has none above 1.
+
+    Infinities and NaN must be the same. The agent compares in the same way (agent/comparison.cc).
+
+    Args:
+        outputs, expected: by name, of the same shapes and dtypes, the latter in the network's order.
+        case: the self-test's, with the tolerance.
+    """
+    found = {}
+    for (name, wanted), relative in zip(expected.items(), case.relative, strict=True):
+        difference, largest = largest_difference(outputs[name], wanted) or (math.inf, 0.0)
+        allowed = relative * largest + case.absolute
+        found[name] = difference / allowed if math.isfinite(difference) else math.inf
+    return found
+
+
+def largest_difference(found: np.ndarray, expected: np.ndarray) -> tuple[float, float] | None:
+    """The largest |found - expected| and |expected| of two arrays of one size, where the expected values are finite.
+
+    None if infinities or NaN are expected, and others were found. The difference is inf or NaN if values are.
+    """
+    given, wanted = (array.astype(np.float64).reshape(-1) for array in (found, expected))
+    finite = np.isfinite(wanted)
+    if not np.array_equal(given[~finite], wanted[~finite], equal_nan=True):
+        return None
+    difference = np.abs(given[finite] - wanted[finite])
+    return float(difference.max(initial=0)), float(np.abs(wanted[finite]).max(initial=0))

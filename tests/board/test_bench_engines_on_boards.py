@@ -13,8 +13,8 @@ from support.networks import tiny
 from support.power import vcgencmd
 from support.virtual_boards import Start, root_of
 
-from edgedeploy.benchmarking import visitors
-from edgedeploy.benchmarking.visitors import _reason
+from edgedeploy.benchmarking import board_engines
+from edgedeploy.benchmarking.board_engines import _reason
 from edgedeploy.benchmarking.wheels import Site
 from edgedeploy.virtual.board import VirtualBoard
 
@@ -90,7 +90,7 @@ def test_an_engine_that_the_board_cannot_load_is_named_with_the_reason(
     (tmp_path / "wheel" / "numpy").mkdir(parents=True)
     (tmp_path / "wheel" / "numpy" / "__init__.py").write_text(module)
     wheel = Site(tmp_path / "wheel", "numpy", "1.0", "0" * 64)
-    monkeypatch.setattr(visitors, "site", lambda *_, **__: wheel)
+    monkeypatch.setattr(board_engines, "site", lambda *_, **__: wheel)
     net = tiny(tmp_path / "net.onnx")
     host = ["--board", "rpi4", "--host", f"virtual:{board.name}"]
     options = ["--against", "onnxruntime", "--rounds", 1, "--runs", 1, "--threads", 1, "--json"]

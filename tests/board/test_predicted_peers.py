@@ -15,8 +15,8 @@ from support.predictions import require_predictions
 from edgedeploy.benchmarking.wheels import site
 from edgedeploy.board import load_board
 from edgedeploy.errors import DownloadError, InputError, UnsupportedError
-from edgedeploy.predicting.machine import machine
-from edgedeploy.predicting.peer_results import PeerResults
+from edgedeploy.predicting.peers import PeerResults
+from edgedeploy.predicting.recording import machine
 
 # Slow, as every test that needs an agent for another architecture.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_needs_virtual_boards")]

@@ -23,12 +23,12 @@ from support.notebook import Notebook
 from support.patience import becomes, generous
 
 from edgedeploy.benchmarking import engines, networks, report, tables
-from edgedeploy.benchmarking.engines import litert, mnn
+from edgedeploy.benchmarking.engines import cpu
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
-from edgedeploy.benchmarking.judgement import compare
-from edgedeploy.benchmarking.machine import Machine
-from edgedeploy.benchmarking.turns import calls_per_turn, take_turns, timing
-from edgedeploy.benchmarking.worker import EngineWorker, Turn
+from edgedeploy.benchmarking.measure import compare
+from edgedeploy.benchmarking.report import Machine
+from edgedeploy.benchmarking.turns import Turn, calls_per_turn, take_turns, timing
+from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.errors import DownloadError, PackageError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.onnxruntime_session import cpu_session
@@ -386,8 +386,8 @@ def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Co
 def test_an_engine_that_is_not_installed_is_named_and_left_out_of_the_tables(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    absent = replace(mnn.ENGINE, module="no_such_module")
-    monkeypatch.setattr(engines, "PEERS", [absent if each is mnn.ENGINE else each for each in engines.PEERS])
+    absent = replace(cpu.MNN, module="no_such_module")
+    monkeypatch.setattr(engines, "PEERS", [absent if each is cpu.MNN else each for each in engines.PEERS])
     monkeypatch.setitem(engines._BY_NAME, "mnn", absent)
     net = tiny(tmp_path / "net.onnx")
     code, out, err = command("bench", net, "--against", "mnn,onnxruntime", "--threads", 1, "--rounds", 1)
@@ -402,7 +402,7 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out_of_the_tables(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not litert.ENGINE.installed(), reason="LiteRT is not installed")
+@pytest.mark.skipif(not cpu.LITERT.installed(), reason="LiteRT is not installed")
 def test_markdown_names_an_engine_that_reads_other_files_with_the_reason(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
     options = ["--against", "onnxruntime,litert", "--threads", 1, "--rounds", 1, "--markdown"]
@@ -413,7 +413,7 @@ def test_markdown_names_an_engine_that_reads_other_files_with_the_reason(command
 
 
 @pytest.mark.compiles
-@pytest.mark.skipif(not litert.ENGINE.installed(), reason="LiteRT is not installed")
+@pytest.mark.skipif(not cpu.LITERT.installed(), reason="LiteRT is not installed")
 def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Command, tmp_path: Path) -> None:
     from support.tflite_networks import small
 
@@ -521,11 +521,11 @@ def test_a_package_that_is_not_for_this_machine_is_that_and_no_fault_of_the_comp
     assert f"built for board '{other}' and does not run on this machine" in messages
 
 
-@pytest.mark.skipif(not mnn.ENGINE.installed(), reason="MNN is not installed")
+@pytest.mark.skipif(not cpu.MNN.installed(), reason="MNN is not installed")
 def test_mnn_is_used_without_its_tools_which_install_packages(tmp_path: Path) -> None:
-    assert "MNN.tools" not in mnn._CONVERTER
+    assert "MNN.tools" not in cpu._MNN_CONVERTER
     given = task(tmp_path)
-    with EngineWorker(mnn.ENGINE, given) as worker:
+    with EngineWorker(cpu.MNN, given) as worker:
         assert worker.turn(1, 1).seconds
     assert (given.folder / "network.mnn").is_file()
     assert b"pip install" not in (given.folder / "said.txt").read_bytes()

@@ -126,7 +126,7 @@ def test_what_is_no_report_is_refused(command: Command, tmp_path: Path, content:
     (tmp_path / "a.json").write_text(content)
     code, _, err = command("bench", "compare", tmp_path / "a.json", tmp_path / "a.json")
     assert code == InputError.exit_code
-    assert "is no report of edgedeploy bench" in err
+    assert "is not a report of edgedeploy bench" in err
     assert message in err
 
 

@@ -13,11 +13,11 @@ from conftest import Command
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 
-from edgedeploy.benchmarking.batches import check_batch
-from edgedeploy.benchmarking.columns import COLUMNS, columns_called, engine_table
-from edgedeploy.benchmarking.judgement import same_top1
-from edgedeploy.benchmarking.machine import Machine
-from edgedeploy.benchmarking.report import Costs, Report, Row
+from edgedeploy.benchmarking.measure import same_top1
+from edgedeploy.benchmarking.networks import check_batch
+from edgedeploy.benchmarking.report import Machine, Report, Row
+from edgedeploy.benchmarking.tables import COLUMNS, columns_called, engine_table
+from edgedeploy.benchmarking.turns import Costs
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import FORMAT
 from edgedeploy.onnxruntime_session import cpu_session
@@ -205,12 +205,12 @@ def test_nothing_is_left_of_one_network_without_a_batch(command: Command, tmp_pa
 
 
 def test_ncnn_has_no_batch(tmp_path: Path) -> None:
-    from edgedeploy.benchmarking.engines import ncnn
+    from edgedeploy.benchmarking.engines import cpu
     from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
 
     given = Task(tiny(tmp_path / "net.onnx"), tmp_path, {}, [], 1, tmp_path, batch=2)
     with pytest.raises(CannotRunError, match="no dimension for the batch"):
-        ncnn.convert(given)
+        cpu.convert_for_ncnn(given)
 
 
 @pytest.mark.slow

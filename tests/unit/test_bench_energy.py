@@ -17,7 +17,7 @@ from support.power import EARLIER, RAILS, vcgencmd
 from edgedeploy.benchmarking import energy
 from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines.engine import CannotRunError
-from edgedeploy.benchmarking.worker import Turn
+from edgedeploy.benchmarking.turns import Turn
 from edgedeploy.errors import UnsupportedError
 
 

@@ -11,9 +11,9 @@ import pytest
 from conftest import Command
 from test_bench_costs import COSTS, report, row
 
-from edgedeploy.benchmarking.charts import compile_and_run, medians, spreads
-from edgedeploy.benchmarking.page import page
-from edgedeploy.benchmarking.report import Costs, Report, Skipped
+from edgedeploy.benchmarking.page import compile_and_run, medians, page, spreads
+from edgedeploy.benchmarking.report import Report, Skipped
+from edgedeploy.benchmarking.turns import Costs
 from edgedeploy.errors import OutputError, UnsupportedError
 
 HOSTILE = "</script><script>alert(1)</script>\u202e"

@@ -16,7 +16,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.quantisation.inner_pairs import without_inner_pairs
+from edgedeploy.quantisation.quantising import without_inner_pairs
 
 
 def residual(graph: Graph, data: str) -> str:

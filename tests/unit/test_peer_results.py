@@ -13,7 +13,7 @@ from edgedeploy.board import Board, load_board
 from edgedeploy.errors import OutputError
 from edgedeploy.predicting.mca import Llvm
 from edgedeploy.predicting.means import Means
-from edgedeploy.predicting.peer_results import Key, PeerResult, PeerResults
+from edgedeploy.predicting.peers import Key, PeerResult, PeerResults
 from edgedeploy.predicting.prediction import Executed, priced
 from edgedeploy.predicting.record import MISSES
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgedeploy.board import load_board
-from edgedeploy.predicting.plugin import NATIVE
+from edgedeploy.predicting.means import NATIVE
 from edgedeploy.predicting.record import MISSES
 from edgedeploy.toolchain import c_compiler, run_tool
 

@@ -14,13 +14,24 @@ from support.commands import output_of
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import InputError, UnsupportedError
-from edgedeploy.predicting.instructions import Products, products
-from edgedeploy.predicting.mca import Llvm, plain
-from edgedeploy.predicting.ownership import RUNTIME, Ownership, exported_functions, owners
-from edgedeploy.predicting.plugin import recorder, recording_emulator
+from edgedeploy.predicting.mca import Llvm, Products, plain, products
+from edgedeploy.predicting.means import recorder, recording_emulator
 from edgedeploy.predicting.prediction import Cycles, Executed, executed, miss_costs, priced
-from edgedeploy.predicting.record import MISSES, Block, Mapping, Record, read_record
-from edgedeploy.predicting.sampling import FEWEST, LEAD, MEASURED, windows
+from edgedeploy.predicting.record import (
+    FEWEST,
+    LEAD,
+    MEASURED,
+    MISSES,
+    RUNTIME,
+    Block,
+    Mapping,
+    Ownership,
+    Record,
+    exported_functions,
+    owners,
+    read_record,
+    windows,
+)
 from edgedeploy.toolchain import link_shared
 
 NOP = bytes.fromhex("1f2003d5")

@@ -293,8 +293,7 @@ def test_a_build_quantises_on_the_way_and_keeps_what_it_made(command: Command, d
 
 
 def test_other_images_make_another_network(command: Command, digits: Path, photos: Path) -> None:
-    from edgedeploy.quantisation.keeping import quantised_source
-    from edgedeploy.quantisation.making import find_task
+    from edgedeploy.quantisation.making import find_task, quantised_source
 
     sources = [quantised_source(find_task("digits", folder)) for folder in (digits / "seen", photos, digits / "seen")]
     assert [source.name for source in sources] == ["digits-int8"] * 3

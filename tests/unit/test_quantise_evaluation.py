@@ -14,7 +14,7 @@ from edgedeploy.demo.usage import Part, find_use
 from edgedeploy.errors import InputError
 from edgedeploy.quantisation.agreement import matches, overlap
 from edgedeploy.quantisation.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision
-from edgedeploy.quantisation.usage import Usage
+from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.results import Box, Detection
 
@@ -121,10 +121,10 @@ def test_folders_are_named_after_classes_or_their_numbers(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("unicorn/a.png", "no class is called so"),
+        ("unicorn/a.png", "no class has that name"),
         ("crane/a.png", "classes 134, 517"),
         ("1000/a.png", "no class"),
-        ("a.png", "lies in none of them"),
+        ("a.png", "is in none of them"),
     ],
 )
 def test_folders_that_name_no_class_are_refused(tmp_path: Path, name: str, why: str) -> None:
@@ -191,7 +191,7 @@ def test_hidden_files_say_nothing_of_boxes(tmp_path: Path) -> None:
     [
         ({"annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3]}]}, "bbox"),
         ({"images": []}, "images"),
-        ({"categories": [{"id": 18, "name": "unicorn"}]}, "'unicorn' is no class"),
+        ({"categories": [{"id": 18, "name": "unicorn"}]}, "'unicorn' is not a class"),
         ({"annotations": [{"image_id": 8, "category_id": 18, "bbox": [1, 2, 3, 4]}]}, "does not list image 8"),
         ({"images": [{"id": 7, "file_name": "images/b.png"}]}, "there is no image"),
         ({"categories": 5}, "categories"),

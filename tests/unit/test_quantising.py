@@ -14,12 +14,11 @@ from support.quantised_files import constants, integers_of, producer, scale_of
 
 from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
 from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.quantisation.agreement import Noise, Runs, compare
-from edgedeploy.quantisation.losses import by_harm, fewest_kept, worst_layers
+from edgedeploy.quantisation.agreement import Noise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.making import Made, Settings, find_task, make
 from edgedeploy.quantisation.preparing import Prepared, prepare
 from edgedeploy.quantisation.quantising import calibrate, chosen, layers_of, quantise
-from edgedeploy.quantisation.samples import Arrays, Samples
+from edgedeploy.quantisation.samples import Samples, array_samples
 from edgedeploy.quantised import Method
 from edgedeploy.zoo.source import Source
 
@@ -44,7 +43,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
     folder = tmp_path_factory.mktemp("inputs")
     for index, array in enumerate(arrays()):
         np.savez(folder / f"{index}.npz", data=array)
-    return Arrays(folder, sorted(folder.glob("*.npz")), prepared_of(network(folder / "net.onnx")).inputs)
+    return array_samples(folder, sorted(folder.glob("*.npz")), prepared_of(network(folder / "net.onnx")).inputs)
 
 
 def arrays(count: int = 12) -> list[np.ndarray]:

@@ -27,9 +27,8 @@ from edgedeploy.package.entry import Case
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest import checking
-from edgedeploy.selftest.comparison import fractions
 from edgedeploy.selftest.recording import recorded
-from edgedeploy.selftest.tolerance import Recorded
+from edgedeploy.selftest.tolerance import Recorded, fractions
 from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles

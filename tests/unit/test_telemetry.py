@@ -68,7 +68,7 @@ def test_telemetry_is_off_before_onnxruntime_is_imported(home: Path) -> None:
 def test_sessions_are_made_in_one_place_here_and_one_under_emulation_which_turn_it_off_as_well() -> None:
     sources = {path.name: path.read_text() for path in Path(edgedeploy.__file__).parent.rglob("*.py")}
     makers = sorted(name for name, text in sources.items() if "InferenceSession(" in text)
-    assert makers == ["onnxruntime_session.py", "peer.py"]
+    assert makers == ["engine_program.py", "onnxruntime_session.py"]
     assert all("onnxruntime.disable_telemetry_events()" in sources[name] for name in makers)
 
 

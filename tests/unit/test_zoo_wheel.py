@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from edgedeploy.benchmarking import wheels
+from edgedeploy.benchmarking.engine_program import NAMES
 from edgedeploy.benchmarking.engines import find_engine
-from edgedeploy.benchmarking.peer import NAMES
 from edgedeploy.errors import DownloadError
 from edgedeploy.zoo import store, wheel
 from edgedeploy.zoo.entry import Wheel, ZooFile, ZooModel

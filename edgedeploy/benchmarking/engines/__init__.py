@@ -1,32 +1,22 @@
-"""The engines that networks are measured on, one module each; a new one is added to the list here."""
+"""The engines that networks are measured on; the list here names them all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgedeploy.benchmarking.engines import (
-    litert,
-    mnn,
-    ncnn,
-    onnxruntime,
-    onnxruntime_gpu,
-    openvino,
-    ours,
-    tensorrt,
-    torch,
-)
+from edgedeploy.benchmarking.engines import cpu, nvidia, openvino, ours, torch
 from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.catalog import unknown_name
 from edgedeploy.errors import InputError
 from edgedeploy.plugins import Group
 
 OURS, UNTUNED = ours.ENGINE, ours.UNTUNED
-# The engine that says what is right, and by the suffix of the networks' files as engines are given them.
-REFERENCE = onnxruntime.ENGINE
-REFERENCES = {engine.suffix: engine for engine in (REFERENCE, litert.ENGINE)}
+# The engine whose outputs are taken for right, by the suffix of the networks' files.
+REFERENCE = cpu.ONNXRUNTIME
+REFERENCES = {engine.suffix: engine for engine in (REFERENCE, cpu.LITERT)}
 _OWN = [
-    *(onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE),
-    *(torch.COMPILED, tensorrt.ENGINE, onnxruntime_gpu.ENGINE),
+    *(cpu.ONNXRUNTIME, openvino.ENGINE, cpu.NCNN, cpu.MNN, cpu.LITERT, torch.ENGINE),
+    *(torch.COMPILED, nvidia.TENSORRT, nvidia.ONNXRUNTIME_GPU),
 ]
 # Those of other packages.
 _OTHERS: Group[Engine] = Group(
@@ -42,23 +32,12 @@ def find_engine(name: str) -> Engine:
     return _BY_NAME[name]
 
 
-def find_peers(names: str | None) -> list[Engine]:
-    """The engines of a list such as `openvino,ncnn`, each once and in its order; those measured by default if there is
-    no list.
-
-    Raises:
-        UnknownNameError: there is no such engine; similar names are suggested.
-        InputError: the list is empty.
-    """
-    return peers_called(None if names is None else [name.strip() for name in names.split(",") if name.strip()])
-
-
-def peers_called(names: Sequence[str] | None) -> list[Engine]:
-    """The engines of these names, each once and in their order; those measured by default if there
-    is no list.
-    """
+def find_peers(names: str | Sequence[str] | None) -> list[Engine]:
+    """The engines of a list such as `openvino,ncnn`, each once and in its order; those measured by default if None."""
     if names is None:
         return [engine for engine in PEERS if engine.by_default]
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",") if name.strip()]
     known = [engine.name for engine in PEERS]
     wanted = dict.fromkeys(name.lower() for name in names)
     for name in wanted:

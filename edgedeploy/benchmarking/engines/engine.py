@@ -1,4 +1,4 @@
-"""What every inference engine looks like to a benchmark."""
+"""The interface of inference engines to a benchmark."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from edgedeploy.extras import is_installed
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.workers import WorkerError
 
-# What runs a network unless an engine says otherwise.
+# The device of a network unless an engine names another one.
 CPU = "CPU"
 
-# By name of each function or operator as the engine calls them: of what kind it is, and the time of its calls in each
-# of some inferences, in ms.
+# By name of each function or operator in the engine: its type, and its time in each of some inferences, in ms.
 Profile = dict[str, tuple[str, list[float]]]
 # The same of one inference.
 Once = Mapping[str, tuple[str, float]]
@@ -28,16 +27,14 @@ class Task:
     """One network to run, the same for every engine.
 
     Attributes:
-        file: the network's file, with fixed shapes.
-        package: edgedeploy's package of the same network.
         inputs: one array for each input, by name, in the network's order.
         outputs: the names of the outputs, in the network's order.
         threads: how many threads to use, the calling one among them.
         folder: an empty folder for converted files.
         accelerated: whether edgedeploy runs on another device than the processor: then engines that know graphics
             processors take one too, if there is one.
-        batch: how many inferences one call makes, if that was asked for: the first dimension of every input.
-        converted: what the engine's `convert` wrote, if it has one.
+        batch: how many inferences one call makes, if requested: the first dimension of every input.
+        converted: the file that the engine's `convert` wrote, if it has one.
     """
 
     file: Path
@@ -53,20 +50,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A network that an engine has ready, its inputs in place.
+    """A network that an engine has loaded, its inputs in place.
 
     Attributes:
         run: one inference, from inputs to outputs in the processor's memory, complete when it returns. This is what
-            is timed: no copies of inputs or outputs beyond what the engine cannot do without.
+            is timed: no copies of inputs or outputs that the engine can do without.
         outputs: the outputs of the last inference as arrays by name. An engine that has no dimension for the
             batch may leave out dimensions of size one.
-        device: what runs the network.
-        kernel_seconds: what the kernels of the last inference took by the device's own clock, summed; None where
-            nothing tells.
-        compile_s: of the time that loading took, what a compiler took that another run would have to wait for again.
+        device: the name of the device that runs the network.
+        kernel_seconds: the sum of the times of the last inference's kernels by the device's own clock; None if the
+            engine does not measure it.
+        compile_s: the part of the loading time that a compiler took, and would take again in another run.
     """
 
-    run: Callable[[], None]
+    run: Callable[[], object]
     outputs: Callable[[], dict[str, np.ndarray]]
     device: str = CPU
     kernel_seconds: Callable[[], float] | None = None
@@ -75,22 +72,20 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Engine:
-    """An inference engine; nothing of it is imported before `load` is called, in the engine's own process.
+    """An inference engine, imported only when `load` is called, in a process of its own.
 
     Attributes:
-        name: what the command line calls it.
-        module: the Python module that it is used through.
         distribution: the Python package that provides the module.
         suffix: the suffix of the files that it reads or converts.
-        load: makes a network ready to run. Whatever it raises means that the engine cannot run the network.
+        load: makes a network ready to run. Any exception means that the engine cannot run the network.
         convert: writes the network in the engine's own form, into the task's folder, in files whose names begin alike;
-            one of them is returned. None where the engine reads the network's file.
+            one of them is returned. None if the engine reads the network's file.
         extra: the optional dependencies of edgedeploy that it belongs to.
-        lack: says what it needs and this machine has not, such as a graphics processor; None if it needs nothing.
-        by_default: whether it is measured where no engine is named.
-        profile: times a number of inferences by function or operator, in a network that is made ready for that; None
-            where the engine does not tell.
-        imports: what else `load` imports, so that it is no part of the time that loading a network takes.
+        lack: returns what this machine lacks for it, such as a graphics processor; None if nothing.
+        imports: what else `load` imports, which is not part of the time that loading a network takes.
+        by_default: whether it is measured if no engine is named.
+        profile: times a number of inferences by function or operator, in a network that is loaded for that; None
+            if the engine does not support it.
     """
 
     name: str
@@ -106,14 +101,14 @@ class Engine:
     profile: Callable[[Task, int], Profile] | None = None
 
     def installed(self) -> bool:
-        """Whether the engine's Python package is here."""
+        """Whether the engine's Python package is installed."""
         try:
             return is_installed(self.module) and bool(self.version())
         except importlib.metadata.PackageNotFoundError:
             return False  # another package has a module of this name
 
     def absence(self) -> str | None:
-        """Why it is left out everywhere, None if it can be asked: for people."""
+        """Why it cannot run here, for people; None if it can."""
         if self.lack and (reason := self.lack()):
             return reason
         if self.installed():
@@ -136,20 +131,20 @@ def profile_of(once: Callable[[], Once], count: int) -> Profile:
 
 
 def profile_of_functions(runner: Runner, inputs: Mapping[str, np.ndarray], count: int) -> Profile:
-    """The same of a package's functions: of what kind they are stands in the package."""
+    """The same of a package's functions, without their types, which the package states."""
     times = runner.function_times(inputs, repeat=count, warmup=1)
     return {name: ("", each) for name, each in times.items()}
 
 
 def files_of(network: Path) -> list[Path]:
-    """All files of a network: those that a converter wrote lie beside each other under the same name."""
+    """All files of a network: converters write them next to each other under the same name."""
     stem = network.with_suffix("").name
     return [path for path in sorted(network.parent.iterdir()) if path.name.startswith(f"{stem}.")]
 
 
 class CannotRunError(WorkerError):
-    """An engine cannot run a network, for a reason that the engine's module knows how to say."""
+    """An engine cannot run a network, with the reason as the engine's module words it."""
 
 
 class NotHereError(CannotRunError):
-    """What an engine needs to run or convert a network is not installed."""
+    """A program that an engine needs to run or convert a network is not installed."""

@@ -1,4 +1,4 @@
-"""OpenVINO for the shortest time of one inference: its CPU plugin, or its GPU plugin where a device is wanted."""
+"""OpenVINO for the shortest time of one inference: its CPU plugin, or its GPU plugin if networks run on a device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ def load(task: Task) -> Loaded:
     """
     request, device = _request(task)
     return Loaded(
-        partial(_run, request),
-        lambda: {name: request.get_tensor(name).data.copy() for name in task.outputs},
-        device,
+        partial(_run, request), lambda: {name: request.get_tensor(name).data.copy() for name in task.outputs}, device
     )
 
 
@@ -44,7 +42,7 @@ def _run(request: Any) -> None:
 
 
 def _request(task: Task, more: dict[str, object] | None = None) -> tuple[Any, str]:
-    """What runs the network, with its inputs in place, and on which device."""
+    """A request with its inputs in place, and the device."""
     import openvino
 
     core = openvino.Core()

@@ -50,5 +50,5 @@ ENGINE = Engine(
     profile=profile,
     imports=("tvm", "edgedeploy.runtime.session"),
 )
-# The same, of packages that were built without tuning records.
+# The same for packages that were built without tuning records.
 UNTUNED = replace(ENGINE, name="edgedeploy-untuned")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -15,53 +15,8 @@ from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loade
 from edgedeploy.extras import is_installed
 
 
-def load(task: Task) -> Loaded:
-    """Convert the network into a module, which is run as it is, without recording gradients."""
-    run, outputs = _runnable(task, lambda module: module)
-    return Loaded(run, outputs)
-
-
-def profile(task: Task, count: int) -> Profile:
-    """The time of each operator without those that it calls, by PyTorch's profiler."""
-    return _profiled(_runnable(task, lambda module: module)[0], count)
-
-
-def load_compiled(task: Task) -> Loaded:
-    """Convert the network into a module and compile it, without what earlier runs left."""
-    import torch
-
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.folder / "inductor")
-    run, outputs = _runnable(task, torch.compile)
-    started = perf_counter()
-    run()  # which compiles
-    return Loaded(run, outputs, compile_s=perf_counter() - started)
-
-
-def profile_compiled(task: Task, count: int) -> Profile:
-    """As `profile`, of the compiled module."""
-    import torch
-
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.folder / "inductor")
-    return _profiled(_runnable(task, torch.compile)[0], count)
-
-
-def _profiled(run: Callable[[], None], count: int) -> Profile:
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    def once() -> Once:
-        with profiler(activities=[ProfilerActivity.CPU]) as taken:
-            run()
-        times = {each.key: each.self_cpu_time_total * 1e-3 for each in taken.key_averages()}
-        return {name: ("", milliseconds) for name, milliseconds in times.items() if milliseconds}
-
-    return profile_of(once, count)
-
-
-def _runnable(
-    task: Task, prepared: Callable[[Any], Any]
-) -> tuple[Callable[[], None], Callable[[], dict[str, np.ndarray]]]:
-    """One inference, and the outputs of the last one, of the module that `prepared` makes of the network's."""
+def _load(task: Task, *, compiled: bool) -> Loaded:
+    """Convert the network into a module, without recording gradients; compile it, without results of earlier runs."""
     if not is_installed("onnx2torch"):
         raise CannotRunError("its converter onnx2torch is not here (`pip install 'edgedeploy[bench-torch]'`)")
     import onnx
@@ -71,7 +26,10 @@ def _runnable(
     torch.set_num_threads(task.threads)
     model = onnx.load(task.file)
     order = [value.name for value in model.graph.input if value.name in task.inputs]
-    module = prepared(convert(model).eval())
+    module: Any = convert(model).eval()
+    if compiled:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.folder / "inductor")
+        module = torch.compile(module)
     arguments = [torch.from_numpy(task.inputs[name]) for name in order]
     last: list[Any] = [None]
 
@@ -83,7 +41,25 @@ def _runnable(
         values = last[0] if isinstance(last[0], (list, tuple)) else [last[0]]
         return {name: value.numpy() for name, value in zip(task.outputs, values, strict=True)}
 
-    return run, outputs
+    started = perf_counter()
+    if compiled:
+        run()  # which compiles
+    return Loaded(run, outputs, compile_s=perf_counter() - started if compiled else None)
+
+
+def _profile(task: Task, count: int, *, compiled: bool) -> Profile:
+    """The time of each operator without those that it calls, by PyTorch's profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    run = _load(task, compiled=compiled).run
+
+    def once() -> Once:
+        with profile(activities=[ProfilerActivity.CPU]) as taken:
+            run()
+        times = {each.key: each.self_cpu_time_total * 1e-3 for each in taken.key_averages()}
+        return {name: ("", milliseconds) for name, milliseconds in times.items() if milliseconds}
+
+    return profile_of(once, count)
 
 
 def _no_compiler() -> str | None:
@@ -98,11 +74,16 @@ ENGINE = Engine(
     module="torch",
     distribution="torch",
     suffix=".onnx",
-    load=load,
-    profile=profile,
+    load=partial(_load, compiled=False),
+    profile=partial(_profile, compiled=False),
     extra="bench-torch",
     imports=("onnx", "onnx2torch"),
 )
 COMPILED = replace(
-    ENGINE, name="torch-compile", load=load_compiled, profile=profile_compiled, lack=_no_compiler, by_default=False
+    ENGINE,
+    name="torch-compile",
+    load=partial(_load, compiled=True),
+    profile=partial(_profile, compiled=True),
+    lack=_no_compiler,
+    by_default=False,
 )

@@ -1,4 +1,4 @@
-"""Other engines on a board: wheels and networks go into a folder of its own there, which is removed afterwards."""
+"""Other engines on a board: wheels and networks go into a temporary folder there."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, files_of
-from edgedeploy.benchmarking.peer import NAMES, SCRIPT
-from edgedeploy.benchmarking.report import Costs
-from edgedeploy.benchmarking.wheels import Site, site
-from edgedeploy.benchmarking.worker import Turn
+from edgedeploy.benchmarking.turns import Costs, Turn
+from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.login import BROKEN
 
-# What a Python says of itself; nothing where there is none.
+# The version and platform of the board's Python; nothing if there is none.
 _PROBE = """
 command -v python3 >/dev/null || exit 0
 exec python3 -c 'import json, platform, struct, sys
@@ -38,11 +37,11 @@ print(json.dumps([list(sys.version_info[:2]), platform.machine(), struct.calcsiz
 _MAKE = 'umask 077 && mktemp -d "$HOME/.edgedeploy-bench-XXXXXX"'
 _UNPACK = 'mkdir -p -- "$1" && exec tar -xzf - -C "$1"'
 _REMOVE = 'case "$1" in */.edgedeploy-bench-??????) exec rm -rf -- "$1";; esac'
-# The engine's own words go to a file, and the last of them are told when it has ended.
+# The engine's messages go to a file, whose last line is printed when it has ended.
 _START = """
 cd -- "$1" || exit
 PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 ORT_DISABLE_TELEMETRY=1 OMP_NUM_THREADS="$4" \
-python3 ../peer.py "$3" "$5" inputs.npz outputs.npz names.json "$4" 2>said.txt
+python3 ../engine_program.py "$3" "$5" inputs.npz outputs.npz names.json "$4" 2>said.txt
 echo "ended $?"
 tail -n 1 said.txt
 """
@@ -53,7 +52,7 @@ _LONGEST_ANSWER = 1 << 22
 _BLOCK = 1 << 18
 _LONGEST_REASON = 300
 
-# By the machine that a kernel says it is, and the size of a pointer: what wheels call it.
+# The architecture in wheels' names, by the kernel's name of the machine and the size of a pointer.
 ARCHITECTURES = {
     ("aarch64", 8): "aarch64",
     ("aarch64", 4): "armv7l",
@@ -63,33 +62,12 @@ ARCHITECTURES = {
 }
 
 
-@dataclass(frozen=True)
-class _Python:
-    """The board's Python.
-
-    Attributes:
-        version: as pip takes it, such as `3.11`.
-        architecture: as wheels have it.
-        glibc: of the system, 2.x.
-    """
-
-    version: str
-    architecture: str
-    glibc: int
-
-
-class Visitors(Closing):
-    """Engines that visit a board; a context manager that removes what it brought there."""
+class BoardEngines(Closing):
+    """The engines on a board; a context manager that removes their files."""
 
     def __init__(self, connection: Connection, progress: Progress = SILENT) -> None:
-        """Nothing is brought yet.
-
-        Args:
-            connection: the board.
-            progress: is told of downloads and transfers.
-        """
         self._connection, self._progress = connection, progress
-        self._brought: dict[str, str] = {}
+        self._uploaded: dict[str, str] = {}
         self._networks = 0
 
     def close(self) -> None:
@@ -100,51 +78,45 @@ class Visitors(Closing):
             except BoardConnectionError as error:
                 self._progress.note(f"{folder} may still be on the board: {error.cause}")
 
-    def visit(self, engine: Engine, task: Task) -> Visitor:
-        """An engine with a network that is ready on the board.
+    def load(self, engine: Engine, task: Task) -> BoardEngine:
+        """Load a network into an engine on the board; `task.folder` takes the converted network.
 
-        Args:
-            engine: the engine.
-            task: the network, with a folder here for what the engine's converter writes.
-
-        Raises:
-            CannotRunError: the engine cannot run there: it has no wheel, its Python or CPU cannot load it, or it cannot
-                run the network.
-            BoardConnectionError: the connection broke.
+        Raises CannotRunError if the engine has no wheel, the board's Python or CPU cannot load it, or it cannot run the
+        network.
         """
         if engine.name not in NAMES:
             raise CannotRunError(f"it is not measured on boards, as {', '.join(NAMES)} are")
-        if task.file.suffix != engine.suffix:
-            raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {task.file.suffix} file")
         if reason := engine.absence():
             raise CannotRunError(f"{reason}, whose version is brought to the board")
         wheels = [self._wheel(engine.distribution, engine.version()), self._wheel("numpy", None)]
         started = perf_counter()
         converted = engine.convert(task) if engine.convert else None
         compile_s = perf_counter() - started if converted else None
-        paths = [self._bring(wheel) for wheel in wheels]
+        paths = [self._upload_wheel(wheel) for wheel in wheels]
         network = converted or task.file
         files = files_of(network)
-        place = self._place(task, files)
-        return Visitor(self._connection, place, ":".join(paths), engine.name, task, network.name, compile_s, files)
+        folder = self._upload_network(task, files)
+        size = sum(path.stat().st_size for path in files)
+        costs = Costs(compile_s, size_bytes=size)
+        return BoardEngine(self._connection, folder, ":".join(paths), engine.name, task, network.name, costs)
 
     @cached_property
     def _folder(self) -> str:
         made = self._connection.run(_MAKE)
         if made.code or not made.text.startswith("/"):
             raise CannotRunError(f"there is no room for it on the board: {made.messages or made.text}")
-        self._send({"peer.py": SCRIPT.read_bytes()}, made.text)
+        self._send({SCRIPT.name: SCRIPT.read_bytes()}, made.text)
         return made.text
 
     @cached_property
-    def _python(self) -> _Python | str:
-        """The board's Python, or why there is none that can be used."""
+    def _python(self) -> Target | str:
+        """The board's Python, or why none can be used."""
         said = self._connection.run(_PROBE)
         if not said.text:
             return "the board has no Python: apt-get install python3"
         try:
             (major, minor), machine, size, libc = json.loads(said.text)
-            return _Python(f"{int(major)}.{int(minor)}", ARCHITECTURES[machine, size], int(libc.split(".")[1]))
+            return Target(ARCHITECTURES[machine, size], f"{int(major)}.{int(minor)}", int(libc.split(".")[1]))
         except KeyError:
             return f"there are no wheels for {machine} with pointers of {size} bytes"
         except (ValueError, TypeError, AttributeError, IndexError):
@@ -154,32 +126,26 @@ class Visitors(Closing):
         if isinstance(python := self._python, str):
             raise CannotRunError(python)
         try:
-            return site(name, version, python.architecture, python.version, self._progress, glibc=python.glibc)
+            return site(name, version, python.architecture, python.python, self._progress, glibc=python.glibc)
         except DownloadError as error:
             wanted = f"{name} {version}" if version else name
-            reason = f"no wheel of {wanted} for Python {python.version} on {python.architecture}: {error.cause}"
+            reason = f"no wheel of {wanted} for Python {python.python} on {python.architecture}: {error.cause}"
             raise CannotRunError(reason) from error
 
-    def _bring(self, wheel: Site) -> str:
+    def _upload_wheel(self, wheel: Site) -> str:
         """The folder of a wheel on the board."""
-        if wheel.name not in self._brought:
+        if wheel.name not in self._uploaded:
             folder = f"{self._folder}/{wheel.name}"
             with tempfile.TemporaryFile() as packed:
                 with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
                     archive.add(wheel.path, ".", filter=_plain)
-                size = packed.tell()
-                packed.seek(0)
-                with self._progress.stage(f"bring {wheel.name} {wheel.version}, {size / 1e6:.0f} MB"):
-                    done = self._connection.run(
-                        _UNPACK, folder, content=iter(lambda: packed.read(_BLOCK), b""), timeout_s=_TRANSFER_S
-                    )
-            if done.code:
-                raise CannotRunError(f"{wheel.name} does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
-            self._brought[wheel.name] = folder
-        return self._brought[wheel.name]
+                with self._progress.stage(f"bring {wheel.name} {wheel.version}, {packed.tell() / 1e6:.0f} MB"):
+                    self._unpack(packed, folder, wheel.name)
+            self._uploaded[wheel.name] = folder
+        return self._uploaded[wheel.name]
 
-    def _place(self, task: Task, files: Sequence[Path]) -> str:
-        """A folder on the board with a network in an engine's form, and with its inputs."""
+    def _upload_network(self, task: Task, files: Sequence[Path]) -> str:
+        """A folder on the board with a network's files and its inputs."""
         self._networks += 1
         inputs = io.BytesIO()
         np.savez(inputs, *task.inputs.values())
@@ -196,13 +162,18 @@ class Visitors(Closing):
                 member = tarfile.TarInfo(name)
                 member.size, member.mode = len(content), 0o600
                 archive.addfile(member, io.BytesIO(content))
-        done = self._connection.run(_UNPACK, folder, content=[packed.getvalue()], timeout_s=_TRANSFER_S)
+        self._unpack(packed, folder, "the network")
+
+    def _unpack(self, packed: IO[bytes], folder: str, what: str) -> None:
+        packed.seek(0)
+        content = iter(lambda: packed.read(_BLOCK), b"")
+        done = self._connection.run(_UNPACK, folder, content=content, timeout_s=_TRANSFER_S)
         if done.code:
-            raise CannotRunError(f"the network does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
+            raise CannotRunError(f"{what} does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """A member as it is unpacked on a board: without tests, and without anybody's name."""
+    """A member without its owner; None for tests."""
     if "/tests/" in f"{member.name}/":
         return None
     member.uid = member.gid = 0
@@ -210,27 +181,13 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return member
 
 
-class Visitor(Closing):
-    """A `Player`: an engine's process on the board; a context manager that ends it.
-
-    Attributes:
-        typical: the median time of an inference once warm, in seconds.
-        device: what runs the network.
-        peak_bytes: the most memory that its process had in use; None before outputs were read.
-    """
+class BoardEngine(Closing):
+    """A `MeasuredPlayer`: an engine's process on the board; a context manager that ends it."""
 
     device = CPU
 
     def __init__(
-        self,
-        connection: Connection,
-        folder: str,
-        python_path: str,
-        engine: str,
-        task: Task,
-        file: str,
-        compile_s: float | None,
-        files: Sequence[Path],
+        self, connection: Connection, folder: str, python_path: str, engine: str, task: Task, file: str, costs: Costs
     ) -> None:
         self._connection, self._folder, self._outputs = connection, folder, task.outputs
         self._channel = connection.open(_START, folder, python_path, engine, str(task.threads), file)
@@ -242,8 +199,7 @@ class Visitor(Closing):
         except BaseException:
             self.close()
             raise
-        size = sum(path.stat().st_size for path in files)
-        self._costs = Costs(compile_s, load_s, first_s, None, size)
+        self._costs = replace(costs, load_s=load_s, first_s=first_s)
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""
@@ -264,7 +220,7 @@ class Visitor(Closing):
             raise CannotRunError(f"its outputs cannot be read: {last_line(error)}") from error
 
     def profile(self, count: int) -> Profile | None:
-        """The times of `count` inferences by operator, in a network that is loaded once more; None if nothing tells."""
+        """The times of `count` inferences by operator, in a network that is loaded once more; None if not supported."""
         said = self._ask({"profile": count}).get("functions")
         if said is None:
             return None
@@ -274,7 +230,7 @@ class Visitor(Closing):
             raise CannotRunError("it does not say what its operators took") from error
 
     def costs(self) -> Costs:
-        """What it needed beside the time of an inference."""
+        """What it needed besides the time of an inference; the peak memory is known once outputs were read."""
         return self._costs
 
     def close(self) -> None:
@@ -282,7 +238,7 @@ class Visitor(Closing):
         close_channel(self._channel)
 
     def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
-        with suppress(*BROKEN):  # it has ended, and what it said last says why
+        with suppress(*BROKEN):  # it has ended, and its last line explains it
             self._channel.sendall(f"{json.dumps(request)}\n".encode())
         return self._answer()
 
@@ -293,7 +249,7 @@ class Visitor(Closing):
             try:
                 answer = json.loads(line)
             except ValueError:
-                continue  # engines print this and that
+                continue  # engines print other lines, too
             if isinstance(answer, dict):
                 return answer
         raise self._connection.lost()
@@ -313,7 +269,7 @@ def _positive(value: object) -> float:
 
 
 def _reason(code: str, said: str) -> str:
-    """Why a process ended, by the code that the shell gives and the last line that it wrote."""
+    """Why a process ended, by its exit code in the shell and the last line that it wrote."""
     number = int(code) if code.isdecimal() else 1
     name = signal_of(number)
     if name == "SIGILL":

@@ -1,0 +1,173 @@
+"""onnxruntime, ncnn, MNN and LiteRT on the processor, loaded by the same program as on boards."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.benchmarking.engine_program import ENGINES, EngineError, profile_onnxruntime
+from edgedeploy.benchmarking.engines.engine import (
+    CannotRunError,
+    Engine,
+    Loaded,
+    NotHereError,
+    Once,
+    Profile,
+    Task,
+    profile_of,
+)
+from edgedeploy.errors import signal_of
+
+# MNN's converter itself. Its wrapper `MNN.tools.mnnconvert` must never be imported: it installs packages with pip,
+# at the price of other packages' versions, and reports conversions to a server.
+_MNN_CONVERTER = "import sys, _tools; _tools.mnnconvert(sys.argv)"
+_CONVERTER_TIMEOUT_S = 300.0
+
+
+def _load(engine: str, task: Task) -> Loaded:
+    try:
+        run, outputs = ENGINES[engine](task.converted or task.file, task.inputs, task.outputs, task.threads)
+    except EngineError as error:
+        raise CannotRunError(str(error)) from error
+    return Loaded(run, lambda: dict(zip(task.outputs, outputs(), strict=True)))
+
+
+def _profile_onnxruntime(task: Task, count: int) -> Profile:
+    prefix = task.folder / "onnxruntime-profile"
+    return profile_onnxruntime(task.file, task.inputs, task.threads, prefix, count)
+
+
+def _profile_mnn(task: Task, count: int) -> Profile:
+    """The time between the two calls that MNN's older interface makes before and after each operator."""
+    import MNN
+
+    for name, array in task.inputs.items():
+        if array.dtype != np.float32:
+            raise CannotRunError(f"input {name!r} is {array.dtype}: MNN's operators are timed for float32 only")
+    inputs = {
+        name: MNN.Tensor(
+            array.shape, MNN.Halide_Type_Float, np.ascontiguousarray(array), MNN.Tensor_DimensionType_Caffe
+        )
+        for name, array in task.inputs.items()
+    }
+    network = MNN.Interpreter(str(task.converted))
+    session = network.createSession({"backend": "CPU", "numThread": task.threads, "precision": "normal"})
+    kinds: dict[str, str] = {}
+    sums: dict[str, float] = defaultdict(float)
+    begun = 0.0
+
+    def before(_tensors: Any, _operator: Any) -> bool:
+        nonlocal begun
+        begun = perf_counter()
+        return True
+
+    def after(_tensors: Any, operator: Any) -> bool:
+        name = operator.getName()
+        sums[name] += (perf_counter() - begun) * 1e3
+        kinds[name] = operator.getType()
+        return True
+
+    def once() -> Once:
+        sums.clear()
+        for name, data in inputs.items():  # each time: it overwrites them
+            network.getSessionInput(session, name).copyFrom(data)
+        network.runSessionWithCallBackInfo(session, before, after)
+        return {name: (kinds[name], milliseconds) for name, milliseconds in sums.items()}
+
+    return profile_of(once, count)
+
+
+def convert_for_mnn(task: Task) -> Path:
+    """Convert the network with MNN's own converter."""
+    target = task.folder / "network.mnn"
+    files = ["--modelFile", str(task.file), "--MNNModel", str(target)]
+    command = [sys.executable, "-c", _MNN_CONVERTER, "-f", "ONNX", *files, "--bizCode", "edgedeploy"]
+    _run_converter("the converter", command, task.folder, target)
+    return target
+
+
+def convert_for_ncnn(task: Task) -> Path:
+    """Convert the network with pnnx; returns the file of parameters, with the weights next to it."""
+    if task.batch > 1:
+        raise CannotRunError("it has no dimension for the batch")
+    program = _pnnx()
+    if program is None:
+        raise NotHereError(
+            "its converter pnnx is not here (`pip install --no-deps pnnx` installs it without PyTorch, "
+            "which it does not need for ONNX)"
+        )
+    source = task.folder / "network.onnx"
+    shutil.copyfile(task.file, source)  # pnnx writes next to the file that it reads
+    parameters, weights = task.folder / "network.ncnn.param", task.folder / "network.ncnn.bin"
+    # Name everything that pnnx writes: some defaults go to the working folder.
+    kinds = {"pnnxparam": "p", "pnnxbin": "b", "pnnxpy": "py", "pnnxonnx": "o", "ncnnpy": "npy"}
+    others = [f"{option}={task.folder / 'unused'}.{suffix}" for option, suffix in kinds.items()]
+    command = [str(program), str(source), "fp16=0", f"ncnnparam={parameters}", f"ncnnbin={weights}", *others]
+    _run_converter(program.name, command, task.folder, parameters, weights)
+    return parameters
+
+
+def _pnnx() -> Path | None:
+    """The native program: inside pnnx's Python package, whose own start-up would import PyTorch, or on the path."""
+    package = importlib.util.find_spec("pnnx")
+    if package and package.origin and (program := Path(package.origin).with_name("pnnx")).is_file():
+        return program
+    found = shutil.which("pnnx")
+    return Path(found) if found else None
+
+
+def _run_converter(name: str, command: list[str], folder: Path, *results: Path) -> None:
+    """Run a converter in a folder, and check that it wrote `results`."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_CONVERTER_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotRunError(f"{name} failed: {error}") from error
+    missing = [path.name for path in results if not path.is_file()]
+    if crash := signal_of(done.returncode):
+        raise CannotRunError(f"{name} crashed ({crash})")
+    if done.returncode or missing:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        why = lines[-1] if lines else f"it wrote no {', '.join(missing)}"
+        raise CannotRunError(f"{name} ended with code {done.returncode}: {why}")
+
+
+ONNXRUNTIME = Engine(
+    "onnxruntime",
+    module="onnxruntime",
+    distribution="onnxruntime",
+    suffix=".onnx",
+    load=partial(_load, "onnxruntime"),
+    profile=_profile_onnxruntime,
+)
+NCNN = Engine(
+    "ncnn", module="ncnn", distribution="ncnn", suffix=".onnx", load=partial(_load, "ncnn"), convert=convert_for_ncnn
+)
+MNN = Engine(
+    "mnn",
+    module="MNN",
+    distribution="MNN",
+    suffix=".onnx",
+    load=partial(_load, "mnn"),
+    convert=convert_for_mnn,
+    profile=_profile_mnn,
+)
+LITERT = Engine(
+    "litert", module="ai_edge_litert", distribution="ai-edge-litert", suffix=".tflite", load=partial(_load, "litert")
+)
