@@ -23,7 +23,7 @@ from edgedeploy.benchmarking.turns import MeasuredPlayer, take_turns, timing
 from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.board import Board
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
-from edgedeploy.package.work import read_work
+from edgedeploy.package.members import read_work
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.place import ThisMachine
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled

@@ -17,9 +17,9 @@ from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.benchmarking.report import case_of
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.usage import find_use
+from edgedeploy.errors import DownloadError, EdgedeployError, InputError, UnsupportedError, last_line
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, ImportOptions, Shapes
 from edgedeploy.frontends.onnx_inputs import with_own_inputs
-from edgedeploy.errors import DownloadError, EdgedeployError, InputError, UnsupportedError, last_line
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.best import NO_RECORDS

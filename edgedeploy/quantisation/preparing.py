@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import onnx.version_converter
 
-from edgedeploy.demo.part import Part
 from edgedeploy.demo.pipeline import called, placed
 from edgedeploy.demo.spec import Stage
+from edgedeploy.demo.usage import Part
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
 from edgedeploy.frontends.format import ConvertedFormat
 from edgedeploy.frontends.onnx_nodes import opset_of
