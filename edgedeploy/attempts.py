@@ -21,10 +21,6 @@ def attempted(work: Callable[[], Value], *, alone: bool = False) -> Value | Edge
     Args:
         work: on one item.
         alone: whether there is no other item; errors are then raised.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, which ends everything.
-        ReaderGoneError: nobody reads the results any more.
     """
     try:
         return work()

@@ -30,11 +30,7 @@ _LONGEST_COMMAND = 10_000
 
 
 def check_command(text: str) -> str:
-    """A command of a POSIX shell.
-
-    Raises:
-        ValueError: it is empty, too long, or holds a character that no argument can.
-    """
+    """A command of a POSIX shell."""
     if not text.strip() or "\0" in text:
         raise ValueError("a command has at least one word, and no character of code 0")
     if len(text) > _LONGEST_COMMAND:
@@ -186,10 +182,6 @@ class Board(Record):
 
         Another CPU has its own vectors, where the table of triples knows it.
         `device` stands for fields of the device, as a mapping.
-
-        Raises:
-            InputError: a value is one that no profile may have, the triple is of another architecture, or the board
-                has no device of which something is overridden.
         """
         fields = self.model_dump(exclude_unset=True)
         if "toolchain" in overrides:
@@ -243,12 +235,7 @@ BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 
 
 def load_board(name: str) -> Board:
-    """The profile of board `name`, a name or a path to a YAML file, and nothing else that is known of it.
-
-    Raises:
-        UnknownNameError: there is no such board; names that are near are listed.
-        ConfigurationError: the file breaks the schema.
-    """
+    """The profile of board `name`, a name or a path to a YAML file, and nothing else that is known of it."""
     return BOARDS.load(name)
 
 

@@ -79,9 +79,6 @@ def build_key(
     """The key of the package of a network for a board, built with tuning records or without, and with which passes.
 
     What the package says of how the network is used is part of it.
-
-    Raises:
-        ToolchainError: what links for the board is not installed, or does not fit it.
     """
     linker = c_compiler(board)
     parts = {

@@ -21,14 +21,7 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.kept import Kept
 from edgedeploy.metadata import OWN
 from edgedeploy.package.entry import Entry, TailMember
-from edgedeploy.package.manifest import (
-    LIBRARY_NAME,
-    MAXIMUM_ENTRIES,
-    TAIL_NAME,
-    Check,
-    Manifest,
-    packageable,
-)
+from edgedeploy.package.manifest import LIBRARY_NAME, MAXIMUM_ENTRIES, TAIL_NAME, Check, Manifest, packageable
 from edgedeploy.package.usage import Usage
 from edgedeploy.package.weights import weight_members
 from edgedeploy.package.work import WORK_NAME, written_work
@@ -126,12 +119,7 @@ class Referenced(NamedTuple):
 
     @classmethod
     def of(cls, source: Source, progress: Progress = SILENT, use: Use | None = None) -> Referenced:
-        """Import a network, for a use if that is known, and run its reference.
-
-        Raises:
-            ModelError, NumericalError: as `Source.read` and `recorded`.
-            InputError, UnsupportedError: as `Use.of`.
-        """
+        """Import a network, for a use if that is known, and run its reference."""
         with progress.stage("import"):
             network, usage = use.of(source.read()) if use else (source.read(), None)
         with progress.stage("reference"):
@@ -154,11 +142,7 @@ class Use(Protocol):
     def asked(self) -> bool: ...  # noqa: D102
 
     def of(self, network: Network) -> tuple[Network, Usage | None]:
-        """A network as a package for this use holds it, and what that says.
-
-        Raises:
-            InputError, ModelError, UnsupportedError: the network is not of this use.
-        """
+        """A network as a package for this use holds it, and what that says."""
         ...
 
 
@@ -230,14 +214,6 @@ def build(
         reuse: whether a package of the same build key is taken that lies there, or was kept, if it was checked; not
             where dumps are asked for.
         progress: is told about each step.
-
-    Raises:
-        ConfigurationError: LLVM does not know what the board's profile names.
-        ModelError, CompileError, ToolchainError, OutputError: as their names say.
-        UnsupportedError: no package can hold it.
-        UnknownNameError, InputError, ConfigurationError: as `compile.passes.order.passes_for`.
-        RecordsError: the tuning records that were asked for are damaged, or of another target.
-        NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     inputs = _inputs(source, board, tuning, progress, disabled_passes, use)
     if reuse and not dumps and (found := _found(inputs, output, checks)):
@@ -259,12 +235,7 @@ def _keep(built: Built, inputs: _Inputs, seconds: float) -> None:
         _write_build_time(folder, seconds)
 
     with suppress(OutputError):
-        _PACKAGES.made(
-            inputs.key[:16],
-            copy,
-            f"keeping {name}",
-            sound=lambda folder: _is_of(folder / name, inputs),
-        )
+        _PACKAGES.made(inputs.key[:16], copy, f"keeping {name}", sound=lambda folder: _is_of(folder / name, inputs))
 
 
 def _build(
@@ -408,9 +379,6 @@ def prepare(
     `further` are more shapes of inputs and `batches` sizes of their first dimension, each for an entry point of its
     own, `use` is how it is used, and `tuning` names tuning records, as `build` takes them. Packages are looked for in
     `dist/<board>` and in the user's cache folder, where new ones go.
-
-    Raises:
-        EdgedeployError: as `find_source` and `build`.
     """
     source = find_source(model, input_shapes, progress, options).with_further(further, batches)
     note_weights(source, options, progress)

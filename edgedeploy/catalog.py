@@ -98,11 +98,7 @@ class Catalog(Generic[Document]):
         return names_in(self.folder)
 
     def find(self, name: str) -> Path:
-        """The file that `name` means: a path to a YAML file, or a name.
-
-        Raises:
-            UnknownNameError: there is none; the message lists names that are near.
-        """
+        """The file that `name` means: a path to a YAML file, or a name."""
         if name.endswith((".yaml", ".yml")):
             if is_file(Path(name)):
                 return Path(name)
@@ -119,10 +115,5 @@ class Catalog(Generic[Document]):
         return unknown_name(self.noun, name, self.names(), self.listing)
 
     def load(self, name: str) -> Document:
-        """Read the document that `name` means.
-
-        Raises:
-            UnknownNameError: there is none.
-            ConfigurationError: it breaks the schema.
-        """
+        """Read the document that `name` means."""
         return read_document(self.find(name), self.schema)

@@ -12,11 +12,7 @@ from edgedeploy.toolchain import Driver, archiver, c_compiler, cxx_compiler
 
 
 def toolchain_file(resolved: ResolvedBoard, progress: Progress = SILENT) -> str:
-    """The text of a CMake toolchain file for a board; its compilers were tried.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, does not fit the board, or fails.
-    """
+    """The text of a CMake toolchain file for a board; its compilers were tried."""
     board = resolved.profile
     c, cxx = c_compiler(board), cxx_compiler(board)
     # CMake strips nothing: what zig builds at first use is built here, where progress shows it.

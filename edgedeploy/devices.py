@@ -68,11 +68,7 @@ class Device(Record):
 
 
 def kind(name: str) -> type[Device]:
-    """The class of a kind of device.
-
-    Raises:
-        KeyError: there is no such kind.
-    """
+    """The class of a kind of device."""
     found: type[Device] = imported(KINDS[name])
     return found
 

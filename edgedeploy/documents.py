@@ -50,12 +50,7 @@ class Record(BaseModel):
 
 
 def read_document(path: Path, model: type[Document]) -> Document:
-    """Read one YAML file as `model`.
-
-    Raises:
-        ConfigurationError: the file is unreadable, is not YAML, or breaks the schema. The message has
-            one line for each fault: `file:line: field: fault`.
-    """
+    """Read one YAML file as `model`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -83,9 +78,6 @@ def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
 
     Nothing is converted: no text is a number, and neither 1.0 nor true is an integer. No field is given twice, and no
     number is beyond those of doubles.
-
-    Raises:
-        ValueError: it is not sound: the field and its fault.
     """
     try:
         # pydantic would take the last of two fields of one name, and numbers that JSON does not have.

@@ -21,9 +21,6 @@ def require_build(what: str) -> None:
 
     Args:
         what: what cannot be done, as a sentence.
-
-    Raises:
-        NotInstalledError: it is not.
     """
     for module, package in _BUILD.items():
         if not is_installed(module):

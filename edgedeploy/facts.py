@@ -83,11 +83,7 @@ class Probed(Record):
 
 
 def store(probed: Probed) -> Path:
-    """Keep the facts of a board, in the place of earlier ones from the same host.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Keep the facts of a board, in the place of earlier ones from the same host."""
     name = re.sub(r"[^\w.@-]", "_", f"{probed.board}-{probed.host}")
     path = _folder() / f"{name}.json"
     with replacing(path) as temporary:
@@ -115,10 +111,7 @@ def defaults(board: str) -> dict[str, Any]:
     cores = [facts.cores for facts in known if facts.cores]
     # A profile states two numbers of the version.
     versions = [tuple(map(int, facts.glibc.split(".")[:2])) for facts in known if facts.glibc]
-    fields = {
-        "cores": min(cores, default=None),
-        "glibc": ".".join(map(str, min(versions))) if versions else None,
-    }
+    fields = {"cores": min(cores, default=None), "glibc": ".".join(map(str, min(versions))) if versions else None}
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -21,9 +21,6 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well.
 
     Otherwise it vanishes, with the folders that were created for it.
-
-    Raises:
-        OutputError: the folder cannot be made or written, or `path` is a folder.
     """
     if is_folder(path):
         raise cannot_write(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
@@ -43,11 +40,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[None]:
-    """Create `folder` for a block that fills it, and remove what was created if the block leaves it empty.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
+    """Create `folder` for a block that fills it, and remove what was created if the block leaves it empty."""
     created = [each for each in (folder, *folder.parents) if not is_folder(each)]
     try:
         with ExitStack() as left:
@@ -66,10 +59,6 @@ def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True)
     """Lock `folder` against all other processes that use this function; create it if it is missing.
 
     The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
-
-    Raises:
-        OSError: the folder cannot be made or read.
-        BlockingIOError: another process holds it, and we are not to wait.
     """
     while True:
         descriptor = _opened(folder)
@@ -104,11 +93,7 @@ def _opened(folder: Path) -> int:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Let two files or folders of one file system swap their names at once: no reader finds either of them missing.
-
-    Raises:
-        OSError: the system cannot.
-    """
+    """Let two files or folders of one file system swap their names at once: no reader finds either of them missing."""
     libc = ctypes.CDLL(None, use_errno=True)
     # Linux's renameat2(2), which Python does not offer; relative paths are those of the working folder.
     if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):

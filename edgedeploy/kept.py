@@ -55,10 +55,6 @@ class Kept:
             what: what is made, for people.
             progress: is told that it is, and of waiting for another process.
             sound: whether an entry can be used; one that cannot is made again, and replaced at once.
-
-        Raises:
-            OutputError: the user's cache folder cannot be written.
-            Exception: what `make` raises.
         """
         entry = self.path(key)
         if sound(entry):

@@ -34,9 +34,6 @@ def cpu_session(
             are faster if not.
         floats: whether quantised layers are computed in float, and rounded between.
         profile: how the file begins into which the session writes what each node took; it is not timed if None.
-
-    Raises:
-        Exception: whatever onnxruntime says of a model that it cannot run.
     """
     import onnxruntime
 
@@ -59,11 +56,7 @@ def is_onnxruntimes(error: Exception) -> bool:
 
 @contextmanager
 def computing(inputs: str = "these inputs") -> Iterator[None]:
-    """Where a session computes with what users give.
-
-    Raises:
-        InputError: onnxruntime says that it cannot.
-    """
+    """Where a session computes with what users give."""
     try:
         yield
     except Exception as error:
@@ -77,11 +70,7 @@ def computing(inputs: str = "these inputs") -> Iterator[None]:
 
 
 def cuda_session(model: Path) -> Any:
-    """A session on an NVIDIA graphics processor, in single precision throughout.
-
-    Raises:
-        Exception: whatever onnxruntime says of a model that it cannot run, or of a processor that it cannot use.
-    """
+    """A session on an NVIDIA graphics processor, in single precision throughout."""
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()

@@ -72,9 +72,6 @@ class Group(Generic[Thing]):
         Args:
             disabled: names to leave out.
             hints: what to try where the one of a name cannot be used.
-
-        Raises:
-            ConfigurationError: an entry point cannot be loaded, or gives something else; or two have one name.
         """
         found: dict[str, tuple[Thing, EntryPoint]] = {}
         for entry in self.entries():

@@ -37,11 +37,6 @@ def resolve(name: str, overrides: Overrides = NO_OVERRIDES, *, ask_device: bool 
         name: the board.
         overrides: fields that replace the profile's.
         ask_device: whether to ask this machine's device, whose driver may take seconds, or hang for some.
-
-    Raises:
-        UnknownNameError: there is no such board; names that are near are listed.
-        ConfigurationError: the file breaks the schema.
-        InputError: as `Board.overridden`.
     """
     label = BOARDS.find(name).stem
     board = filled(load_board(name).overridden(overrides), defaults(label))

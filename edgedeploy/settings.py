@@ -53,11 +53,7 @@ def user_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder for what takes long to make and can be made again, whether or not it exists.
-
-    Raises:
-        ConfigurationError: the user's configuration cannot be read.
-    """
+    """The folder for what takes long to make and can be made again, whether or not it exists."""
     import platformdirs
 
     stated = os.environ.get(CACHE_VARIABLE) or _read(user_folder() / USERS).get("cache")
@@ -65,20 +61,12 @@ def cache_folder() -> Path:
 
 
 def default_board() -> str | None:
-    """The board for commands that are not told one; None if none is set.
-
-    Raises:
-        ConfigurationError: a file cannot be read.
-    """
+    """The board for commands that are not told one; None if none is set."""
     return os.environ.get(BOARD_VARIABLE) or _first("board")
 
 
 def default_threads() -> int | None:
-    """How many threads networks have where the command line does not say it; None if that is not set.
-
-    Raises:
-        ConfigurationError: a file cannot be read, or the variable is no such number.
-    """
+    """How many threads networks have where the command line does not say it; None if that is not set."""
     if (stated := os.environ.get(THREADS_VARIABLE)) is None:
         return _first("threads")
     if not stated.isdecimal() or not int(stated):
@@ -87,11 +75,7 @@ def default_threads() -> int | None:
 
 
 def networks_to_build() -> list[str] | None:
-    """The networks that `edgedeploy build` builds where none are named; None if that is not set.
-
-    Raises:
-        ConfigurationError: a file cannot be read.
-    """
+    """The networks that `edgedeploy build` builds where none are named; None if that is not set."""
     return next((models for path in _files() if (models := _read(path).get("build", {}).get("models"))), None)
 
 
@@ -101,9 +85,6 @@ def whereabouts(board: str, *, virtual: bool | None = None) -> Whereabouts | Non
     Args:
         board: the name.
         virtual: whether virtual boards are meant; what is set unless given.
-
-    Raises:
-        ConfigurationError: a file cannot be read, or the variable says neither yes nor no.
     """
     if virtual is None and (virtual := _virtual_by_variable()):
         return Whereabouts(None, VIRTUAL_VARIABLE)

@@ -106,11 +106,7 @@ def note_interruption() -> None:
 
 
 def supervise() -> None:
-    """Go on in a copy of this process if it is to compile; this one waits for it, and ends as it does.
-
-    Raises:
-        EndedError: the compiler ended the copy, whose temporary files are gone.
-    """
+    """Go on in a copy of this process if it is to compile; this one waits for it, and ends as it does."""
     global _shared
     if _COMMANDS.isdisjoint(sys.argv[1:]):
         return

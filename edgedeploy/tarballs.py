@@ -46,11 +46,7 @@ class Entry:
         self._left, self._stream = size, stream
 
     def pieces(self) -> Iterator[bytes]:
-        """Its content, piece by piece.
-
-        Raises:
-            DamagedArchiveError: the archive ends before it does.
-        """
+        """Its content, piece by piece."""
         while self._left:
             piece = _exactly(self._stream, min(self._left, _PIECE))
             self._left -= len(piece)
@@ -65,11 +61,7 @@ class Entry:
 
 
 def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
-    """Write an archive; equal members in equal order give equal bytes. Names have at most 100 bytes.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write an archive; equal members in equal order give equal bytes. Names have at most 100 bytes."""
     with (
         path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=COMPRESSION) as packed,
@@ -88,10 +80,6 @@ def opened_archive(path: Path) -> Iterator[Iterator[Entry]]:
 
     Whatever is no plain file is refused by its header. Nothing is kept, so that memory does not grow with what the file
     unpacks to. Content that the block does not read is passed over, which takes its time: refuse what is too large.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: there is no such file.
-        DamagedArchiveError: it is damaged, or holds something that is no plain file.
     """
     with ExitStack() as stack:
         with _reading():

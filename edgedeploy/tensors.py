@@ -90,21 +90,13 @@ def shown(shape: Sequence[int]) -> str:
 
 
 def quotient_of_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The quotient of integers without its fraction, as in C, of their type.
-
-    Raises:
-        ZeroDivisionError: a divisor is zero.
-    """
+    """The quotient of integers without its fraction, as in C, of their type."""
     refuse_zeros(b)
     quotient = np.asarray(a // b)
     return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
 
 
 def refuse_zeros(divisors: np.ndarray) -> None:
-    """Refuse divisors that numpy would take with a warning, and a quotient of zero.
-
-    Raises:
-        ZeroDivisionError: a divisor is zero.
-    """
+    """Refuse divisors that numpy would take with a warning, and a quotient of zero."""
     if not divisors.all():
         raise ZeroDivisionError("integer division by zero")

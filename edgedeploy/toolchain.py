@@ -119,20 +119,13 @@ class Driver:
         Args:
             progress: is told of it.
             stripped: whether what it will link is stripped: zig builds its libraries for each of both.
-
-        Raises:
-            ToolchainError: it does, or links nothing.
         """
         with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):
             _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language, stripped)
 
 
 def c_compiler(board: Board) -> Driver:
-    """The C compiler that links for a board: the cross compiler of its profile, or its toolchain's.
-
-    Raises:
-        ToolchainError: it is not installed, or says that it does not link for the board; the sysroot is none.
-    """
+    """The C compiler that links for a board: the cross compiler of its profile, or its toolchain's."""
     return _driver(board, "c")
 
 
@@ -162,9 +155,6 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
 
     Returns:
         The command line that was run.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, does not fit the board, or fails.
     """
     driver = c_compiler(board)
     driver.check()
@@ -198,11 +188,7 @@ def _object(source: Path, driver: Driver) -> Path:
 
 
 def link_program(source: Path, program: Path, board: Board, hints: Sequence[str] = ()) -> Driver:
-    """Compile and link a program in C for a board; returns what did it.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, does not fit the board, or fails; `hints` are for the latter.
-    """
+    """Compile and link a program in C for a board; returns what did it."""
     driver = c_compiler(board)
     driver.check()
     command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
@@ -213,11 +199,7 @@ def link_program(source: Path, program: Path, board: Board, hints: Sequence[str]
 def run_tool(
     command: list[str], *, timeout_s: float, hints: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> str:
-    """Run a compiler or linker, and give back what it printed.
-
-    Raises:
-        ToolchainError: it cannot be started, takes too long, or fails; its command line is shown.
-    """
+    """Run a compiler or linker, and give back what it printed."""
     shown = shlex.join(command)
     logging.getLogger(__name__).info("calling %s", shown)
     try:

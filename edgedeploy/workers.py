@@ -76,9 +76,6 @@ class Worker(Closing):
 
         Args:
             timeout_s: how long both may take.
-
-        Raises:
-            WorkerError: the preparation failed; WorkerTimeoutError and WorkerCrashError, as `call`.
         """
         with self._starting:  # what `close` is to end is there when it looks
             if self._closed:
@@ -107,9 +104,6 @@ class Worker(Closing):
             function: a function of a module.
             arguments: its arguments, which can be pickled.
             timeout_s: how long it may take.
-
-        Raises:
-            WorkerError: it raised an error; WorkerTimeoutError and WorkerCrashError, if the process is gone.
         """
         self._send(function, arguments)
         return self._receive(timeout_s)[1]
@@ -184,9 +178,6 @@ def send(connection: Connection, message: object) -> None:
 
     `Connection.send` writes from an exported buffer of a BytesIO. Where the write fails, its frame keeps both, and
     from Python 3.13 on the garbage collector complains about them at some later time.
-
-    Raises:
-        OSError: the other side is gone.
     """
     connection.send_bytes(pickle.dumps(message))
 

@@ -74,11 +74,7 @@ class OnBoard:
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `releases list --json` prints."""
-        return {
-            **vars(self),
-            "made": self.made.isoformat(),
-            "history": [entry.to_dict() for entry in self.history],
-        }
+        return {**vars(self), "made": self.made.isoformat(), "history": [entry.to_dict() for entry in self.history]}
 
 
 class Board(Closing):
@@ -152,13 +148,7 @@ class Board(Closing):
         health = self._health(health_check, health_check_timeout)
         rule = AccuracyRule(min_accuracy, self.profile.profile.max_accuracy_loss)
         return push(
-            self._connection,
-            release,
-            dry_run=dry_run,
-            keep=keep,
-            health=health,
-            accuracy=rule,
-            progress=self._progress,
+            self._connection, release, dry_run=dry_run, keep=keep, health=health, accuracy=rule, progress=self._progress
         )
 
     def open(
@@ -282,13 +272,7 @@ class Board(Closing):
         with locked(self._connection) as check:
             to = release or previous(self._connection, model)
             activate(
-                self._connection,
-                model,
-                to,
-                check,
-                returning=release is None,
-                health=health,
-                progress=self._progress,
+                self._connection, model, to, check, returning=release is None, health=health, progress=self._progress
             )
         return to
 

@@ -118,11 +118,7 @@ class Network(Closing):
         return Detections(given, tuple(self._detector.detect(given)))
 
     def time(
-        self,
-        *arrays: np.ndarray | Mapping[str, np.ndarray],
-        repeat: int = 10,
-        number: int = 1,
-        warmup: int = 1,
+        self, *arrays: np.ndarray | Mapping[str, np.ndarray], repeat: int = 10, number: int = 1, warmup: int = 1
     ) -> Timing:
         """Measure inferences, without what brings tensors to a board and back.
 

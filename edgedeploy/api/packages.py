@@ -310,13 +310,6 @@ def package_of(
     require_build(f"{name} cannot be built")
     use = find_use(name, demo)
     prepared: Prepared = prepare(
-        name,
-        board,
-        input_shapes=first,
-        further=further,
-        batches=batches,
-        options=options,
-        use=use,
-        progress=progress,
+        name, board, input_shapes=first, further=further, batches=batches, options=options, use=use, progress=progress
     )
     return Package(prepared.package_path, plan=Plan(prepared.source, board, use))

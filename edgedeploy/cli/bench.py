@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
+from edgedeploy.cli.console import conclude, print_json, print_lines, print_table, quiet_if, stdout
 from edgedeploy.cli.groups import USUAL, ModelsOrCommand
 from edgedeploy.cli.options import (
     MOST,
@@ -29,6 +30,8 @@ from edgedeploy.cli.options import (
     parse_shapes,
 )
 from edgedeploy.cli.overrides import overridable
+from edgedeploy.errors import InputError, SlowerError
+from edgedeploy.text import significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,8 +192,6 @@ def bench(
     from edgedeploy.api.measuring import bench as measured
     from edgedeploy.benchmarking.columns import columns_called
     from edgedeploy.benchmarking.tables import as_markdown
-    from edgedeploy.cli.console import conclude, print_json, print_lines, quiet_if
-    from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
 
     shown = columns_called(None if columns is None else _names(columns))
@@ -255,9 +256,6 @@ def compare(
     Example: edgedeploy bench compare a.json b.json --fail-above 1.05
     """
     from edgedeploy.benchmarking.comparison import change_table, compare_reports, read_report
-    from edgedeploy.cli.console import print_json, print_table, stdout
-    from edgedeploy.errors import SlowerError
-    from edgedeploy.text import significant
 
     found = compare_reports(read_report(before), read_report(after))
     slower = found.slower(fail_above, engine) if fail_above is not None else []
@@ -288,7 +286,6 @@ def _print(report: Report, columns: Sequence[Column], *, fitting: bool) -> None:
     """The report as tables on the terminal; those of the columns that fit, where that is wanted."""
     from edgedeploy.benchmarking.report import heading, notes
     from edgedeploy.benchmarking.tables import MOST_FUNCTIONS, profile_tables, tables
-    from edgedeploy.cli.console import print_table, stdout
     from edgedeploy.runtime.profile import NAMES
 
     console = stdout()

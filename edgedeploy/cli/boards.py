@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import (
-    JsonOption,
-    LastBoardOption,
-    Where,
-    board_or_last,
-    complete_board,
-)
+from edgedeploy.cli.console import print_json, print_table, quiet_if, readable, stdout
+from edgedeploy.cli.options import JsonOption, LastBoardOption, Where, board_or_last, complete_board
 from edgedeploy.cli.overrides import flattened
+from edgedeploy.errors import InputError
+from edgedeploy.files import replacing
 
 if TYPE_CHECKING:
     from edgedeploy.facts import Facts
@@ -35,7 +34,6 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
     if context.invoked_subcommand is not None:
         return
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.resolved import resolve
 
     boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
@@ -57,7 +55,6 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
     Example: edgedeploy boards show rpi4
     """
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.facts import stored
     from edgedeploy.resolved import resolve
 
@@ -74,7 +71,6 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
             }
         )
         return
-    import json
 
     import yaml
 
@@ -98,12 +94,7 @@ def new(
 
     Example: edgedeploy boards new my-board --from rpi4
     """
-    import re
-
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
-    from edgedeploy.files import replacing
     from edgedeploy.settings import user_folder
 
     source = BOARDS.find(template)
@@ -112,8 +103,7 @@ def new(
     if path.suffix not in (".yaml", ".yml"):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             raise InputError(
-                f"{name!r} cannot name a board",
-                hints=["use letters, digits, dots, dashes and underscores only"],
+                f"{name!r} cannot name a board", hints=["use letters, digits, dots, dashes and underscores only"]
             )
         path = user_folder() / "boards" / f"{name}.yaml"
     if path.exists():
@@ -132,12 +122,7 @@ def new(
 
 @app.command()
 @flattened
-def probe(
-    board: LastBoardOption = None,
-    *,
-    where: Where,
-    json_output: JsonOption = False,
-) -> None:
+def probe(board: LastBoardOption = None, *, where: Where, json_output: JsonOption = False) -> None:
     """Probe a board over SSH, and store what it reports.
 
     Cores, glibc and properties of the OpenCL device that the profile leaves open are then taken from there;
@@ -147,7 +132,6 @@ def probe(
     """
     from datetime import datetime, timezone
 
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
     from edgedeploy.opencl.profile import opencl_of
@@ -172,7 +156,6 @@ def probe(
 
 
 def _print_facts(facts: Facts) -> None:
-    from edgedeploy.cli.console import stdout
 
     for name, value in facts.model_dump(exclude_none=True, exclude={"opencl"}).items():
         shown = " ".join(value) if isinstance(value, list) else value

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from edgedeploy.attempts import attempted
+from edgedeploy.cli.console import conclude, print_json, print_outcomes, print_table, quiet_if, stdout
 from edgedeploy.cli.options import (
     BatchOption,
     BoardOption,
@@ -28,12 +30,13 @@ from edgedeploy.cli.options import (
 )
 from edgedeploy.cli.overrides import overridable
 from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimesOption
+from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.files import is_folder
 
 if TYPE_CHECKING:
     from edgedeploy.api.packages import Plan
     from edgedeploy.board import Board, Overrides
     from edgedeploy.building import Built
-    from edgedeploy.errors import EdgedeployError
 
 
 @overridable
@@ -156,12 +159,8 @@ def build(
     from edgedeploy.agent.build import agent_for
     from edgedeploy.api.boards import connect
     from edgedeploy.api.packages import Plan, plan
-    from edgedeploy.attempts import attempted
     from edgedeploy.building import DUMPS, package_name
     from edgedeploy.cli import passes
-    from edgedeploy.cli.console import conclude, print_json, print_outcomes, quiet_if
-    from edgedeploy.errors import EdgedeployError, InputError
-    from edgedeploy.files import is_folder
     from edgedeploy.resolved import resolve
 
     if list_passes:
@@ -290,9 +289,7 @@ def _networks(
     all_demos: bool, weights: Literal["file", "random"], unreadable: dict[str, Plan | dict[str, Any] | EdgedeployError]
 ) -> list[str]:
     """The networks that are built where none is named; demos that cannot be read are told by their errors."""
-    from edgedeploy.attempts import attempted
     from edgedeploy.demo import spec
-    from edgedeploy.errors import EdgedeployError
     from edgedeploy.settings import networks_to_build
 
     if not all_demos and (stated := networks_to_build()):
@@ -310,7 +307,6 @@ def _networks(
 def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None:
     """Print what a package is and how it was checked."""
     from edgedeploy.cli import passes
-    from edgedeploy.cli.console import stdout
 
     test, checked, record = built.manifest.selftest, built.manifest.checked, built.manifest.quantisation
     ways = [checked.line()] * (checked.how != "no") + ["on the virtual board"] * virtual
@@ -330,8 +326,6 @@ def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None
 
 def _print_code(built: Built, board: Board) -> None:
     """What the package's code is for, what linked it, and what it needs."""
-    from edgedeploy.cli.console import stdout
-
     abi = built.manifest.abi
     needs = [f"glibc {abi.glibc}" if abi.glibc else "no version of glibc", *abi.libraries]
     console = stdout()
@@ -341,7 +335,6 @@ def _print_code(built: Built, board: Board) -> None:
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
-    from edgedeploy.cli.console import print_table, stdout
 
     rows = []
     for record in explanation["functions"]:

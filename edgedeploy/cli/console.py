@@ -131,9 +131,6 @@ def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
 
     Args:
         outcomes: each item, and what `attempted` returned.
-
-    Raises:
-        Exit: as docs/exit-codes.md says of several networks.
     """
     found = list(outcomes)
     for name, outcome in found:
@@ -226,13 +223,7 @@ class ConsoleProgress(Progress):
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
         """Show a bar with size, speed and remaining time."""
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
         from rich.progress import Progress as Bars
 
         if not self._console.is_terminal:

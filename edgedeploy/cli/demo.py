@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import Enum
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.attempts import attempted
+from edgedeploy.cli.console import (
+    conclude,
+    print_json,
+    print_outcomes,
+    print_table,
+    quiet_if,
+    readable,
+    until_interrupted,
+)
 from edgedeploy.cli.live import Live
 from edgedeploy.cli.options import (
     MOST,
@@ -28,6 +40,7 @@ from edgedeploy.cli.options import (
 )
 from edgedeploy.cli.overrides import overridable
 from edgedeploy.cli.sound_demo import MicrophoneOption, ThresholdOption, WavOption, is_sound_demo, sound_demo
+from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
@@ -189,14 +202,11 @@ def demo(
     if name is None:
         _list(json_output)
         return
-    from edgedeploy.attempts import attempted
-    from edgedeploy.cli.console import conclude, print_outcomes, quiet_if
     from edgedeploy.cli.demo_output import Printer
     from edgedeploy.demo.packaged_program import PackagedProgram
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.saving import saving
     from edgedeploy.demo.spec import all_demos
-    from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.package.archive import SUFFIX
     from edgedeploy.vision.source import open_source
 
@@ -310,10 +320,6 @@ def _show_all(
     showing: Shown | None,
 ) -> bool:
     """Show a sequence, with a summary however it ends; returns whether Ctrl-C ended it."""
-    from contextlib import nullcontext
-    from itertools import islice
-
-    from edgedeploy.cli.console import until_interrupted
     from edgedeploy.demo.summary import Summary
     from edgedeploy.live.pacing import timed
 
@@ -354,7 +360,6 @@ def _with_name(path: Path, name: str) -> Path:
 
 def _list(json_output: bool) -> None:
     from edgedeploy.audio.spec import SOUND_DEMOS
-    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.demo.spec import DEMOS
 
     demos = [(path.stem, each.model, each.description) for path, each in readable(DEMOS)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy.cli.console import foreign, print_json, quiet_if, stdout
 from edgedeploy.cli.options import BoardOption, JsonOption, Where
 from edgedeploy.cli.overrides import flattened
+from edgedeploy.errors import NotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,12 +22,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applic
 
 
 @flattened
-def doctor(
-    board: BoardOption = "local",
-    *,
-    where: Where,
-    json_output: JsonOption = False,
-) -> None:
+def doctor(board: BoardOption = "local", *, where: Where, json_output: JsonOption = False) -> None:
     """Check this machine and a board, and suggest what to do about faults.
 
     Without a board, only this machine is checked. Nothing stays on a board; its host key is recorded if none was
@@ -34,9 +31,6 @@ def doctor(
 
     Examples: edgedeploy doctor; edgedeploy doctor --board rpi4 --host pi@10.0.0.7; edgedeploy doctor -b rpi4 --virtual
     """
-    from edgedeploy.cli.console import print_json, quiet_if
-    from edgedeploy.errors import NotReadyError
-
     results = _results(board, where, quiet_if(json_output))
     failures = [result.check.name for result in results if result.finding.state == "failed"]
     if json_output:
@@ -71,8 +65,6 @@ def _results(board: str, where: Where, progress: Progress) -> list[Result]:
 
 def _print(results: list[Result]) -> None:
     """A table on a terminal, lines elsewhere."""
-    from edgedeploy.cli.console import stdout
-
     if sys.stdout.isatty():
         # Texts are long: unlike elsewhere, cells are to wrap.
         stdout(wrap=True).print(_table(results))
@@ -84,8 +76,6 @@ def _print(results: list[Result]) -> None:
 def _table(results: list[Result]) -> Table:
     from rich.table import Table
     from rich.text import Text
-
-    from edgedeploy.cli.console import foreign
 
     table = Table("", "check", "", "found, and what to do", box=None, pad_edge=False)
     table.columns[1].no_wrap = table.columns[2].no_wrap = True

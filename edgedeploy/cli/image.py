@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from edgedeploy.cli.console import print_json, stdout
 from edgedeploy.cli.options import JsonOption, complete, file_option
+from edgedeploy.errors import InputError
 
 app = typer.Typer(help="Turn images into inputs of networks.", no_args_is_help=True)
 
@@ -55,8 +57,6 @@ def to_npz(
     """
     import numpy as np
 
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.runtime.arrays import write_arrays
     from edgedeploy.vision.image import read_image
     from edgedeploy.vision.preprocess import place, to_tensor

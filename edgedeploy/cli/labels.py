@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from edgedeploy.cli.console import print_json, print_lines
 from edgedeploy.cli.options import MOST, JsonOption
+from edgedeploy.errors import InputError
 
 
 def complete_labels(incomplete: str) -> list[str]:
@@ -43,8 +45,6 @@ def labels(
 
     Example: edgedeploy labels out.npz --labels imagenet --top 5
     """
-    from edgedeploy.cli.console import print_json, print_lines
-    from edgedeploy.errors import InputError
     from edgedeploy.runtime.arrays import read_arrays, top_values
     from edgedeploy.vision.decoder import softmax as probabilities
     from edgedeploy.vision.results import label_of

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import BoardOption, JsonOption
 
 
@@ -27,7 +28,6 @@ def library(
     """
     from edgedeploy.agent.build import oldest_glibc
     from edgedeploy.agent.library import write_library
-    from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
     from edgedeploy.resolved import resolve
 
     profile = resolve(board).profile

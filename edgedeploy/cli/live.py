@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import stderr
+from edgedeploy.errors import InputError
+
 if TYPE_CHECKING:
     from edgedeploy.demo.program import Result
     from edgedeploy.live.showing import Showing
@@ -81,13 +84,7 @@ class Live:
     ] = False
 
     def check(self, *, one_demo: bool) -> None:
-        """Refuse options that do not go together; `one_demo`: one demo on images is meant.
-
-        Raises:
-            InputError: they do not.
-        """
-        from edgedeploy.errors import InputError
-
+        """Refuse options that do not go together; `one_demo`: one demo on images is meant."""
         given = {"--serve": self.serve, "--port": self.port is not None, "--unpaced": self.unpaced}
         named = next((name for name, value in given.items() if value), None)
         if named and not one_demo:
@@ -97,16 +94,10 @@ class Live:
 
     @contextmanager
     def page(self, source: Source, title: str) -> Iterator[Shown | None]:
-        """The page while the block runs, if one is asked for; the user is told where it is.
-
-        Raises:
-            InputError: the source is a single image, or the port is taken.
-        """
+        """The page while the block runs, if one is asked for; the user is told where it is."""
         if not self.serve:
             yield None
             return
-        from edgedeploy.cli.console import stderr
-        from edgedeploy.errors import InputError
         from edgedeploy.live.server import serving
         from edgedeploy.live.showing import Showing
 

@@ -54,9 +54,6 @@ def taken(words: Sequence[str], command: Any) -> tuple[Manners, list[str]]:
     Args:
         words: of the command line.
         command: the group of all commands.
-
-    Raises:
-        WrongColourError: there is no such choice of colours.
     """
     chosen, path, others, waiting = Manners(), list[str](), list[str](), list(words)
     while waiting:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgedeploy.cli.console import print_error, print_json, print_table, quiet_if, readable, stdout
 from edgedeploy.cli.options import (
     InputShapeOption,
     JsonOption,
@@ -18,11 +19,11 @@ from edgedeploy.cli.options import (
     parse_shapes,
     parse_values,
 )
+from edgedeploy.errors import DownloadError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgedeploy.errors import DownloadError
     from edgedeploy.zoo.entry import ZooFile, ZooModel
 
 
@@ -30,8 +31,7 @@ app = typer.Typer(invoke_without_command=True)
 
 ModelName = Annotated[str, typer.Argument(help="A model's name or file.", autocompletion=complete_model)]
 ModelNames = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model),
+    list[str] | None, typer.Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model)
 ]
 
 
@@ -53,7 +53,6 @@ def list_models(context: typer.Context, json_output: JsonOption = False) -> None
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.cli.console import print_json, print_table
 
     summaries = [_summary(path, model) for path, model in _all_entries()]
     if json_output:
@@ -86,8 +85,6 @@ def show(
 
     Examples: edgedeploy models show yunet; edgedeploy models show net.onnx --graph net.svg
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
-
     if graph:
         from edgedeploy.frontends.format import ImportOptions
         from edgedeploy.zoo.drawing import draw
@@ -129,8 +126,6 @@ def pull(
 
     Example: edgedeploy models pull yunet pfld
     """
-    from edgedeploy.cli.console import print_error, print_json, quiet_if, stdout
-    from edgedeploy.errors import DownloadError, InputError
     from edgedeploy.zoo import store
 
     if bool(names) == everything:
@@ -212,8 +207,6 @@ def import_model(
 
     Example: edgedeploy models import my.cfg my.weights --name mine --mean 0.5 --std 0.5
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.zoo.importing import PRESETS, Stated, import_network
 
     if preset and (mean or std):
@@ -249,8 +242,6 @@ def verify(names: ModelNames = None, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy models verify
     """
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import DownloadError
     from edgedeploy.zoo import store
 
     console = stdout()
@@ -288,7 +279,6 @@ def remove(
 
     Example: edgedeploy models rm yunet
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.zoo import store
     from edgedeploy.zoo.importing import forget, own_models
 
@@ -320,7 +310,6 @@ def _fail(error: DownloadError, json_output: bool) -> None:
     """End with an error; after results that are one JSON value, it is told on standard error alone."""
     if not json_output:
         raise error
-    from edgedeploy.cli.console import print_error
 
     print_error(error)
     raise typer.Exit(error.exit_code)
@@ -333,7 +322,6 @@ def _entry(name: str) -> tuple[Path, ZooModel]:
 
 
 def _all_entries() -> list[tuple[Path, ZooModel]]:
-    from edgedeploy.cli.console import readable
     from edgedeploy.zoo.entry import MODELS
 
     return readable(MODELS)

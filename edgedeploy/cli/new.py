@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from edgedeploy.cli.console import print_json, stdout
 from edgedeploy.cli.options import JsonOption, complete_model
 
 app = typer.Typer()
@@ -43,7 +44,6 @@ def new_app(
 
     Example: edgedeploy new app --language cpp --model yolo-fastest
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.release.program import write_program
 
     folder = output or Path(f"{model}-app")

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgedeploy.errors import BoardConnectionError, InputError, OutputError
+from edgedeploy.files import is_folder
+
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.frontends.format import ImportOptions, Shapes
@@ -55,14 +58,8 @@ def complete_records_or_none(incomplete: str) -> list[str]:
 def board_or_last(
     board: str | None, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
 ) -> ResolvedBoard:
-    """The board that was named, else the last one that was built for, which the user is told, else `otherwise`.
-
-    Raises:
-        InputError: there is none of these.
-        EdgedeployError: as `resolve`.
-    """
+    """The board that was named, else the last one that was built for, which the user is told, else `otherwise`."""
     from edgedeploy.building import last_built_board
-    from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
 
     if board is None and (board := last_built_board()):
@@ -77,8 +74,6 @@ def board_or_last(
 @contextmanager
 def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
     """Within the block, an error of a board that the user did not name begins its hints with this machine."""
-    from edgedeploy.errors import BoardConnectionError
-
     try:
         yield
     except BoardConnectionError as error:
@@ -99,9 +94,6 @@ def _one_host(hosts: list[str] | None) -> list[str] | None:
 
 def _in_a_folder(path: Path | None) -> Path | None:
     """A file to write, whose folder must be there: a misspelt one is not made."""
-    from edgedeploy.errors import OutputError
-    from edgedeploy.files import is_folder
-
     if path and not is_folder(path.parent):
         raise OutputError(
             f"cannot write {path}", why=f"{path.parent} is not a folder", hints=["make it, or name another one"]
@@ -120,13 +112,7 @@ def one_host_option(what: str, metavar: str = "USER@HOST") -> Any:
 
 
 def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
-    """The values of `--input-shape`, `NAME:1,3,224,224` each, as shapes by input name.
-
-    Raises:
-        InputError: a value has another form.
-    """
-    from edgedeploy.errors import InputError
-
+    """The values of `--input-shape`, `NAME:1,3,224,224` each, as shapes by input name."""
     shapes, *others = parse_entries(options)
     if others:
         raise InputError("this command takes one shape for an input", hints=["`build` and `run` take several"])
@@ -137,12 +123,7 @@ def parse_entries(options: list[str] | None) -> list[dict[str, list[int]]]:
     """The values of `--input-shape` for commands that take several shapes: the shapes by input name of each entry.
 
     The second shape of an input belongs to the second entry, and so on; one that is given once is for all.
-
-    Raises:
-        InputError: a value has another form, or inputs have different numbers of shapes.
     """
-    from edgedeploy.errors import InputError
-
     shapes: dict[str, list[list[int]]] = {}
     for option in options or []:
         name, _, sizes = option.rpartition(":")
@@ -161,13 +142,7 @@ def parse_entries(options: list[str] | None) -> list[dict[str, list[int]]]:
 
 
 def parse_batches(option: str | None) -> list[int]:
-    """The value of `--batch`, sizes separated by commas; nothing if there is none.
-
-    Raises:
-        InputError: it has another form.
-    """
-    from edgedeploy.errors import InputError
-
+    """The value of `--batch`, sizes separated by commas; nothing if there is none."""
     try:
         sizes = [int(size) for size in option.split(",")] if option else []
     except ValueError:
@@ -178,13 +153,7 @@ def parse_batches(option: str | None) -> list[int]:
 
 
 def parse_values(options: list[str] | None) -> dict[str, Any]:
-    """The values of `--set`, `NAME=16000` or `NAME=1,2` each, by input name: a number, or a list of numbers.
-
-    Raises:
-        InputError: a value has another form, or an input has two.
-    """
-    from edgedeploy.errors import InputError
-
+    """The values of `--set`, `NAME=16000` or `NAME=1,2` each, by input name: a number, or a list of numbers."""
     values: dict[str, Any] = {}
     for option in options or []:
         name, _, text = option.rpartition("=")
@@ -201,13 +170,7 @@ def parse_values(options: list[str] | None) -> dict[str, Any]:
 
 
 def parse_numbers(name: str, option: str | None) -> list[float] | None:
-    """The value of an option, such as `0.485,0.456,0.406`, as numbers; None if it is not given.
-
-    Raises:
-        InputError: it has another form, or a number is not finite.
-    """
-    from edgedeploy.errors import InputError
-
+    """The value of an option, such as `0.485,0.456,0.406`, as numbers; None if it is not given."""
     try:
         numbers = None if option is None else [float(each) for each in option.split(",")]
     except ValueError:
@@ -240,13 +203,7 @@ def import_options(weights: Weights, epsilon: float | None = None, values: list[
 def check_one_model(
     models: Sequence[str], done: str, shapes: Shapes, options: ImportOptions, batches: Sequence[int] = ()
 ) -> None:
-    """Refuse what is said of inputs where several models are to be built, or whatever is done with them.
-
-    Raises:
-        InputError: there are several.
-    """
-    from edgedeploy.errors import InputError
-
+    """Refuse what is said of inputs where several models are to be built, or whatever is done with them."""
     said = [
         name for name, value in (("--input-shape", shapes), ("--batch", batches), ("--set", options.values)) if value
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+import shlex
 from collections.abc import Callable, Collection
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import complete
+from edgedeploy.errors import InputError
+from edgedeploy.files import is_file
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
@@ -94,15 +98,11 @@ def _overrides(
     device: Annotated[
         str | None,
         typer.Option(
-            "--device",
-            metavar="NAME",
-            help="Use this device instead of the profile's: a part of its name, '' for any.",
+            "--device", metavar="NAME", help="Use this device instead of the profile's: a part of its name, '' for any."
         ),
     ] = None,
 ) -> Overrides:
     """What the options say, as fields of a board's profile."""
-    from edgedeploy.errors import InputError
-
     if toolchain is not None and cross_compiler is not None:
         raise InputError("--toolchain and --cross-compiler both say what links", hints=["give one of them"])
     given = {
@@ -122,10 +122,6 @@ def _overrides(
 
 def _flags(text: str) -> list[str]:
     """The flags of a list that commas separate."""
-    import re
-
-    from edgedeploy.errors import InputError
-
     flags = [flag.strip() for flag in text.split(",") if flag.strip()]
     for flag in flags:
         if not re.fullmatch(r"[+-][\w.-]+", flag):
@@ -137,11 +133,6 @@ def _flags(text: str) -> list[str]:
 
 def _words(option: str, text: str | None) -> list[str] | None:
     """The words of an option's value, as a shell would split it; a file of that name is one word."""
-    import shlex
-
-    from edgedeploy.errors import InputError
-    from edgedeploy.files import is_file
-
     if text is None:
         return None
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import foreign, print_json, stdout
 from edgedeploy.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ app = typer.Typer(help="Show and verify packages.", no_args_is_help=True)
 
 @app.command()
 def show(
-    package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="The archive.")],
-    json_output: JsonOption = False,
+    package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="The archive.")], json_output: JsonOption = False
 ) -> None:
     """Show a package's contents: the network, the target and requirements of its code, memory, files.
 
@@ -31,7 +31,6 @@ def show(
 
     Example: edgedeploy package show dist/rpi4/digits.tar.gz
     """
-    from edgedeploy.cli.console import foreign, print_json, stdout
     from edgedeploy.package.archive import read_manifest
 
     manifest = read_manifest(package)
@@ -92,7 +91,6 @@ def verify(
 
     Example: edgedeploy package verify dist/rpi4/digits.tar.gz
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.package.archive import read_package
     from edgedeploy.package.tails import read_tails
 
@@ -112,8 +110,6 @@ def verify(
 
 def _entries(manifest: Manifest) -> dict[str, str | Text]:
     """The rows of inputs and outputs, of each entry point."""
-    from edgedeploy.cli.console import foreign
-
     rows: dict[str, str | Text] = {}
     for place, entry in enumerate(manifest.entries, 1):
         which = f", shape {place}" if manifest.further else ""

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from edgedeploy.cli.console import print_json, print_table, stdout
+
 
 def complete_pass(incomplete: str) -> list[str]:
     """Names of passes that can be disabled and begin with what was typed."""
@@ -35,7 +37,6 @@ def show_passes(disabled: Sequence[str], json_output: bool) -> None:
 
     Those of other packages that are disabled are not loaded.
     """
-    from edgedeploy.cli.console import print_json, print_table, stdout
     from edgedeploy.compile.passes.installed import load_installed
     from edgedeploy.compile.passes.order import ordered
 
@@ -68,7 +69,5 @@ def pass_times(times: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
 
 def print_pass_times(times: Sequence[tuple[str, float]]) -> None:
     """The same as a table, with their sum."""
-    from edgedeploy.cli.console import print_table
-
     whole = [*times, ("all", sum(seconds for _, seconds in times))]
     print_table(["pass", "ms"], ([name, f"{seconds * 1e3:.1f}"] for name, seconds in whole), right=["ms"])

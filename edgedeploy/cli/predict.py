@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import (
     EpsilonOption,
     InputShapeOption,
@@ -19,6 +20,7 @@ from edgedeploy.cli.options import (
     import_options,
     parse_shapes,
 )
+from edgedeploy.text import count, significant
 
 if TYPE_CHECKING:
     from edgedeploy.api.predicting import Predicted
@@ -90,9 +92,7 @@ def predict(
     Example: edgedeploy predict dist/rpi4/digits.tar.gz --board rpi4 --json
     """
     from edgedeploy.api.predicting import predict as predict_network
-    from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.report import require_report
-    from edgedeploy.text import count
 
     if report:
         require_report()
@@ -122,7 +122,6 @@ def predict(
 def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
     """What stands above or below the table, by what it is."""
     from edgedeploy.api.predicting import NOT_MEASURED
-    from edgedeploy.text import significant
 
     cycles, time = prediction.cycles, f"{significant(prediction.ms)} ms at {prediction.clock_mhz} MHz"
     return {
@@ -136,7 +135,6 @@ def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
 
 
 def _print(predicted: Predicted, title: str) -> None:
-    from edgedeploy.cli.console import foreign, print_table, stdout
     from edgedeploy.predicting.page import beside, cells
 
     prediction, peers = predicted.prediction, predicted.peers

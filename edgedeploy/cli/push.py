@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import (
-    Health,
-    JsonOption,
-    LastBoardOption,
-    WhereAll,
-    board_or_last,
-    complete_model,
-)
+from edgedeploy.attempts import attempted
+from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
+from edgedeploy.cli.options import Health, JsonOption, LastBoardOption, WhereAll, board_or_last, complete_model
 from edgedeploy.cli.overrides import overridable
+from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
-    from edgedeploy.errors import EdgedeployError
     from edgedeploy.release.push import Pushed
     from edgedeploy.remote.address import Address
     from edgedeploy.resolved import ResolvedBoard
@@ -76,9 +71,6 @@ def push(
     """
     from edgedeploy.api.boards import release_of
     from edgedeploy.api.packages import check_named
-    from edgedeploy.attempts import attempted
-    from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
-    from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.gate import AccuracyRule
     from edgedeploy.release.layout import Release
     from edgedeploy.release.pushing import push_all
@@ -140,7 +132,6 @@ def push(
 def _built_packages(board: ResolvedBoard) -> list[str]:
     """The packages that lie in the board's folder."""
     from edgedeploy.building import default_output
-    from edgedeploy.errors import InputError
 
     folder = default_output("any", board).parent
     packages = sorted(map(str, folder.glob("*.tar.gz")))
@@ -152,8 +143,6 @@ def _built_packages(board: ResolvedBoard) -> list[str]:
 
 def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> list[str]:
     """A line of the table, of at most 100 columns: why something failed stands below it, files are told by --json."""
-    from edgedeploy.errors import EdgedeployError
-
     if isinstance(outcome, EdgedeployError):
         return [str(address), model or "", "", outcome.state, "", ""]
     count = len(outcome.uploaded)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import (
     DemoOption,
     EpsilonOption,
@@ -17,6 +18,7 @@ from edgedeploy.cli.options import (
     file_option,
     parse_shapes,
 )
+from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
     from edgedeploy.quantisation.making import Made
@@ -119,8 +121,6 @@ def quantize(
     Example: edgedeploy quantize sounds.onnx --calibrate inputs/ --keep '/decoder/*'
     """
     from edgedeploy.api.quantising import quantize as quantized
-    from edgedeploy.cli.console import print_json, quiet_if
-    from edgedeploy.errors import InputError
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.quantisation.making import MAX_LOSS, MOST_SAMPLES
 
@@ -149,7 +149,6 @@ def quantize(
 
 def _print(made: Made, path: Path, written: int) -> None:
     from edgedeploy.api.quantising import MOST_WORST
-    from edgedeploy.cli.console import foreign, print_table, stdout
 
     kept = {layer.name for layer in made.kept}
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from edgedeploy.cli.console import print_json, print_table, quiet_if, stderr, stdout
 from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_records
+from edgedeploy.errors import RecordsError, UnknownNameError
 from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ def list_records(json_output: JsonOption = False) -> None:
 
     Example: edgedeploy records list
     """
-    from edgedeploy.errors import RecordsError
     from edgedeploy.records.header import cpu_of, folders
 
     summaries = []
@@ -115,8 +116,7 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
 @app.command()
 def merge(
     sources: Annotated[
-        list[str],
-        typer.Argument(metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records),
+        list[str], typer.Argument(metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records)
     ],
     into: Annotated[
         str,
@@ -160,8 +160,7 @@ def export(
 @app.command(name="import")
 def import_records(
     source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE|DIR", help="What `records export` wrote, or a folder of records."),
+        Path, typer.Argument(metavar="FILE|DIR", help="What `records export` wrote, or a folder of records.")
     ],
     into: Annotated[
         str | None,
@@ -227,8 +226,6 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 def _of_task(trials: list[Trial], task: str, folder: Path) -> list[Trial]:
     """The trials of the task that a user names."""
-    from edgedeploy.errors import UnknownNameError
-
     found = [trial for trial in trials if trial.task == task]
     found = found or [trial for trial in trials if task and trial.workload.startswith(task)]
     if not found:
@@ -270,8 +267,6 @@ def _print_tasks(tasks: list[TaskOverview], *, candidates: bool = False) -> None
 
 def _candidate(configuration: dict[str, Any] | None) -> str:
     """What was measured, in one line."""
-    import json
-
     return json.dumps(configuration, sort_keys=True) if configuration is not None else ""
 
 

@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgedeploy.cli.options import (
-    Health,
-    JsonOption,
-    LastBoardOption,
-    Where,
-    board_or_last,
-)
+from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
+from edgedeploy.cli.options import Health, JsonOption, LastBoardOption, Where, board_or_last
 from edgedeploy.cli.overrides import flattened
+from edgedeploy.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,8 +41,6 @@ def list_releases(
 
     Examples: edgedeploy releases list --board rpi4; edgedeploy releases list --board rpi4 --history --json
     """
-    from edgedeploy.cli.console import print_json, quiet_if
-
     with _board(board, where, quiet_if(json_output)) as connected:
         if history:
             entries = connected.history()
@@ -115,9 +109,6 @@ def gc(
 
     Example: edgedeploy releases gc --keep 1 --board rpi4
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.text import count
-
     with _board(board, where, quiet_if(json_output)) as connected:
         removed = connected.remove_old(keep)
     if json_output:
@@ -135,7 +126,6 @@ def _switch(
 ) -> None:
     """Switch to a release, or to the one before."""
     from edgedeploy.api.boards import connect
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.release.layout import check_model
 
     check_model(model)
@@ -160,7 +150,6 @@ def _board(board: str | None, where: Where, progress: Progress) -> Board:
 
 
 def _print(releases: Sequence[OnBoard]) -> None:
-    from edgedeploy.cli.console import foreign, print_table
 
     rows = []
     for each in releases:
@@ -171,7 +160,6 @@ def _print(releases: Sequence[OnBoard]) -> None:
 
 
 def _print_history(entries: list[tuple[str, Entry]]) -> None:
-    from edgedeploy.cli.console import foreign, print_table
 
     rows = []
     for model, entry in entries:

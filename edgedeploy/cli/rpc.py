@@ -6,12 +6,15 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, print_table, stderr, stdout
 from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, one_host_option
 from edgedeploy.cli.overrides import flattened
+from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -55,7 +58,6 @@ def tracker(
 
     Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
     """
-    from edgedeploy.cli.console import ConsoleProgress, stderr, stdout
     from edgedeploy.remote import LOOPBACK
     from edgedeploy.rpc.running import Part, detached, registered
     from edgedeploy.rpc.tracker import tracker as start
@@ -104,7 +106,6 @@ def server(
 
     Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --detach
     """
-    from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.remote import LOOPBACK
     from edgedeploy.resolved import resolve
     from edgedeploy.rpc.running import Part, detached, registered
@@ -164,10 +165,6 @@ def status(
 
     Examples: edgedeploy rpc status; edgedeploy rpc status --tracker farm:9190 --json
     """
-    from dataclasses import asdict
-
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import RpcError
     from edgedeploy.rpc.running import running
     from edgedeploy.rpc.tracker import Endpoint, summary
 
@@ -220,8 +217,6 @@ def stop(
 
     Example: edgedeploy rpc stop --all
     """
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.rpc.running import require, running
     from edgedeploy.rpc.running import stop as end
 
@@ -261,7 +256,6 @@ def _keep_alive(servers: list[BoardServer]) -> None:
 
 def _tracker_here() -> Endpoint | None:
     """The one tracker that runs here, or None."""
-    from edgedeploy.errors import InputError
     from edgedeploy.rpc.running import running
     from edgedeploy.rpc.tracker import Endpoint
 
@@ -272,14 +266,12 @@ def _tracker_here() -> Endpoint | None:
 
 
 def _print_detached(part: Part) -> None:
-    from edgedeploy.cli.console import stdout
 
     where = ", ".join(part.addresses)
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`")
 
 
 def _print_parts(parts: list[Part]) -> None:
-    from edgedeploy.cli.console import foreign, print_table
 
     rows = []
     for part in parts:
@@ -290,8 +282,6 @@ def _print_parts(parts: list[Part]) -> None:
 
 def _print_devices(address: str, found: Summary) -> None:
     """The devices of a tracker, which anybody may have registered there."""
-    from edgedeploy.cli.console import foreign, print_table
-
     rows = (
         [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
         for key, devices in found.items()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import (
     MOST,
     BatchOption,
@@ -27,6 +28,7 @@ from edgedeploy.cli.options import (
     parse_entries,
 )
 from edgedeploy.cli.overrides import overridable
+from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,8 +134,6 @@ def run(
     Example: edgedeploy run vad.onnx -i frames.npz -o scores.npz --state hn=h --state cn=c
     """
     from edgedeploy.api.networks import open_network
-    from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.package.work import read_work
     from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
@@ -235,7 +235,6 @@ def _shown(spec: TensorSpec) -> str:
 
 
 def _print_top(results: dict[str, np.ndarray], count: int) -> None:
-    from edgedeploy.cli.console import stdout
     from edgedeploy.runtime.arrays import top_values
 
     for name, array in results.items():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import foreign, print_json, print_lines, print_table, quiet_if, stdout
 from edgedeploy.cli.options import JsonOption, LastBoardOption, Where, board_or_last
 from edgedeploy.cli.overrides import flattened
 
@@ -75,9 +76,6 @@ def install(
 
     Example: edgedeploy service install retinaface --board rpi4 --camera rpicam
     """
-    from dataclasses import asdict
-
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.service.board import install as install_service
     from edgedeploy.service.unit import Choices
 
@@ -116,7 +114,6 @@ def status(
 
     Example: edgedeploy service status retinaface --board rpi4
     """
-    from edgedeploy.cli.console import foreign, print_json, print_table
     from edgedeploy.service.board import status as status_of
 
     with _reached(model, board, where, json_output) as (connection, _):
@@ -144,7 +141,6 @@ def logs(
 
     Example: edgedeploy service logs retinaface --board rpi4 --follow
     """
-    from edgedeploy.cli.console import print_lines
     from edgedeploy.remote.facts import BASE
     from edgedeploy.remote.place import OnBoard
     from edgedeploy.service.board import LOGS
@@ -187,7 +183,6 @@ def uninstall(
 
     Example: edgedeploy service uninstall retinaface --board rpi4
     """
-    from edgedeploy.cli.console import stdout
     from edgedeploy.service.board import uninstall as uninstall_service
 
     with _reached(model, board, where, False) as (connection, _):
@@ -207,7 +202,6 @@ def _reached(
     model: str, board: str | None, where: Where, json_output: bool
 ) -> Iterator[tuple[Connection, ResolvedBoard]]:
     """The board, logged in to while the block runs."""
-    from edgedeploy.cli.console import quiet_if
     from edgedeploy.release.layout import check_model
     from edgedeploy.remote.connection import Connection
 

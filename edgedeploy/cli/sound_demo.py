@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from edgedeploy.cli.console import print_json_line, print_lines, until_interrupted
+from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,10 +56,7 @@ def sound_demo(
     progress: Progress,
 ) -> bool:
     """Listen to the end, for a number of frames, or until Ctrl-C; returns whether that came."""
-    from itertools import islice
-
     from edgedeploy.audio.program import SoundProgram
-    from edgedeploy.cli.console import until_interrupted
 
     program = SoundProgram.of(name, model, threshold)
     with (
@@ -89,8 +90,6 @@ class _Teller:
     """Prints what is heard: `TIME SCORE` for each frame, `TIME SCORE LABEL begin|end` for what is detected; or JSON."""
 
     def __init__(self, session: SoundSession, where: str, as_json: bool) -> None:
-        from edgedeploy.cli.console import print_lines
-        from edgedeploy.version import __version__
 
         self._session, self._where, self._as_json = session, where, as_json
         self._began = perf_counter()
@@ -102,8 +101,6 @@ class _Teller:
 
     def tell(self, heard: Heard) -> None:
         """One frame, and what was detected by it."""
-        from edgedeploy.cli.console import print_json_line, print_lines
-
         label, rate = self._session.demo.detect.label, self._session.demo.rate
         self._frames += 1
         self._inference_ms += heard.inference_ms
@@ -121,8 +118,6 @@ class _Teller:
 
     def summary(self, *, interrupted: bool) -> None:
         """What comes last."""
-        from edgedeploy.cli.console import print_json_line, print_lines
-
         session, taken_s = self._session, perf_counter() - self._began
         sound_s = self._frames * session.demo.frame / session.demo.rate
         mean_ms = self._inference_ms / max(1, self._frames)

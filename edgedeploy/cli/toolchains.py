@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import print_json, print_table, quiet_if, readable, stdout
 from edgedeploy.cli.options import JsonOption, complete_board, file_option
 from edgedeploy.cli.overrides import overridable
+from edgedeploy.files import replacing
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
@@ -25,7 +27,6 @@ def list_toolchains(context: typer.Context, json_output: JsonOption = False) -> 
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.toolchain import TOOLCHAINS, is_installed
 
     toolchains = {path.stem: toolchain for path, toolchain in readable(TOOLCHAINS)}
@@ -65,9 +66,7 @@ def cmake(
 
     Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.cmake import toolchain_file
-    from edgedeploy.files import replacing
     from edgedeploy.resolved import resolve
 
     text = toolchain_file(resolve(board, overrides), quiet_if(json_output))

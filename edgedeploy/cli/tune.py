@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgedeploy.cli.console import print_json, print_table, stdout, until_interrupted
 from edgedeploy.cli.groups import USUAL, ModelsOrCommand
 from edgedeploy.cli.options import (
     BoardOption,
@@ -28,6 +29,7 @@ from edgedeploy.cli.options import (
     parse_shapes,
 )
 from edgedeploy.cli.overrides import overridable
+from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
@@ -57,8 +59,7 @@ class _Devices:
     """The devices that candidates are measured on, if not those of the boards, and how boards run meanwhile."""
 
     rpc_tracker: Annotated[
-        str | None,
-        typer.Option("--rpc-tracker", metavar="HOST:PORT", help="Measure on the devices of this tracker."),
+        str | None, typer.Option("--rpc-tracker", metavar="HOST:PORT", help="Measure on the devices of this tracker.")
     ] = None
     rpc_key: Annotated[
         str | None,
@@ -74,12 +75,7 @@ class _Devices:
     ] = None
 
     def boards(self, board: ResolvedBoard, where: WhereAll) -> Boards:
-        """The boards of a kind.
-
-        Raises:
-            InputError: options contradict each other.
-        """
-        from edgedeploy.errors import InputError
+        """The boards of a kind."""
         from edgedeploy.rpc.tracker import Endpoint
         from edgedeploy.tuning.tuning import Boards
 
@@ -192,7 +188,6 @@ def tune_models(
 
     Example: edgedeploy tune models report --board rpi4, for a network that is called report
     """
-    from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
     from edgedeploy.records.header import find_folder
@@ -250,7 +245,6 @@ def report(
 
     Example: edgedeploy tune report rpi4 -o report.html
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.records.header import find_folder
     from edgedeploy.tuning.report import write_report
 
@@ -264,7 +258,6 @@ def report(
 
 def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
     """List the functions that can be tuned."""
-    from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.tuning.task import tasks_of
 
     found = {source.name: tasks_of(source.read(), profile) for source in sources}

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import JsonOption, complete_board
+from edgedeploy.errors import InputError, VirtualBoardError
 
 if TYPE_CHECKING:
     from edgedeploy.virtual.board import VirtualBoard
@@ -58,7 +60,6 @@ def up(
 
     Example: edgedeploy virtual up rpi4
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.resolved import resolve
     from edgedeploy.virtual.board import up as start
 
@@ -78,7 +79,7 @@ def up(
     how = "emulated" if virtual.emulated else "not emulated"
     stdout().print(
         f"{virtual.name}: {virtual.suite}, {virtual.architecture}, {how}; end it with "
-        f"`edgedeploy virtual down {virtual.name}`, log in with `edgedeploy virtual ssh {virtual.name}`",
+        f"`edgedeploy virtual down {virtual.name}`, log in with `edgedeploy virtual ssh {virtual.name}`"
     )
 
 
@@ -88,7 +89,6 @@ def list_running(json_output: JsonOption = False) -> None:
 
     Example: edgedeploy virtual list
     """
-    from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.virtual.board import HOST, running
 
     boards = running()
@@ -115,8 +115,6 @@ def down(
 
     Example: edgedeploy virtual down rpi4
     """
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.virtual.board import down as end
     from edgedeploy.virtual.board import require, running
 
@@ -137,7 +135,6 @@ def reboot(name: VirtualName, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy virtual reboot rpi4
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.virtual.board import reboot as start_again
     from edgedeploy.virtual.board import require
 
@@ -164,7 +161,6 @@ def ssh(
     import os
     import shutil
 
-    from edgedeploy.errors import VirtualBoardError
     from edgedeploy.virtual.board import HOST, require
 
     virtual = require(name)
