@@ -57,27 +57,11 @@ _PUBLIC = {
     "tune": "edgedeploy.api.tuning:tune",
 }
 
-__all__ = [
-    "Board",
-    "Detections",
-    "EdgedeployError",
-    "ImportOptions",
-    "Network",
-    "Package",
-    "Progress",
-    "__version__",
-    "bench",
-    "build",
-    "connect",
-    "open",
-    "predict",
-    "quantize",
-    "tune",
-]
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the API, which is imported when it is asked for."""
+    """Import a name of the API at its first use."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

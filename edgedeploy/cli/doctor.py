@@ -1,4 +1,4 @@
-"""`edgedeploy doctor`: can networks be built, pushed and run, and what is to be done where they cannot?"""
+"""`edgedeploy doctor`: check whether networks can be built, pushed and run, and suggest remedies."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applic
 def doctor(board: BoardOption = "local", *, where: Where, json_output: JsonOption = False) -> None:
     """Check this machine and a board, and suggest what to do about faults.
 
-    Without a board, only this machine is checked. Nothing stays on a board; its host key is recorded if none was
-    known, as by every command. All checks together take half a minute at most. The exit code is 0 only if networks can
-    be built, pushed and run; warnings do not count.
+    Without a board, only this machine is checked. Nothing stays on a board; an unknown host key is recorded, as by
+    every command. All checks together take half a minute at most. The exit code is 0 only if networks can be built,
+    pushed and run; warnings do not count.
 
     Examples: edgedeploy doctor; edgedeploy doctor --board rpi4 --host pi@10.0.0.7; edgedeploy doctor -b rpi4 --virtual
     """
@@ -42,7 +42,7 @@ def doctor(board: BoardOption = "local", *, where: Where, json_output: JsonOptio
 
 
 def _results(board: str, where: Where, progress: Progress) -> list[Result]:
-    """What the checks find; where packages are missing that the checks themselves need, only that."""
+    """The results of the checks; if Python packages that the checks need are missing, only that result."""
     try:
         from edgedeploy.doctor.case import case_of
         from edgedeploy.doctor.diagnosis import CHECKS

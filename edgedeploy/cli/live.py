@@ -1,4 +1,4 @@
-"""The live page of `edgedeploy demo`: its options, and how results of a demo come onto it."""
+"""The live page of `edgedeploy demo`: its options, and showing results on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from edgedeploy.cli.console import stderr
 from edgedeploy.errors import InputError
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     Timed = tuple[Shot, float]
 
 _PORT = 8080
-# Of the images of a folder, which have no rate of their own: as long as somebody looks at one, in images per second.
+# Images per second of a folder, which has no rate of its own.
 _FOLDER_RATE = 1.0
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A page that is served, and the rate at which images come onto it.
+    """A page that is served.
 
     Attributes:
         showing: what it shows.
@@ -39,13 +39,13 @@ class Shown:
     live: bool
 
     def paced(self, shots: Iterable[Timed], stopped: Callable[[], bool]) -> Iterator[Timed]:
-        """Images when their time has come, until `stopped` says so."""
+        """Images at their rate, until `stopped()` is true."""
         from edgedeploy.live.pacing import paced
 
         return paced(shots, self.showing, stopped, rate=self.rate, live=self.live)
 
     def put(self, result: Result, capture_ms: float) -> None:
-        """Show a result; `capture_ms` is how long its image took to come."""
+        """Show a result, whose image took `capture_ms` to arrive."""
         from edgedeploy.live.seen import Seen
         from edgedeploy.vision.draw import caption
 
@@ -62,29 +62,21 @@ class Shown:
 
 @dataclass(frozen=True)
 class Live:
-    """Whether and how a demo is shown in a browser: options of a command that `flattened` gives it."""
+    """Whether and how a demo is shown in a browser: options of a command that `flattened` adds to it."""
 
     serve: Annotated[
         bool,
-        typer.Option(
-            "--serve",
-            help="Show a folder, video or camera on a page in the browser, on this machine alone: images with the "
-            "results drawn in, and the rates.",
-        ),
+        Option("--serve", help="Show a folder, video or camera with its results on a page for this machine's browser."),
     ] = False
     port: Annotated[
-        int | None,
-        typer.Option(
-            "--port", metavar="N", min=0, max=65535, help=f"The page's port: {_PORT} by default; 0 takes any."
-        ),
+        int | None, Option(metavar="N", min=0, max=65535, help=f"The page's port; default: {_PORT}; 0 takes any.")
     ] = None
     unpaced: Annotated[
-        bool,
-        typer.Option("--unpaced", help="Show videos and folders as fast as possible, instead of at their own rate."),
+        bool, Option("--unpaced", help="Show videos and folders as fast as possible, not at their own rate.")
     ] = False
 
     def check(self, *, one_demo: bool) -> None:
-        """Refuse options that do not go together; `one_demo`: one demo on images is meant."""
+        """Refuse options that do not go together; `one_demo`: the command runs one demo on images."""
         given = {"--serve": self.serve, "--port": self.port is not None, "--unpaced": self.unpaced}
         named = next((name for name, value in given.items() if value), None)
         if named and not one_demo:
@@ -94,7 +86,7 @@ class Live:
 
     @contextmanager
     def page(self, source: Source, title: str) -> Iterator[Shown | None]:
-        """The page while the block runs, if one is asked for; the user is told where it is."""
+        """Serve the page, with --serve, while the block runs, and tell the user its address."""
         if not self.serve:
             yield None
             return

@@ -1,4 +1,4 @@
-"""`edgedeploy rpc`: the parts of TVM's remote tuning, run by hand."""
+"""`edgedeploy rpc`: trackers and servers of TVM's RPC, run by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, print_table, stderr, stdout
 from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, one_host_option
@@ -18,23 +18,22 @@ from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from edgedeploy.progress import Progress
     from edgedeploy.rpc.running import Part
     from edgedeploy.rpc.server import BoardServer
     from edgedeploy.rpc.tracker import Endpoint, Summary
 
-app = typer.Typer(help="Run trackers and servers of TVM's RPC, and list those that run.", no_args_is_help=True)
+app = Typer(help="Run, list and stop trackers and servers of TVM's RPC.", no_args_is_help=True)
 
 
 _LOOK_S = 1.0
 # A board that is rebooting, or out of reach of its Wi-Fi.
 _REVIVE_S = 600
 
-DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
+DetachOption = Annotated[bool, Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
 
 
 def complete_part(incomplete: str) -> list[str]:
-    """Names of running trackers and servers that begin with what was typed."""
+    """Names of running trackers and servers."""
     from edgedeploy.rpc.running import running
 
     return [part.name for part in running() if part.name.startswith(incomplete)]
@@ -43,18 +42,18 @@ def complete_part(incomplete: str) -> list[str]:
 @app.command()
 def tracker(
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
+        int, Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 takes any.")
     ] = DEFAULT_PORT,
     host: Annotated[
         list[str] | None,
-        one_host_option("The address to listen on: 127.0.0.1 unless given. Any but loopback is unsafe.", "ADDRESS"),
+        one_host_option("Address to listen on; default: 127.0.0.1. All but loopback are unsafe.", "ADDRESS"),
     ] = None,
     detach: DetachOption = False,
 ) -> None:
     """Run a tracker, which assigns waiting servers to clients.
 
-    TVM's RPC has no authentication, and its servers run whatever they are sent: whoever reaches a tracker can use its
-    boards.
+    TVM's RPC has no authentication, and its servers run any code that they are sent: everyone who reaches a tracker can
+    use its boards.
 
     Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
     """
@@ -89,20 +88,18 @@ def server(
     where: WhereAll,
     tracker_at: Annotated[
         str | None,
-        typer.Option(
-            "--tracker", metavar="HOST:PORT", help="Where to register; the tracker that runs here, if there is one."
-        ),
+        Option("--tracker", metavar="HOST:PORT", help="Tracker to register at; default: the one running here, if any."),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="What clients ask for; the board's name by default.")] = None,
+    key: Annotated[str | None, Option(help="Key that clients ask for; default: the board's name.")] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", "-t", min=1, help="Threads of a session; by default one per processor.")
+        int | None, Option("--threads", "-t", min=1, help="Threads of a session; default: one per processor.")
     ] = None,
     detach: DetachOption = False,
 ) -> None:
-    """Run a server on a board, or on several of one kind, reached through SSH alone; on this machine for `local`.
+    """Run a server on one or several boards of a kind, over SSH alone; on this machine for `local`.
 
     Clients of TVM's RPC on this machine can use it, in Python `tvm.rpc.connect_tracker(HOST, PORT).request(KEY)`. It is
-    started again when the connection breaks or the board does. Nothing stays on the board but the agent's file.
+    restarted after the connection or the board fails. Only the agent's file stays on the board.
 
     Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --detach
     """
@@ -116,7 +113,7 @@ def server(
     resolved = resolve(board)
     key = key or resolved.label
     endpoint = Endpoint.parse(tracker_at) if tracker_at else _tracker_here()
-    progress: Progress = ConsoleProgress()
+    progress = ConsoleProgress()
     if detach:
         arguments = ["server", "--board", board, "--key", key]
         arguments += [part for each in where.host or () for part in ("--host", each)]
@@ -157,11 +154,11 @@ def server(
 @app.command()
 def status(
     tracker_at: Annotated[
-        str | None, typer.Option("--tracker", metavar="HOST:PORT", help="Ask this tracker, which need not run here.")
+        str | None, Option("--tracker", metavar="HOST:PORT", help="Ask this tracker, here or on another machine.")
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """List the trackers and servers that run here, and the devices that trackers have.
+    """List the trackers and servers running here, and the trackers' devices.
 
     Examples: edgedeploy rpc status; edgedeploy rpc status --tracker farm:9190 --json
     """
@@ -206,14 +203,12 @@ def status(
 def stop(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME", help="Their names, as `edgedeploy rpc status` shows them.", autocompletion=complete_part
-        ),
+        Argument(metavar="NAME", help="Names as in `edgedeploy rpc status`.", autocompletion=complete_part),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Stop all that run here.")] = False,
+    everything: Annotated[bool, Option("--all", help="Stop all trackers and servers running here.")] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Stop trackers and servers that run here, with what they started on boards.
+    """Stop trackers and servers running here, with what they started on boards.
 
     Example: edgedeploy rpc stop --all
     """
@@ -234,7 +229,7 @@ def stop(
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Within the block SIGTERM interrupts as Ctrl-C does, so that everything is cleared away."""
+    """Within the block SIGTERM interrupts as Ctrl-C does, so that everything is cleaned up."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     # A process in the background of a shell begins with Ctrl-C ignored.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -246,7 +241,7 @@ def _ending() -> Iterator[None]:
 
 
 def _keep_alive(servers: list[BoardServer]) -> None:
-    """Start servers again that end, until interrupted."""
+    """Restart servers that end, until interrupted."""
     while True:
         time.sleep(_LOOK_S)
         for each in servers:
@@ -255,7 +250,7 @@ def _keep_alive(servers: list[BoardServer]) -> None:
 
 
 def _tracker_here() -> Endpoint | None:
-    """The one tracker that runs here, or None."""
+    """The one tracker that runs here, if any."""
     from edgedeploy.rpc.running import running
     from edgedeploy.rpc.tracker import Endpoint
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from edgedeploy.cli.console import print_json_line, print_lines, until_interrupted
+from edgedeploy.errors import InputError
 from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
@@ -22,14 +24,16 @@ if TYPE_CHECKING:
     from edgedeploy.progress import Progress
     from edgedeploy.runtime.opening import Place
 
-WavOption = Annotated[
-    Path | None, typer.Option("--wav", metavar="FILE", help="For demos on sounds: listen to this WAV file.")
-]
-MicrophoneOption = Annotated[bool, typer.Option("--microphone", help="For demos on sounds: listen to the microphone.")]
-ThresholdOption = Annotated[
-    float | None,
-    typer.Option("--threshold", min=0, max=1, help="For demos on sounds: a score of at least that is a detection."),
-]
+
+@dataclass(frozen=True)
+class Listening:
+    """What demos on sounds listen to: options of a command that `flattened` adds to it."""
+
+    wav: Annotated[Path | None, Option(metavar="FILE", help="For demos on sounds: listen to this WAV file.")] = None
+    microphone: Annotated[bool, Option("--microphone", help="For demos on sounds: listen to the microphone.")] = False
+    threshold: Annotated[
+        float | None, Option(min=0, max=1, help="For demos on sounds: the least score of a detection.")
+    ] = None
 
 
 def is_sound_demo(name: str) -> bool:
@@ -43,10 +47,8 @@ def is_sound_demo(name: str) -> bool:
 
 def sound_demo(
     name: str,
-    wav: Path | None,
+    listening: Listening,
     *,
-    from_microphone: bool,
-    threshold: float | None,
     model: str | None,
     place: Place,
     threads: int | None,
@@ -55,17 +57,20 @@ def sound_demo(
     as_json: bool,
     progress: Progress,
 ) -> bool:
-    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether that came."""
+    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came."""
     from edgedeploy.audio.program import SoundProgram
 
-    program = SoundProgram.of(name, model, threshold)
+    if listening.wav and listening.microphone:
+        raise InputError("--wav does not go with --microphone")
+    program = SoundProgram.of(name, model, listening.threshold)
+    file = None if listening.microphone else listening.wav or program.sound(progress)
     with (
-        _sound(program.sound(progress) if not (wav or from_microphone) else wav, program.demo.rate) as (where, blocks),
+        _sound(file, program.demo.rate) as (where, blocks),
         program.opened(place, threads=threads, options=options, progress=progress) as session,
     ):
         teller = _Teller(session, where, as_json)
         with until_interrupted() as interrupted:
-            for heard in islice(session.listen(blocks, is_file=not from_microphone), frames):
+            for heard in islice(session.listen(blocks, is_file=not listening.microphone), frames):
                 teller.tell(heard)
                 if interrupted():
                     break
@@ -75,7 +80,7 @@ def sound_demo(
 
 @contextmanager
 def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
-    """A name for it, and its blocks: a file's, or those of the microphone if none is given."""
+    """The sound's name and its blocks: of a file, or of the microphone if that is None."""
     from edgedeploy.audio.microphone import microphone
     from edgedeploy.audio.wav import read_wav
 

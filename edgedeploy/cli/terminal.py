@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from edgedeploy.cli.manners import manners
+from edgedeploy.cli.global_options import global_options
 from edgedeploy.text import printable
 
 
@@ -24,7 +24,7 @@ class Terminal(Console):
 
     def __init__(self, **options: Any) -> None:
         colours: dict[str, Any] = {"always": {"color_system": "standard"}, "never": {"color_system": None}}
-        chosen = colours.get(manners().colour, {})
+        chosen = colours.get(global_options().colour, {})
         super().__init__(**options, **chosen, markup=False, emoji=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:

@@ -1,4 +1,4 @@
-"""Options that every command takes, before its name or after it: how much is said, in which form, and in colour."""
+"""Options that every command takes, before its name or after it: verbosity, progress, JSON and colours."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ COLOURS: tuple[Colour, ...] = ("auto", "always", "never")
 
 
 @dataclass(frozen=True)
-class Manners:
-    """How a command speaks.
+class GlobalOptions:
+    """The global options of a command line.
 
     Attributes:
-        verbosity: 1 also says what is called and found, 2 shows tracebacks too; below 0 only results and errors.
+        verbosity: 1 also logs calls and findings, 2 prints tracebacks too; below 0 only results and errors.
         progress: whether steps and bars are shown.
         json: whether results and errors are JSON.
-        colour: whether there are colours where standard output is no terminal, or none anywhere.
+        colour: whether to print colours even into pipes, or never.
     """
 
     verbosity: int = 0
@@ -27,35 +27,35 @@ class Manners:
     colour: Colour = "auto"
 
 
-_current = Manners()
+_current = GlobalOptions()
 
 
-def manners() -> Manners:
-    """How this call of the command line speaks."""
+def global_options() -> GlobalOptions:
+    """The options of the running command line."""
     return _current
 
 
-def speak(chosen: Manners) -> None:
-    """Have this call of the command line speak so."""
+def set_global_options(options: GlobalOptions) -> None:
+    """Set the options of the running command line."""
     global _current
-    _current = chosen
+    _current = options
 
 
-class WrongColourError(ValueError):
-    """`--color` has another value than those there are."""
+class InvalidColourError(ValueError):
+    """`--color` has an invalid value."""
 
 
-def taken(words: Sequence[str], command: Any) -> tuple[Manners, list[str]]:
-    """What a command line says of how to speak, and the line without it.
+def split_global_options(words: Sequence[str], command: Any) -> tuple[GlobalOptions, list[str]]:
+    """The global options of a command line, and the line without them.
 
-    Words after `--`, values of other options, and what the command's own parser leaves alone stay as they are. `--json`
-    goes to the command that is named, if it has such an option.
+    Words after `--`, values of other options, and words that the command's own parser leaves alone stay. `--json`
+    also goes to the named command, if it has that option.
 
     Args:
         words: of the command line.
         command: the group of all commands.
     """
-    chosen, path, others, waiting = Manners(), list[str](), list[str](), list(words)
+    chosen, path, others, waiting = GlobalOptions(), list[str](), list[str](), list(words)
     while waiting:
         word = waiting.pop(0)
         name, equals, value = word.partition("=")
@@ -66,13 +66,13 @@ def taken(words: Sequence[str], command: Any) -> tuple[Manners, list[str]]:
         if name == "--color" and own is None:
             value = value if equals else (waiting.pop(0) if waiting else "")
             if value not in COLOURS:
-                raise WrongColourError(f"--color takes {', '.join(COLOURS)}, not {value!r}")
+                raise InvalidColourError(f"--color takes {', '.join(COLOURS)}, not {value!r}")
             chosen = replace(chosen, colour=value)
-        elif (changed := _spoken(chosen, word)) and (word == "--json" or own is None):
+        elif (changed := _with(chosen, word)) and (word == "--json" or own is None):
             chosen = changed
         elif word.startswith("-") and word != "-":
             others.append(word)
-            if own is not None and not equals and waiting and _takes_value(own):
+            if own is not None and not equals and waiting and not (own.is_flag or own.count):
                 others.append(waiting.pop(0))
         elif not others and word in (known := getattr(command, "commands", {})):
             path.append(word)
@@ -84,31 +84,26 @@ def taken(words: Sequence[str], command: Any) -> tuple[Manners, list[str]]:
     return chosen, [*path, *asked, *others]
 
 
-def _spoken(chosen: Manners, word: str) -> Manners | None:
-    """The manners with what one word asks for; None if it asks for nothing of the kind."""
+def _with(chosen: GlobalOptions, word: str) -> GlobalOptions | None:
+    """The options changed by one word; None if it is not a global option."""
     if word == "--verbose":
         return replace(chosen, verbosity=chosen.verbosity + 1)
     if word.startswith("-v") and set(word[1:]) == {"v"}:
         return replace(chosen, verbosity=chosen.verbosity + len(word) - 1)
-    return {
-        "-q": replace(chosen, verbosity=-1),
-        "--quiet": replace(chosen, verbosity=-1),
-        "--no-progress": replace(chosen, progress=False),
-        "--json": replace(chosen, json=True),
-    }.get(word)
+    changes: dict[str, dict[str, Any]] = {
+        "-q": {"verbosity": -1},
+        "--quiet": {"verbosity": -1},
+        "--no-progress": {"progress": False},
+        "--json": {"json": True},
+    }
+    return replace(chosen, **changes[word]) if word in changes else None
 
 
 def _mixes(command: Any) -> bool:
-    """Whether a command takes options after its arguments; what follows those of the others is not edgedeploy's."""
-    return bool(
-        getattr(command, "commands", None) or (command.context_settings or {}).get("allow_interspersed_args", True)
-    )
+    """Whether a command takes options after its arguments; for others, the rest belongs to another program."""
+    settings = command.context_settings or {}
+    return bool(getattr(command, "commands", None) or settings.get("allow_interspersed_args", True))
 
 
 def _option(command: Any, name: str) -> Any | None:
-    """The command's option of a name."""
     return next((each for each in command.params if name in (*each.opts, *each.secondary_opts)), None)
-
-
-def _takes_value(option: Any) -> bool:
-    return not (option.is_flag or option.count)
