@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgedeploy.api.detections import Detections as Detections
     from edgedeploy.api.measuring import bench as bench
     from edgedeploy.api.networks import Network as Network
-    from edgedeploy.api.networks import open_network as open
+    from edgedeploy.api.networks import open_network as open  # noqa: F401
     from edgedeploy.api.packages import Package as Package
     from edgedeploy.api.packages import build as build
     from edgedeploy.api.predicting import predict as predict
@@ -57,7 +57,7 @@ _PUBLIC = {
     "tune": "edgedeploy.api.tuning:tune",
 }
 
-__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

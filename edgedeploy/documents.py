@@ -1,4 +1,4 @@
-"""YAML and JSON documents checked by pydantic models, with errors that name the field, and in YAML file and line."""
+"""YAML and JSON documents checked by pydantic models, with errors that name the field, and for YAML file and line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from edgedeploy.errors import ConfigurationError
 Document = TypeVar("Document", bound=BaseModel)
 Item = TypeVar("Item")
 
-# A list that is refused at its first fault: an error for each of a million items would take gigabytes.
+# A list that fails at its first fault: an error for each of a million items would take gigabytes.
 Listed = Annotated[list[Item], Field(fail_fast=True)]
 
-# Pydantic's words, and plain ones, in the order in which they are replaced.
+# Pydantic's words and plain ones, replaced in this order.
 _PLAIN = [
     (re.compile(words), plain)
     for words, plain in (
@@ -44,13 +44,13 @@ _PLAIN = [
 
 
 class Record(BaseModel):
-    """Base of everything that is read from YAML or JSON: unknown fields are errors, values never change."""
+    """Base of all records in YAML or JSON: unknown fields are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read_document(path: Path, model: type[Document]) -> Document:
-    """Read one YAML file as `model`."""
+    """Read one YAML file as `model`; the error has a line for each fault: `file:line: field: fault`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -74,10 +74,10 @@ def read_document(path: Path, model: type[Document]) -> Document:
 
 
 def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
-    """What untrusted JSON holds that every reader understands in the same way.
+    """Read untrusted JSON that all readers understand in the same way, or raise a ValueError with the first fault.
 
-    Nothing is converted: no text is a number, and neither 1.0 nor true is an integer. No field is given twice, and no
-    number is beyond those of doubles.
+    Nothing is converted: text is not a number, and neither 1.0 nor true is an integer. No field may appear twice, and
+    no number may exceed a double's range.
     """
     try:
         # pydantic would take the last of two fields of one name, and numbers that JSON does not have.
@@ -92,7 +92,7 @@ def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
 
 
 def whole(value: Any) -> Any:
-    """A validator before those of `Literal`, to which 4.0 is 4, strict or not."""
+    """A validator to run before `Literal`, which takes 4.0 for 4 even in strict mode."""
     if type(value) is not int:
         raise ValueError("must be a whole number")
     return value
@@ -105,14 +105,13 @@ def first_fault(error: ValidationError) -> str:
 
 
 def faults(error: ValidationError) -> Iterator[tuple[list[Any], str, str]]:
-    """A document's faults: where each is, as keys and as one name, and what it is in plain words."""
+    """A document's faults: the place of each as keys and as one name, and plain words."""
     for fault in error.errors(include_url=False, include_input=False):
         keys = [key for key in fault["loc"] if not _is_union_tag(key)]
         yield keys, ".".join(map(str, keys)) or "(document)", _plain(fault["msg"])
 
 
 def _plain(said: str) -> str:
-    """What pydantic says of a fault, in plain words."""
     for words, plain in _PLAIN:
         said = words.sub(plain, said)
     return said
@@ -138,7 +137,7 @@ def _is_union_tag(key: Any) -> bool:
 
 
 def _refuse_duplicate_keys(path: Path, node: yaml.Node | None, visited: set[yaml.Node]) -> None:
-    """Look through a node once, however often aliases lead to it."""
+    """Look through a node once, however many aliases lead to it."""
     if node in visited:
         return
     if node is not None:
@@ -159,7 +158,7 @@ def _refuse_duplicate_keys(path: Path, node: yaml.Node | None, visited: set[yaml
 
 
 def _line_of(root: yaml.Node | None, keys: list[Any]) -> int:
-    """The 1-based line of the node at `keys`, or of its nearest ancestor that is in the file."""
+    """The 1-based line of the node at `keys`, or of its nearest ancestor in the file."""
     node, line = root, 1
     for key in keys:
         child: yaml.Node | None = None

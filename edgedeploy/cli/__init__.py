@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from edgedeploy import interruption
+from edgedeploy.attempts import refusal, require_address_space
 from edgedeploy.cli import (
     bench,
     boards,
@@ -53,7 +54,6 @@ from edgedeploy.cli.groups import InSections
 from edgedeploy.cli.options import MOST, JsonOption
 from edgedeploy.cli.tvmc import translated
 from edgedeploy.errors import InternalError, ReaderGoneError
-from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
 from edgedeploy.supervision import EndedError

@@ -243,7 +243,7 @@ SetOption = Annotated[
 ]
 WeightsOption = Annotated[
     Weights,
-    Option("--weights", help="`random` replaces missing weights by seeded ones: for timing only: results mean nothing."),
+    Option("--weights", help="`random` replaces missing weights by seeded ones, for timing: results mean nothing."),
 ]
 EpsilonOption = Annotated[
     float | None,
