@@ -1,4 +1,4 @@
-"""What a network saw in one image."""
+"""The results of a network for one image."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from edgedeploy.vision.given import GivenImage
 
 
-# More results than this are counted where all are shown in a line.
+# The most results in a one-line summary.
 _MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, repr=False)
 class Detections(Sequence[Detection]):
-    """The results for one image, best first, each a `Detection` with `label`, `score`, `box` and what else there is.
+    """The results for one image, best first, each a `Detection` with `label`, `score`, `box` and further attributes.
 
     Attributes:
         image: the image, uint8, height x width x 3, channels B, G, R.
@@ -56,23 +56,23 @@ class Detections(Sequence[Detection]):
         return f"<edgedeploy.Detections of {len(self)}{': ' * bool(shown)}{shown}{more}>"
 
     def draw(self, image: GivenImage | None = None) -> np.ndarray:
-        """The image with the results on it, uint8, height x width x 3, channels B, G, R.
+        """The image with the results drawn in, uint8, height x width x 3, channels B, G, R.
 
         Args:
-            image: another image to draw on, of the same size; a copy is drawn on.
+            image: another image of the same size to draw on, which is copied first.
 
         Raises:
-            InputError: as `image_of`.
+            InputError: it is not an image.
         """
         return draw(self.image if image is None else image_of(image), list(self.found))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the image with the results on it, in the format that the suffix names.
+        """Write the image with the results drawn in, in the format of the suffix.
 
-        One whose longer side has less than 320 pixels is enlarged by a whole number.
+        Images whose longer side has less than 320 pixels are enlarged by a whole number.
 
         Raises:
-            InputError, OutputError: as `vision.image.write_image`.
+            InputError, OutputError: the format is unknown, or the file cannot be written.
         """
         write_image(Path(path), draw_enlarged(self.image, self.found))
 
