@@ -1,4 +1,4 @@
-"""What `edgedeploy demo` prints: the logs of Tengine's examples, or JSON."""
+"""The output of `edgedeploy demo`: the logs of Tengine's examples, or JSON."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 
 class Printer:
-    """Prints what demos see, as it comes; only the objects of single images wait for `finish`."""
+    """Prints results of demos as they come; only the objects of single images wait for `finish`."""
 
     def __init__(self, as_json: bool, style: LogStyle, *, several: bool) -> None:
-        """Print JSON, or a log in a style; for `several` demos the objects of single images make one list."""
+        """Print JSON, or a log in a style; with `several` demos, the objects of single images form one list."""
         self._as_json, self._style, self._several = as_json, style, several
         self._objects: list[dict[str, Any]] = []
         self._printed = False
         self._as_lines = False
 
     def image(self, result: Result) -> None:
-        """A single image, or one of a folder in Tengine's log."""
+        """Print a single image, or one of a folder in Tengine's log."""
         if self._as_json:
             self._objects.append(result.as_dict())
         else:
             self._block(result.log(self._style))
 
     def begin(self, session: DemoSession, source: Source) -> None:
-        """What comes before the images of a sequence."""
+        """Print the lines before the images of a sequence."""
         if self._in_frames(source) and not self._as_json:
             self._block(session.head(source.path))
 
     def frame(self, result: Result, source: Source) -> None:
-        """An image of a sequence."""
+        """Print an image of a sequence."""
         if self._as_json:
             self._as_lines = True
             print_json_line(result.frame_dict())
@@ -48,7 +48,7 @@ class Printer:
             self.image(result)
 
     def end(self, session: DemoSession, source: Source, summary: Summary, *, interrupted: bool) -> None:
-        """What comes after the images of a sequence."""
+        """Print the lines after the images of a sequence."""
         if self._as_json:
             about = session.as_dict(source.path)
             print_json_line({"summary": {**about, **summary.as_dict(), "interrupted": interrupted}})
@@ -58,11 +58,11 @@ class Printer:
             self._block([summary.line()])
 
     def failure(self, demo: str, error: EdgedeployError) -> None:
-        """One of several demos that failed; logs do not tell it."""
+        """Add one of several demos that failed to the JSON; logs leave it out."""
         self._objects.append({"task": demo, **error.to_dict()})
 
     def finish(self) -> None:
-        """The value of the single images, and of demos that failed."""
+        """Print the JSON of the single images, and of demos that failed."""
         if not self._as_json:
             return
         if self._as_lines:
@@ -72,7 +72,7 @@ class Printer:
             print_json(self._objects if self._several else self._objects[0])
 
     def _in_frames(self, source: Source) -> bool:
-        """Whether the images of a sequence share one head; Tengine's examples take one image, and know no folders."""
+        """Whether the images of a sequence share one head; Tengine's examples take one image, and no folders."""
         return source.is_film or self._style != "tengine"
 
     def _block(self, lines: list[str]) -> None:

@@ -19,14 +19,13 @@ from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from edgedeploy.rpc.running import Part
-    from edgedeploy.rpc.server import BoardServer
     from edgedeploy.rpc.tracker import Endpoint, Summary
 
 app = Typer(help="Run, list and stop trackers and servers of TVM's RPC.", no_args_is_help=True)
 
 
 _LOOK_S = 1.0
-# A board that is rebooting, or out of reach of its Wi-Fi.
+# Long enough for a board to reboot, or to come back to its Wi-Fi.
 _REVIVE_S = 600
 
 DetachOption = Annotated[bool, Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
@@ -65,7 +64,7 @@ def tracker(
     address = host[0] if host else LOOPBACK
     if address != LOOPBACK:
         stderr().print(
-            f"warning: whoever reaches {address} over the network can run what they like on this tracker's boards"
+            f"warning: anyone who reaches {address} over the network can run any code on this tracker's boards"
         )
     if detach:
         _print_detached(detached(["tracker", "--port", str(port), "--host", address]))
@@ -125,11 +124,10 @@ def server(
     here = resolved.profile.runs_here and not where.host and not where.virtual
     places = [None] if here else where.addresses(resolved, progress)
     with _ending(), ExitStack() as stack:
+        strict = where.strict_host_key
         servers = [
             stack.enter_context(
-                BoardServer(
-                    place, resolved.profile, endpoint, key, progress, threads=threads, strict=where.strict_host_key
-                )
+                BoardServer(place, resolved.profile, endpoint, key, progress, threads=threads, strict=strict)
             )
             for place in places
         ]
@@ -148,7 +146,11 @@ def server(
             for each in servers:
                 stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {tracked}")
             stdout().print("end with Ctrl-C")
-            _keep_alive(servers)
+            while True:
+                time.sleep(_LOOK_S)
+                for each in servers:
+                    if not each.alive:
+                        each.revive(_REVIVE_S)
 
 
 @app.command()
@@ -189,14 +191,23 @@ def status(
     if not parts and not known:
         stdout().print("no tracker and no server of TVM's RPC was started here")
     if parts:
-        _print_parts(parts)
+        rows = []
+        for part in parts:
+            what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
+            rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
+        print_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows)
     for address, found in known.items():
         if isinstance(found, RpcError):
             stdout().print(str(found))
         elif not found:
             stdout().print(f"tracker {address} has no devices")
         else:
-            _print_devices(address, found)
+            numbers = ["free", "clients waiting"]
+            cells = (
+                [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
+                for key, devices in found.items()
+            )
+            print_table([f"key at {address}", "devices", *numbers], cells, right=numbers)
 
 
 @app.command()
@@ -240,15 +251,6 @@ def _ending() -> Iterator[None]:
         signal.signal(signal.SIGINT, interrupt)
 
 
-def _keep_alive(servers: list[BoardServer]) -> None:
-    """Restart servers that end, until interrupted."""
-    while True:
-        time.sleep(_LOOK_S)
-        for each in servers:
-            if not each.alive:
-                each.revive(_REVIVE_S)
-
-
 def _tracker_here() -> Endpoint | None:
     """The one tracker that runs here, if any."""
     from edgedeploy.rpc.running import running
@@ -264,22 +266,3 @@ def _print_detached(part: Part) -> None:
 
     where = ", ".join(part.addresses)
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`")
-
-
-def _print_parts(parts: list[Part]) -> None:
-
-    rows = []
-    for part in parts:
-        what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
-        rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
-    print_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows)
-
-
-def _print_devices(address: str, found: Summary) -> None:
-    """The devices of a tracker, which anybody may have registered there."""
-    rows = (
-        [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
-        for key, devices in found.items()
-    )
-    numbers = ["free", "clients waiting"]
-    print_table([f"key at {address}", "devices", *numbers], rows, right=numbers)
