@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option, Typer
 
@@ -68,60 +68,51 @@ def bench(
     board: BoardOption = "local",
     *,
     where: WhereOrHere,
-    against: Annotated[
-        str | None,
-        Option(
-            metavar="ENGINES",
-            help="Measure these engines: onnxruntime,openvino,ncnn,mnn,litert,torch (default: all of them), and "
-            "torch-compile,tensorrt,onnxruntime-gpu.",
-            autocompletion=complete_engines,
-        ),
-    ] = None,
+    against: str | None = Option(
+        None,
+        metavar="ENGINES",
+        help="Measure these engines: onnxruntime,openvino,ncnn,mnn,litert,torch (default: all of them), and "
+        "torch-compile,tensorrt,onnxruntime-gpu.",
+        autocompletion=complete_engines,
+    ),
     threads: ThreadsOption = None,
-    rounds: Annotated[int, Option(min=1, max=MOST, help="Rounds to run; each engine has a turn in each.")] = 10,
-    runs: Annotated[
-        int | None,
-        Option(
-            min=1,
-            max=MOST,
-            help=f"Inferences to time with each engine; default: {RUNS_ON_DEVICES} for boards with a device, else as "
-            "many as fit into 0.1 s each round.",
-        ),
-    ] = None,
-    batch: Annotated[
-        str | None, Option(metavar="N,N,...", help="Measure with these batch sizes: the inputs' first dimension.")
-    ] = None,
-    tuned: Annotated[
-        str | None,
-        Option(
-            metavar="BOARD|DIR",
-            help="Build with these tuning records, and also measure edgedeploy without any.",
-            autocompletion=complete_records,
-        ),
-    ] = None,
-    profile: Annotated[
-        bool,
-        Option("--profile", help="Also measure the time by function, over 10 inferences, if the engine reports it."),
-    ] = False,
-    energy: Annotated[
-        bool, Option("--energy", help="Also measure the energy of an inference, if the board reports power.")
-    ] = False,
-    columns: Annotated[
-        str | None,
-        Option(
-            metavar="NAMES",
-            help="Columns of the engines' table: median,compile,load,energy,power,memory,size,p99,first,per-second,"
-            "deviation,mean,p90,difference,top-1, or all; default: those that fit.",
-            autocompletion=complete_columns,
-        ),
-    ] = None,
+    rounds: int = Option(10, min=1, max=MOST, help="Rounds to run; each engine has a turn in each."),
+    runs: int | None = Option(
+        None,
+        min=1,
+        max=MOST,
+        help=f"Inferences to time with each engine; default: {RUNS_ON_DEVICES} for boards with a device, else as "
+        "many as fit into 0.1 s each round.",
+    ),
+    batch: str | None = Option(
+        None, metavar="N,N,...", help="Measure with these batch sizes: the inputs' first dimension."
+    ),
+    tuned: str | None = Option(
+        None,
+        metavar="BOARD|DIR",
+        help="Build with these tuning records, and also measure edgedeploy without any.",
+        autocompletion=complete_records,
+    ),
+    profile: bool = Option(
+        False, "--profile", help="Also measure the time by function, over 10 inferences, if the engine reports it."
+    ),
+    energy: bool = Option(
+        False, "--energy", help="Also measure the energy of an inference, if the board reports power."
+    ),
+    columns: str | None = Option(
+        None,
+        metavar="NAMES",
+        help="Columns of the engines' table: median,compile,load,energy,power,memory,size,p99,first,per-second,"
+        "deviation,mean,p90,difference,top-1, or all; default: those that fit.",
+        autocompletion=complete_columns,
+    ),
     importing: Importing,
     overrides: Overriding,
     json_output: JsonOption = False,
-    markdown: Annotated[bool, Option("--markdown", help="Print tables in Markdown.")] = False,
-    report: Annotated[
-        Path | None, file_option("--report", what="Also write an HTML page with charts; needs edgedeploy[report].")
-    ] = None,
+    markdown: bool = Option(False, "--markdown", help="Print tables in Markdown."),
+    report: Path | None = file_option(
+        None, "--report", what="Also write an HTML page with charts; needs edgedeploy[report]."
+    ),
 ) -> None:
     """Measure networks against other inference engines, interleaved in one run, with the same number of threads.
 
@@ -205,17 +196,15 @@ def bench(
 
 @app.command()
 def compare(
-    before: Annotated[Path, Argument(metavar="BEFORE", help="A file printed by `edgedeploy bench --json`.")],
-    after: Annotated[Path, Argument(metavar="AFTER", help="Another, of a later day, version or machine.")],
-    fail_above: Annotated[
-        float | None,
-        Option(
-            metavar="RATIO",
-            min=1.0,
-            help="Exit with code 28 if an engine takes more than RATIO times as long as before, beyond chance.",
-        ),
-    ] = None,
-    engine: Annotated[str, Option(metavar="ENGINE", help="The engine that --fail-above checks.")] = "edgedeploy",
+    before: Path = Argument(..., metavar="BEFORE", help="A file printed by `edgedeploy bench --json`."),
+    after: Path = Argument(..., metavar="AFTER", help="Another, of a later day, version or machine."),
+    fail_above: float | None = Option(
+        None,
+        metavar="RATIO",
+        min=1.0,
+        help="Exit with code 28 if an engine takes more than RATIO times as long as before, beyond chance.",
+    ),
+    engine: str = Option("edgedeploy", metavar="ENGINE", help="The engine that --fail-above checks."),
     json_output: JsonOption = False,
 ) -> None:
     """Show what changed between two reports of `edgedeploy bench --json`, and which changes are more than chance.

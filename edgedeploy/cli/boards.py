@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Context, Option, Typer
 
@@ -74,8 +74,8 @@ def show(name: BoardArgument, json_output: JsonOption = False) -> None:
 
 @app.command()
 def new(
-    name: Annotated[str, Argument(help="The new board's name, or a path ending in .yaml.")],
-    template: Annotated[str, Option("--from", help="The board to copy.", autocompletion=complete_board)],
+    name: str = Argument(..., help="The new board's name, or a path ending in .yaml."),
+    template: str = Option(..., "--from", help="The board to copy.", autocompletion=complete_board),
     json_output: JsonOption = False,
 ) -> None:
     """Create a board profile as a copy of another, in the user's configuration folder.

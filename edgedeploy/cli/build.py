@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Option
 
@@ -38,62 +38,49 @@ def complete_pass(incomplete: str) -> list[str]:
 
 @flattened
 def build(
-    models: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="MODEL",
-            help="Networks: zoo names or files; default: `build.models` of the configuration, else the networks of the "
-            "demos classification, landmark, retinaface and yolo-fastest.",
-            autocompletion=complete_model,
-        ),
-    ] = None,
-    all_demos: Annotated[bool, Option("--all-demos", help="Build the networks of all demos.")] = False,
+    models: list[str] | None = Argument(
+        None,
+        metavar="MODEL",
+        help="Networks: zoo names or files; default: `build.models` of the configuration, else the networks of the "
+        "demos classification, landmark, retinaface and yolo-fastest.",
+        autocompletion=complete_model,
+    ),
+    all_demos: bool = Option(False, "--all-demos", help="Build the networks of all demos."),
     board: BoardOption = "local",
-    output: Annotated[Path | None, Option("--output", "-o", help="Package folder; default: dist/BOARD.")] = None,
+    output: Path | None = Option(None, "--output", "-o", help="Package folder; default: dist/BOARD."),
     *,
     importing: ImportingEntries,
-    quantize: Annotated[
-        Path | None,
-        Option(
-            metavar="FOLDER", help="Quantise first, calibrated with the images below FOLDER (`edgedeploy quantize`)."
-        ),
-    ] = None,
+    quantize: Path | None = Option(
+        None, metavar="FOLDER", help="Quantise first, calibrated with the images below FOLDER (`edgedeploy quantize`)."
+    ),
     demo: DemoOption = None,
-    camera: Annotated[
-        str | None,
-        Option(
-            metavar="WIDTHxHEIGHT:FORMAT",
-            help="Take camera frames as input: yuv420, nv12, yuyv, rgb, bgr or gray. Colour conversion, resizing and "
-            "normalisation are compiled into the network.",
-        ),
-    ] = None,
+    camera: str | None = Option(
+        None,
+        metavar="WIDTHxHEIGHT:FORMAT",
+        help="Take camera frames as input: yuv420, nv12, yuyv, rgb, bgr or gray. Colour conversion, resizing and "
+        "normalisation are compiled into the network.",
+    ),
     tuning_records: TuningRecordsOption = None,
     overrides: Overriding,
-    dump: Annotated[
-        str,
-        Option(metavar="KINDS", help="Also write intermediate code: ir,ll,asm,passes (the module after each pass)."),
-    ] = "",
-    disable_pass: Annotated[
-        list[str] | None,
-        Option(metavar="NAME", help="Leave out a compiler pass; repeat for several.", autocompletion=complete_pass),
-    ] = None,
-    print_pass_times: Annotated[bool, Option("--print-pass-times", help="Print how long each pass took.")] = False,
-    list_passes: Annotated[
-        bool, Option("--list-passes", help="List the compiler's passes in order, and build nothing.")
-    ] = False,
-    explain: Annotated[
-        bool,
-        Option(
-            "--explain",
-            help="List functions with template, type, tile, products per cycle, threads and work; fallbacks; functions "
-            "on the CPU, not the device; why bytes are summed in float; transposes; removed channels; slow operators.",
-        ),
-    ] = False,
-    no_check: Annotated[bool, Option("--no-check", help="Do not compare outputs with the reference's.")] = False,
-    force: Annotated[bool, Option("--force", help="Rebuild even if an up-to-date package exists.")] = False,
-    virtual: Annotated[
-        bool, Option("--virtual", help="Check packages on the profile's virtual board, starting it if needed.")
-    ] = False,
+    dump: str = Option(
+        "", metavar="KINDS", help="Also write intermediate code: ir,ll,asm,passes (the module after each pass)."
+    ),
+    disable_pass: list[str] | None = Option(
+        None, metavar="NAME", help="Leave out a compiler pass; repeat for several.", autocompletion=complete_pass
+    ),
+    print_pass_times: bool = Option(False, "--print-pass-times", help="Print how long each pass took."),
+    list_passes: bool = Option(False, "--list-passes", help="List the compiler's passes in order, and build nothing."),
+    explain: bool = Option(
+        False,
+        "--explain",
+        help="List functions with template, type, tile, products per cycle, threads and work; fallbacks; functions "
+        "on the CPU, not the device; why bytes are summed in float; transposes; removed channels; slow operators.",
+    ),
+    no_check: bool = Option(False, "--no-check", help="Do not compare outputs with the reference's."),
+    force: bool = Option(False, "--force", help="Rebuild even if an up-to-date package exists."),
+    virtual: bool = Option(
+        False, "--virtual", help="Check packages on the profile's virtual board, starting it if needed."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Build one package per network, compared with another program before it is written.

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Exit, Option
 
@@ -69,58 +69,48 @@ def complete_demo(incomplete: str) -> list[str]:
 
 @flattened
 def demo(
-    name: Annotated[
-        str | None,
-        Argument(
-            metavar="[DEMO|PACKAGE]",
-            help="A demo's name or file, a package with demo information, or `all`; default: list the demos.",
-            autocompletion=complete_demo,
-        ),
-    ] = None,
-    image: Annotated[
-        Path | None,
-        Option(
-            metavar="WHAT",
-            help="Run on this instead of the demo's image: an image, a folder of images, a video, or a camera of this "
-            "machine by its number.",
-        ),
-    ] = None,
+    name: str | None = Argument(
+        None,
+        metavar="[DEMO|PACKAGE]",
+        help="A demo's name or file, a package with demo information, or `all`; default: list the demos.",
+        autocompletion=complete_demo,
+    ),
+    image: Path | None = Option(
+        None,
+        metavar="WHAT",
+        help="Run on this instead of the demo's image: an image, a folder of images, a video, or a camera of this "
+        "machine by its number.",
+    ),
     board: LastBoardOption = None,
     *,
     where: WhereOrHere,
-    model: Annotated[
-        str | None,
-        Option(help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model),
-    ] = None,
+    model: str | None = Option(
+        None, help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model
+    ),
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
-    camera: Annotated[
-        str | None,
-        Option(
-            metavar="DEVICE",
-            help="Use a camera of the board, which sends what it sees: its number or device, `rpicam` for a Raspberry "
-            "Pi's own, rtsp://... or http://... for a network camera, or `auto`.",
-        ),
-    ] = None,
-    repeat: Annotated[
-        int | None, Option("--repeat", "-r", min=1, max=MOST, help="Number of inferences to time; default: 1.")
-    ] = None,
+    camera: str | None = Option(
+        None,
+        metavar="DEVICE",
+        help="Use a camera of the board, which sends what it sees: its number or device, `rpicam` for a Raspberry "
+        "Pi's own, rtsp://... or http://... for a network camera, or `auto`.",
+    ),
+    repeat: int | None = Option(
+        None, "--repeat", "-r", min=1, max=MOST, help="Number of inferences to time; default: 1."
+    ),
     threads: ThreadsOption = None,
-    save: Annotated[
-        Path | None,
-        file_option(
-            "--save",
-            what="Save the images with results drawn in: to an image, a folder (for folders), or a .mp4 or .avi (for "
-            "videos and cameras). With `all`, each demo's name is added to the file name.",
-        ),
-    ] = None,
-    log: Annotated[
-        Log, Option(help="`named`: with class names and landmarks; `tengine`: exactly as Tengine's examples.")
-    ] = Log.named,
-    frames: Annotated[
-        int | None,
-        Option(metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera, or N scores."),
-    ] = None,
+    save: Path | None = file_option(
+        None,
+        "--save",
+        what="Save the images with results drawn in: to an image, a folder (for folders), or a .mp4 or .avi (for "
+        "videos and cameras). With `all`, each demo's name is added to the file name.",
+    ),
+    log: Log = Option(
+        Log.named, help="`named`: with class names and landmarks; `tengine`: exactly as Tengine's examples."
+    ),
+    frames: int | None = Option(
+        None, metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera, or N scores."
+    ),
     listening: Listening,
     live: Live,
     overrides: Overriding,

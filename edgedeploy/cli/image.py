@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option, Typer
 
@@ -28,20 +27,18 @@ class Fit(str, Enum):
 
 @app.command("to-npz")
 def to_npz(
-    image: Annotated[Path, Argument(metavar="IMAGE", help="The image: JPEG, PNG and others.")],
-    model: Annotated[
-        str,
-        Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="Take size, colours, mean and scale from this zoo network, or from the file of an entry.",
-            autocompletion=complete_model,
-        ),
-    ],
-    output: Annotated[Path, file_option("--output", "-o", what="The .npz file to write.")],
-    name: Annotated[str | None, Option(metavar="INPUT", help="The input's name; default: the entry's.")] = None,
-    fit: Annotated[Fit, Option(help="How to fit the image to the network's input: `fit` of a demo.")] = Fit.stretch,
+    image: Path = Argument(..., metavar="IMAGE", help="The image: JPEG, PNG and others."),
+    model: str = Option(
+        ...,
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="Take size, colours, mean and scale from this zoo network, or from the file of an entry.",
+        autocompletion=complete_model,
+    ),
+    output: Path = file_option(..., "--output", "-o", what="The .npz file to write."),
+    name: str | None = Option(None, metavar="INPUT", help="The input's name; default: the entry's."),
+    fit: Fit = Option(Fit.stretch, help="How to fit the image to the network's input: `fit` of a demo."),
     json_output: JsonOption = False,
 ) -> None:
     """Write an image as the input of a network, for `edgedeploy run --inputs`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option
 
@@ -20,21 +19,17 @@ def complete_labels(incomplete: str) -> list[str]:
 
 
 def labels(
-    outputs: Annotated[Path, Argument(metavar="OUTPUTS", help="The .npz file from `edgedeploy run --outputs`.")],
-    label_set: Annotated[
-        str,
-        Option(
-            "--labels",
-            metavar="SET|FILE",
-            help="A label set of the zoo, or a .txt file with a name on each line.",
-            autocompletion=complete_labels,
-        ),
-    ] = "imagenet",
-    output: Annotated[
-        str | None, Option(metavar="NAME", help="The output with the scores; default: the first.")
-    ] = None,
-    top: Annotated[int, Option(metavar="N", min=1, max=MOST, help="How many classes to print.")] = 5,
-    softmax: Annotated[bool, Option("--softmax/--no-softmax", help="Turn the scores into probabilities first.")] = True,
+    outputs: Path = Argument(..., metavar="OUTPUTS", help="The .npz file from `edgedeploy run --outputs`."),
+    label_set: str = Option(
+        "imagenet",
+        "--labels",
+        metavar="SET|FILE",
+        help="A label set of the zoo, or a .txt file with a name on each line.",
+        autocompletion=complete_labels,
+    ),
+    output: str | None = Option(None, metavar="NAME", help="The output with the scores; default: the first."),
+    top: int = Option(5, metavar="N", min=1, max=MOST, help="How many classes to print."),
+    softmax: bool = Option(True, "--softmax/--no-softmax", help="Turn the scores into probabilities first."),
     json_output: JsonOption = False,
 ) -> None:
     """Print the classes with the highest scores of an output, with their names.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Option
 
@@ -14,9 +13,7 @@ from edgedeploy.cli.options import BoardOption, JsonOption
 def library(
     board: BoardOption = "local",
     *,
-    output: Annotated[
-        Path, Option("--output", "-o", metavar="FOLDER", help="Write to this folder, creating it if needed.")
-    ],
+    output: Path = Option(..., "--output", "-o", metavar="FOLDER", help="Write to this folder, creating it if needed."),
     json_output: JsonOption = False,
 ) -> None:
     """Write the library for your own programs that run networks on a board: for C, C++ and Python.

@@ -67,12 +67,9 @@ def list_models(context: Context, json_output: JsonOption = False) -> None:
 @app.command()
 def show(
     name: ModelName,
-    graph: Annotated[
-        Path | None,
-        file_option(
-            "--graph", what="Draw the layers, with shapes and parameters: svg, png, pdf or dot.", metavar="FILE"
-        ),
-    ] = None,
+    graph: Path | None = file_option(
+        None, "--graph", what="Draw the layers, with shapes and parameters: svg, png, pdf or dot.", metavar="FILE"
+    ),
     input_shape: ShapeOption = None,
     set_inputs: SetOption = None,
     json_output: JsonOption = False,
@@ -114,7 +111,7 @@ def show(
 @app.command()
 def pull(
     names: ModelNames = None,
-    everything: Annotated[bool, Option("--all", help="Download every network that has a download.")] = False,
+    everything: bool = Option(False, "--all", help="Download every network that has a download."),
     json_output: JsonOption = False,
 ) -> None:
     """Download networks that are not on this machine yet; interrupted downloads are resumed.
@@ -160,27 +157,22 @@ def pull(
 
 @app.command(name="import")
 def import_model(
-    files: Annotated[list[Path], Argument(metavar="FILE...", help="A network's file, or all of its files.")],
-    name: Annotated[str, Option(help="The network's name in the zoo.")],
-    task: Annotated[
-        str | None, Option(help="Its task, such as `classification`; `edgedeploy models` lists tasks.")
-    ] = None,
-    labels: Annotated[
-        str | None,
-        Option(metavar="FILE|NAME", help="A .txt file with a class name on each line; or imagenet, coco, voc."),
-    ] = None,
-    mean: Annotated[
-        str | None,
-        Option(
-            metavar="M[,M,M]",
-            help="Subtract this from each channel, as torchvision's Normalize: of pixels from 0 to 1, or from 0 to 255 "
-            "if a value of --mean or --std exceeds 1.",
-        ),
-    ] = None,
-    std: Annotated[str | None, Option(metavar="S[,S,S]", help="Then divide each channel by this.")] = None,
-    preset: Annotated[Preset | None, Option(help="Use ImageNet's mean and standard deviation.")] = None,
+    files: list[Path] = Argument(..., metavar="FILE...", help="A network's file, or all of its files."),
+    name: str = Option(..., help="The network's name in the zoo."),
+    task: str | None = Option(None, help="Its task, such as `classification`; `edgedeploy models` lists tasks."),
+    labels: str | None = Option(
+        None, metavar="FILE|NAME", help="A .txt file with a class name on each line; or imagenet, coco, voc."
+    ),
+    mean: str | None = Option(
+        None,
+        metavar="M[,M,M]",
+        help="Subtract this from each channel, as torchvision's Normalize: of pixels from 0 to 1, or from 0 to 255 "
+        "if a value of --mean or --std exceeds 1.",
+    ),
+    std: str | None = Option(None, metavar="S[,S,S]", help="Then divide each channel by this."),
+    preset: Preset | None = Option(None, help="Use ImageNet's mean and standard deviation."),
     input_shape: ShapeOption = None,
-    force: Annotated[bool, Option("--force", help="Replace an existing network of this name.")] = False,
+    force: bool = Option(False, "--force", help="Replace an existing network of this name."),
     json_output: JsonOption = False,
 ) -> None:
     """Add your own network to the zoo: copy its files and an entry to your configuration folder.
@@ -250,9 +242,7 @@ def verify(names: ModelNames = None, json_output: JsonOption = False) -> None:
 
 @app.command(name="rm")
 def remove(
-    names: Annotated[
-        list[str], Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model)
-    ],
+    names: list[str] = Argument(..., metavar="NAME", help="Models' names or files.", autocompletion=complete_model),
     json_output: JsonOption = False,
 ) -> None:
     """Remove networks' files from the cache, and your own networks altogether; mirrors are never touched.

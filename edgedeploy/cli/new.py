@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
 
 from typer import Option, Typer
 
@@ -30,11 +29,11 @@ def new() -> None:
 @app.command("app")
 def new_app(
     *,
-    language: Annotated[Language, Option(help="The program's language.")],
-    model: Annotated[str, Option(help="The network to run: the name of its releases.", autocompletion=complete_model)],
-    output: Annotated[
-        Path | None, Option("--output", "-o", metavar="FOLDER", help="Write to this folder; default: MODEL-app.")
-    ] = None,
+    language: Language = Option(..., help="The program's language."),
+    model: str = Option(..., help="The network to run: the name of its releases.", autocompletion=complete_model),
+    output: Path | None = Option(
+        None, "--output", "-o", metavar="FOLDER", help="Write to this folder; default: MODEL-app."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Write a program that runs a network on images on a board, and prints the results.

@@ -100,9 +100,9 @@ def _in_a_folder(path: Path | None) -> Path | None:
     return path
 
 
-def file_option(*names: str, what: str, metavar: str | None = None) -> Any:
+def file_option(default: Any, *names: str, what: str, metavar: str | None = None) -> Any:
     """An option that names a file to write."""
-    return Option(*names, metavar=metavar, help=what, callback=_in_a_folder)
+    return Option(default, *names, metavar=metavar, help=what, callback=_in_a_folder)
 
 
 def one_host_option(what: str, metavar: str = "USER@HOST") -> Any:

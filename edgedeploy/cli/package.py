@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Typer
 
@@ -23,7 +23,7 @@ app = Typer(help="Show and verify packages.", no_args_is_help=True)
 
 @app.command()
 def show(
-    package: Annotated[Path, Argument(metavar="PACKAGE", help="The archive.")], json_output: JsonOption = False
+    package: Path = Argument(..., metavar="PACKAGE", help="The archive."), json_output: JsonOption = False
 ) -> None:
     """Show a package's contents: the network, the target and requirements of its code, memory, files.
 
@@ -80,7 +80,7 @@ def show(
 
 @app.command()
 def verify(
-    packages: Annotated[list[Path], Argument(metavar="PACKAGE", help="The archives.")], json_output: JsonOption = False
+    packages: list[Path] = Argument(..., metavar="PACKAGE", help="The archives."), json_output: JsonOption = False
 ) -> None:
     """Check that packages are intact: every file that the manifest lists, with its SHA-256, and nothing else.
 

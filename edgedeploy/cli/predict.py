@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -27,34 +27,27 @@ def complete_predictable(incomplete: str) -> list[str]:
 
 @flattened
 def predict(
-    network: Annotated[
-        str,
-        Argument(
-            metavar="NETWORK",
-            help="A zoo name, a network's file, or a package: its archive or unpacked folder.",
-            autocompletion=complete_model,
-        ),
-    ],
-    board: Annotated[
-        str,
-        Option(
-            "--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_predictable
-        ),
-    ],
-    threads: Annotated[int, Option("--threads", "-t", min=1, help="Threads to use, at most the board's cores.")] = 1,
-    against: Annotated[
-        str | None,
-        Option(
-            metavar="ENGINES",
-            help="Also predict these engines: ncnn,onnxruntime,mnn,litert. Needs root, mmdebstrap and a Debian mirror; "
-            "pip downloads the engines' wheels for the board.",
-        ),
-    ] = None,
+    network: str = Argument(
+        ...,
+        metavar="NETWORK",
+        help="A zoo name, a network's file, or a package: its archive or unpacked folder.",
+        autocompletion=complete_model,
+    ),
+    board: str = Option(
+        ..., "--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_predictable
+    ),
+    threads: int = Option(1, "--threads", "-t", min=1, help="Threads to use, at most the board's cores."),
+    against: str | None = Option(
+        None,
+        metavar="ENGINES",
+        help="Also predict these engines: ncnn,onnxruntime,mnn,litert. Needs root, mmdebstrap and a Debian mirror; "
+        "pip downloads the engines' wheels for the board.",
+    ),
     *,
     importing: Importing,
-    report: Annotated[
-        Path | None, file_option("--report", what="Also write an HTML page with a chart.", metavar="FILE.html")
-    ] = None,
+    report: Path | None = file_option(
+        None, "--report", what="Also write an HTML page with a chart.", metavar="FILE.html"
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Predict the cycles of a network on a board's core, function by function, without the board.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -22,29 +22,25 @@ if TYPE_CHECKING:
 
 @flattened
 def push(
-    models: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="MODEL",
-            help="Packages, zoo names, or networks' files; default: the packages in dist/BOARD.",
-            autocompletion=complete_model,
-        ),
-    ] = None,
+    models: list[str] | None = Argument(
+        None,
+        metavar="MODEL",
+        help="Packages, zoo names, or networks' files; default: the packages in dist/BOARD.",
+        autocompletion=complete_model,
+    ),
     board: LastBoardOption = None,
     *,
     where: WhereAll,
-    dry_run: Annotated[bool, Option("--dry-run", help="Report what would be sent, and send nothing.")] = False,
-    keep: Annotated[int, Option(min=1, help="How many releases of a model to keep on the board.")] = 3,
+    dry_run: bool = Option(False, "--dry-run", help="Report what would be sent, and send nothing."),
+    keep: int = Option(3, min=1, help="How many releases of a model to keep on the board."),
     health: Health,
-    min_accuracy: Annotated[
-        float | None,
-        Option(
-            metavar="X",
-            min=0.0,
-            max=1.0,
-            help="Refuse packages with no recorded accuracy or agreement with the float network, or one below X.",
-        ),
-    ] = None,
+    min_accuracy: float | None = Option(
+        None,
+        metavar="X",
+        min=0.0,
+        max=1.0,
+        help="Refuse packages with no recorded accuracy or agreement with the float network, or one below X.",
+    ),
     overrides: Overriding,
     json_output: JsonOption = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -33,59 +33,46 @@ class RangeMethod(str, Enum):
 
 
 def quantize(
-    network: Annotated[
-        str, Argument(metavar="NETWORK", help="A zoo name, or a network's file.", autocompletion=complete_model)
-    ],
-    calibrate: Annotated[
-        Path,
-        Option(
-            metavar="FOLDER",
-            help="Measure the ranges of activations on this: images below a folder, a video, or .npz files with an "
-            "array for each input.",
-        ),
-    ],
-    output: Annotated[
-        Path | None, file_option("--output", "-o", what="ONNX file to write; default: NETWORK-int8.onnx.")
-    ] = None,
+    network: str = Argument(
+        ..., metavar="NETWORK", help="A zoo name, or a network's file.", autocompletion=complete_model
+    ),
+    calibrate: Path = Option(
+        ...,
+        metavar="FOLDER",
+        help="Measure the ranges of activations on this: images below a folder, a video, or .npz files with an "
+        "array for each input.",
+    ),
+    output: Path | None = file_option(None, "--output", "-o", what="ONNX file to write; default: NETWORK-int8.onnx."),
     demo: DemoOption = None,
-    evaluate: Annotated[
-        Path | None,
-        Option(
-            metavar="FOLDER",
-            help="Report the accuracy before and after on labelled images: in folders named after classes, or with "
-            "boxes in a COCO .json file.",
-        ),
-    ] = None,
-    method: Annotated[RangeMethod, Option(help="How to choose the ranges of activations.")] = RangeMethod.minmax,
-    images: Annotated[
-        int | None, Option(metavar="N", min=1, help="Calibrate with at most N images, evenly chosen; default: 300.")
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        Option(
-            metavar="LAYER", help="Leave this layer in float: a name, or a pattern such as '/model.22/*'; repeatable."
-        ),
-    ] = None,
-    auto: Annotated[
-        bool, Option("--auto", help="Leave the most harmful layers in float until the loss is at most --max-loss.")
-    ] = False,
-    max_loss: Annotated[
-        float | None,
-        Option(
-            metavar="X",
-            min=0.0,
-            max=1.0,
-            help="Loss allowed by --auto: of accuracy with --evaluate, else of agreement; default: 0.01.",
-        ),
-    ] = None,
-    all_pairs: Annotated[
-        bool,
-        Option(
-            "--all-pairs",
-            help="Round to bytes after every operator, for other engines' kernels. edgedeploy computes a layer, its "
-            "activation and a sum in one loop: without the roundings inside it is faster and more accurate.",
-        ),
-    ] = False,
+    evaluate: Path | None = Option(
+        None,
+        metavar="FOLDER",
+        help="Report the accuracy before and after on labelled images: in folders named after classes, or with "
+        "boxes in a COCO .json file.",
+    ),
+    method: RangeMethod = Option(RangeMethod.minmax, help="How to choose the ranges of activations."),
+    images: int | None = Option(
+        None, metavar="N", min=1, help="Calibrate with at most N images, evenly chosen; default: 300."
+    ),
+    keep: list[str] | None = Option(
+        None, metavar="LAYER", help="Leave this layer in float: a name, or a pattern such as '/model.22/*'; repeatable."
+    ),
+    auto: bool = Option(
+        False, "--auto", help="Leave the most harmful layers in float until the loss is at most --max-loss."
+    ),
+    max_loss: float | None = Option(
+        None,
+        metavar="X",
+        min=0.0,
+        max=1.0,
+        help="Loss allowed by --auto: of accuracy with --evaluate, else of agreement; default: 0.01.",
+    ),
+    all_pairs: bool = Option(
+        False,
+        "--all-pairs",
+        help="Round to bytes after every operator, for other engines' kernels. edgedeploy computes a layer, its "
+        "activation and a sum in one loop: without the roundings inside it is faster and more accurate.",
+    ),
     input_shape: ShapeOption = None,
     epsilon: EpsilonOption = None,
     json_output: JsonOption = False,

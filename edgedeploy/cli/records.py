@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option, Typer
 
@@ -74,10 +74,7 @@ def list_records(json_output: JsonOption = False) -> None:
 @app.command()
 def show(
     name: RecordsArgument,
-    task: Annotated[
-        str | None,
-        Option(help="Show each trial of one task: its name, or the start of its workload's hash."),
-    ] = None,
+    task: str | None = Option(None, help="Show each trial of one task: its name, or the start of its workload's hash."),
     json_output: JsonOption = False,
 ) -> None:
     """Show records: their board and target, the runs that created them, and each task; or each trial of one task.
@@ -129,10 +126,8 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
 
 @app.command()
 def merge(
-    sources: Annotated[
-        list[str], Argument(metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records)
-    ],
-    into: Annotated[str, Option(metavar="BOARD|DIR", help="Add them to these; a missing folder is created.")],
+    sources: list[str] = Argument(..., metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records),
+    into: str = Option(..., metavar="BOARD|DIR", help="Add them to these; a missing folder is created."),
     json_output: JsonOption = False,
 ) -> None:
     """Add records to others of the same board and target. Trials that exist already count once.
@@ -149,7 +144,7 @@ def merge(
 @app.command()
 def export(
     name: RecordsArgument,
-    output: Annotated[Path, Argument(metavar="FILE", help="The file to write, .jsonl.")],
+    output: Path = Argument(..., metavar="FILE", help="The file to write, .jsonl."),
     json_output: JsonOption = False,
 ) -> None:
     """Write records as JSON lines; equal records give equal bytes.
@@ -167,10 +162,10 @@ def export(
 
 @app.command(name="import")
 def import_records(
-    source: Annotated[Path, Argument(metavar="FILE|DIR", help="A file from `records export`, or a records folder.")],
-    into: Annotated[
-        str | None, Option(metavar="BOARD|DIR", help="Add them to these records; default: those of their board.")
-    ] = None,
+    source: Path = Argument(..., metavar="FILE|DIR", help="A file from `records export`, or a records folder."),
+    into: str | None = Option(
+        None, metavar="BOARD|DIR", help="Add them to these records; default: those of their board."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Add the records in a file or a folder to those of their board. Each line is validated.
@@ -186,8 +181,8 @@ def import_records(
 @app.command()
 def prune(
     name: RecordsArgument,
-    keep: Annotated[int, Option(min=1, help="How many of each task's best trials to keep.")] = 16,
-    dry_run: Annotated[bool, Option("--dry-run", help="Report what would be dropped, and drop nothing.")] = False,
+    keep: int = Option(16, min=1, help="How many of each task's best trials to keep."),
+    dry_run: bool = Option(False, "--dry-run", help="Report what would be dropped, and drop nothing."),
     json_output: JsonOption = False,
 ) -> None:
     """Drop failed trials, and all but the best of each task. Builds stay the same.

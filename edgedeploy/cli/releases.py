@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option, Typer
 
@@ -26,9 +26,7 @@ def list_releases(
     board: LastBoardOption = None,
     *,
     where: Where,
-    history: Annotated[
-        bool, Option("--history", help="Show which releases were in use, when, and on whose behalf.")
-    ] = False,
+    history: bool = Option(False, "--history", help="Show which releases were in use, when, and on whose behalf."),
     json_output: JsonOption = False,
 ) -> None:
     """List the releases on a board, or its history of releases in use.
@@ -62,7 +60,7 @@ def list_releases(
 @flattened
 def activate(
     model: ModelOnBoard,
-    release: Annotated[str, Argument(help="The release's name.")],
+    release: str = Argument(..., help="The release's name."),
     board: LastBoardOption = None,
     *,
     where: Where,
@@ -97,7 +95,7 @@ def gc(
     board: LastBoardOption = None,
     *,
     where: Where,
-    keep: Annotated[int, Option(min=1, help="How many releases of each model to keep.")] = 3,
+    keep: int = Option(3, min=1, help="How many releases of each model to keep."),
     json_output: JsonOption = False,
 ) -> None:
     """Remove old releases, all trials, and files that belong to neither.

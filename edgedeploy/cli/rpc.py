@@ -40,9 +40,7 @@ def complete_part(incomplete: str) -> list[str]:
 
 @app.command()
 def tracker(
-    port: Annotated[
-        int, Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 takes any.")
-    ] = DEFAULT_PORT,
+    port: int = Option(DEFAULT_PORT, "--port", "-p", min=0, max=65535, help="Port to listen on; 0 takes any."),
     host: Annotated[
         list[str] | None,
         one_host_option("Address to listen on; default: 127.0.0.1. All but loopback are unsafe.", "ADDRESS"),
@@ -85,14 +83,13 @@ def server(
     board: BoardOption = "local",
     *,
     where: WhereAll,
-    tracker_at: Annotated[
-        str | None,
-        Option("--tracker", metavar="HOST:PORT", help="Tracker to register at; default: the one running here, if any."),
-    ] = None,
-    key: Annotated[str | None, Option(help="Key that clients ask for; default: the board's name.")] = None,
-    threads: Annotated[
-        int | None, Option("--threads", "-t", min=1, help="Threads of a session; default: one per processor.")
-    ] = None,
+    tracker_at: str | None = Option(
+        None, "--tracker", metavar="HOST:PORT", help="Tracker to register at; default: the one running here, if any."
+    ),
+    key: str | None = Option(None, help="Key that clients ask for; default: the board's name."),
+    threads: int | None = Option(
+        None, "--threads", "-t", min=1, help="Threads of a session; default: one per processor."
+    ),
     detach: DetachOption = False,
 ) -> None:
     """Run a server on one or several boards of a kind, over SSH alone; on this machine for `local`.
@@ -155,9 +152,9 @@ def server(
 
 @app.command()
 def status(
-    tracker_at: Annotated[
-        str | None, Option("--tracker", metavar="HOST:PORT", help="Ask this tracker, here or on another machine.")
-    ] = None,
+    tracker_at: str | None = Option(
+        None, "--tracker", metavar="HOST:PORT", help="Ask this tracker, here or on another machine."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """List the trackers and servers running here, and the trackers' devices.
@@ -212,11 +209,10 @@ def status(
 
 @app.command()
 def stop(
-    names: Annotated[
-        list[str] | None,
-        Argument(metavar="NAME", help="Names as in `edgedeploy rpc status`.", autocompletion=complete_part),
-    ] = None,
-    everything: Annotated[bool, Option("--all", help="Stop all trackers and servers running here.")] = False,
+    names: list[str] | None = Argument(
+        None, metavar="NAME", help="Names as in `edgedeploy rpc status`.", autocompletion=complete_part
+    ),
+    everything: bool = Option(False, "--all", help="Stop all trackers and servers running here."),
     json_output: JsonOption = False,
 ) -> None:
     """Stop trackers and servers running here, with what they started on boards.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from typer import Argument, Option
 
@@ -43,45 +43,34 @@ class NpzKeys(str, Enum):
 
 @flattened
 def run(
-    model: Annotated[
-        str,
-        Argument(
-            metavar="PACKAGE|MODEL", help="A package, a zoo name, or a network's file.", autocompletion=complete_model
-        ),
-    ],
+    model: str = Argument(
+        ..., metavar="PACKAGE|MODEL", help="A package, a zoo name, or a network's file.", autocompletion=complete_model
+    ),
     board: BoardOption = "local",
     *,
     where: WhereOrHere,
-    inputs: Annotated[Path | None, Option("--inputs", "-i", help="A .npz file with an array for each input.")] = None,
-    outputs: Annotated[
-        Path | None, file_option("--outputs", "--output", "-o", what="Write the outputs to this .npz file.")
-    ] = None,
-    npz_keys: Annotated[
-        NpzKeys, Option(help="Names of the outputs in the file: the network's, or output_0, output_1, ...")
-    ] = NpzKeys.names,
-    fill_mode: Annotated[FillMode, Option(help="Values of the inputs without --inputs.")] = FillMode.random,
-    state: Annotated[
-        list[str] | None,
-        Option(
-            metavar="OUTPUT=INPUT",
-            help="Feed an output back as an input of the next inference, starting from zeros unless --inputs has it; "
-            "repeat for several states. Other inputs may have a value for each inference along a new first axis.",
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None, Option(min=1, max=MOST_STEPS, help="Number of consecutive inferences with --state.")
-    ] = None,
-    print_time: Annotated[bool, Option("--print-time", help="Measure, and print the times.")] = False,
-    repeat: Annotated[int, Option("--repeat", "-r", min=1, max=MOST, help="Number of measurements.")] = 10,
-    number: Annotated[int, Option(min=1, max=MOST, help="Inferences in each measurement.")] = 1,
-    warmup: Annotated[int, Option(min=0, max=MOST, help="Inferences before the first measurement.")] = 1,
-    profile: Annotated[
-        bool, Option("--profile", help="Print the time of each function, over --repeat inferences.")
-    ] = False,
+    inputs: Path | None = Option(None, "--inputs", "-i", help="A .npz file with an array for each input."),
+    outputs: Path | None = file_option(
+        None, "--outputs", "--output", "-o", what="Write the outputs to this .npz file."
+    ),
+    npz_keys: NpzKeys = Option(
+        NpzKeys.names, help="Names of the outputs in the file: the network's, or output_0, output_1, ..."
+    ),
+    fill_mode: FillMode = Option(FillMode.random, help="Values of the inputs without --inputs."),
+    state: list[str] | None = Option(
+        None,
+        metavar="OUTPUT=INPUT",
+        help="Feed an output back as an input of the next inference, starting from zeros unless --inputs has it; "
+        "repeat for several states. Other inputs may have a value for each inference along a new first axis.",
+    ),
+    steps: int | None = Option(None, min=1, max=MOST_STEPS, help="Number of consecutive inferences with --state."),
+    print_time: bool = Option(False, "--print-time", help="Measure, and print the times."),
+    repeat: int = Option(10, "--repeat", "-r", min=1, max=MOST, help="Number of measurements."),
+    number: int = Option(1, min=1, max=MOST, help="Inferences in each measurement."),
+    warmup: int = Option(1, min=0, max=MOST, help="Inferences before the first measurement."),
+    profile: bool = Option(False, "--profile", help="Print the time of each function, over --repeat inferences."),
     threads: ThreadsOption = None,
-    print_top: Annotated[
-        int, Option(metavar="N", min=0, max=MOST, help="Print the N largest values of each output.")
-    ] = 0,
+    print_top: int = Option(0, metavar="N", min=0, max=MOST, help="Print the N largest values of each output."),
     importing: ImportingEntries,
     overrides: Overriding,
     json_output: JsonOption = False,

@@ -46,14 +46,12 @@ def install(
     *,
     where: Where,
     system: SystemOption = False,
-    camera: Annotated[
-        str | None,
-        Option(
-            metavar="DEVICE",
-            help="Watch a camera of the board all the time, for programs that follow it: its number or device, "
-            "`rpicam`, rtsp://... or http://..., or `auto`.",
-        ),
-    ] = None,
+    camera: str | None = Option(
+        None,
+        metavar="DEVICE",
+        help="Watch a camera of the board all the time, for programs that follow it: its number or device, "
+        "`rpicam`, rtsp://... or http://..., or `auto`.",
+    ),
     limits: Limits,
     json_output: JsonOption = False,
 ) -> None:
@@ -121,10 +119,8 @@ def logs(
     board: LastBoardOption = None,
     *,
     where: Where,
-    lines: Annotated[
-        int, Option("--lines", "-n", min=1, max=100_000, help="How many of the last lines to print.")
-    ] = 50,
-    follow: Annotated[bool, Option("--follow", "-f", help="Print new lines as they come, until Ctrl-C.")] = False,
+    lines: int = Option(50, "--lines", "-n", min=1, max=100_000, help="How many of the last lines to print."),
+    follow: bool = Option(False, "--follow", "-f", help="Print new lines as they come, until Ctrl-C."),
 ) -> None:
     """Print a service's log: one JSON object for each event, on a line of its own.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Context, Typer
 
@@ -48,9 +47,7 @@ def cmake(
     board: BoardArgument,
     *,
     linking: Linking,
-    output: Annotated[
-        Path | None, file_option("--output", "-o", what="Write to this file; default: standard output.")
-    ] = None,
+    output: Path | None = file_option(None, "--output", "-o", what="Write to this file; default: standard output."),
     json_output: JsonOption = False,
 ) -> None:
     """Write a CMake toolchain file to build your own C and C++ for a board.

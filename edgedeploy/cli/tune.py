@@ -124,22 +124,20 @@ def tune_models(
     devices: _Devices,
     search: _Search,
     timing: _Timing,
-    tasks: Annotated[str, Option(metavar="list|all|0,2,3-5", help="Tasks to tune; `list` prints them.")] = "all",
-    tuning_records: Annotated[
-        list[str] | None,
-        Option(
-            metavar="BOARD|DIR",
-            help="Learn from these records too, of any board (warm start); repeat for several.",
-            autocompletion=complete_records,
-        ),
-    ] = None,
-    output: Annotated[Path | None, Option("--output", "-o", help="Records folder; default: the board's own.")] = None,
-    compare: Annotated[
-        bool, Option("--compare/--no-compare", help="At the end, measure the whole network untuned and tuned.")
-    ] = True,
+    tasks: str = Option("all", metavar="list|all|0,2,3-5", help="Tasks to tune; `list` prints them."),
+    tuning_records: list[str] | None = Option(
+        None,
+        metavar="BOARD|DIR",
+        help="Learn from these records too, of any board (warm start); repeat for several.",
+        autocompletion=complete_records,
+    ),
+    output: Path | None = Option(None, "--output", "-o", help="Records folder; default: the board's own."),
+    compare: bool = Option(
+        True, "--compare/--no-compare", help="At the end, measure the whole network untuned and tuned."
+    ),
     importing: Importing,
     overrides: Overriding,
-    json_output: Annotated[bool, Option("--json", help="Print one JSON value for each event.")] = False,
+    json_output: bool = Option(False, "--json", help="Print one JSON value for each event."),
 ) -> None:
     """Tune networks: build each convolution and product in several configurations, and measure them on the board.
 
@@ -200,9 +198,9 @@ def tune_models(
 @app.command()
 def report(
     records: RecordsArgument,
-    output: Annotated[
-        Path | None, file_option("--output", "-o", what="HTML file to write; default: report.html in the folder.")
-    ] = None,
+    output: Path | None = file_option(
+        None, "--output", "-o", what="HTML file to write; default: report.html in the folder."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.

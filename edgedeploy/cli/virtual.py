@@ -31,21 +31,17 @@ VirtualName = Annotated[str, Argument(help="A virtual board's name.", autocomple
 @app.command()
 def up(
     board: BoardArgument,
-    name: Annotated[str | None, Option(help="Its name; default: the board's.")] = None,
-    suite: Annotated[
-        str | None, Option(help="The Debian suite; default: bookworm (RISC-V: trixie); bullseye has glibc 2.31.")
-    ] = None,
-    disk: Annotated[int, Option(metavar="MIB", min=16, help="Size of its disk in memory, in MiB.")] = 1024,
-    packages: Annotated[
-        str | None,
-        Option(
-            metavar="NAMES",
-            help="Debian packages to install: python3,libgomp1,libstdc++6 for other engines of `bench`.",
-        ),
-    ] = None,
-    systemd: Annotated[
-        bool, Option("--systemd", help="Run systemd, so that it has services and can be rebooted.")
-    ] = False,
+    name: str | None = Option(None, help="Its name; default: the board's."),
+    suite: str | None = Option(
+        None, help="The Debian suite; default: bookworm (RISC-V: trixie); bullseye has glibc 2.31."
+    ),
+    disk: int = Option(1024, metavar="MIB", min=16, help="Size of its disk in memory, in MiB."),
+    packages: str | None = Option(
+        None,
+        metavar="NAMES",
+        help="Debian packages to install: python3,libgomp1,libstdc++6 for other engines of `bench`.",
+    ),
+    systemd: bool = Option(False, "--systemd", help="Run systemd, so that it has services and can be rebooted."),
     json_output: JsonOption = False,
 ) -> None:
     """Start a virtual board, or find the running one of that name.
@@ -98,10 +94,8 @@ def list_running(json_output: JsonOption = False) -> None:
 
 @app.command()
 def down(
-    names: Annotated[
-        list[str] | None, Argument(metavar="NAME", help="Their names.", autocompletion=complete_virtual)
-    ] = None,
-    everything: Annotated[bool, Option("--all", help="Stop all running virtual boards.")] = False,
+    names: list[str] | None = Argument(None, metavar="NAME", help="Their names.", autocompletion=complete_virtual),
+    everything: bool = Option(False, "--all", help="Stop all running virtual boards."),
     json_output: JsonOption = False,
 ) -> None:
     """Stop virtual boards; files written on them are lost.
@@ -140,9 +134,7 @@ def reboot(name: VirtualName, json_output: JsonOption = False) -> None:
 @app.command(context_settings={"allow_interspersed_args": False})
 def ssh(
     name: VirtualName,
-    command: Annotated[
-        list[str] | None, Argument(metavar="COMMAND", help="The command to run there; default: a shell.")
-    ] = None,
+    command: list[str] | None = Argument(None, metavar="COMMAND", help="The command to run there; default: a shell."),
 ) -> None:
     """Log in to a virtual board with OpenSSH's client, or run a command there.
 
