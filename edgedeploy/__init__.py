@@ -22,8 +22,8 @@ from edgedeploy.version import __version__ as __version__
 if TYPE_CHECKING:
     from edgedeploy.api.boards import Board as Board
     from edgedeploy.api.boards import connect as connect
-    from edgedeploy.api.detections import Detections as Detections
     from edgedeploy.api.measuring import bench as bench
+    from edgedeploy.api.networks import Detections as Detections
     from edgedeploy.api.networks import Network as Network
     from edgedeploy.api.networks import open_network as open  # noqa: F401
     from edgedeploy.api.packages import Package as Package
@@ -42,7 +42,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # Where the names of the Python API are defined.
 _PUBLIC = {
     "Board": "edgedeploy.api.boards:Board",
-    "Detections": "edgedeploy.api.detections:Detections",
+    "Detections": "edgedeploy.api.networks:Detections",
     "EdgedeployError": "edgedeploy.errors:EdgedeployError",
     "ImportOptions": "edgedeploy.frontends.format:ImportOptions",
     "Network": "edgedeploy.api.networks:Network",

@@ -89,20 +89,20 @@ def refusal(error: BaseException) -> EdgedeployError | None:
     """The error for users, if they can act on an exception; None for bugs of edgedeploy."""
     if isinstance(error, EdgedeployError) and not isinstance(error, _QUOTING):
         return error
-    said = cause_of(error)
+    text = cause_of(error)
     if isinstance(error, ModuleNotFoundError) and (missing := missing_module(error)):
         return missing
-    if isinstance(error, MemoryError) or _NO_MEMORY.search(said):
-        return _no_memory(said or None)
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+        return _no_memory(text or None)
     if isinstance(error, OSError) and str(error.strerror).startswith(_NO_FOLDER):
         return OutputError("there is no folder for temporary files", why=error.strerror, hints=[_ANOTHER_FOLDER])
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename:
         return cannot_write(Path(os.fsdecode(error.filename)), error)
-    if _NO_ROOM.search(said):
-        return OutputError("there is no space left to write", why=said, hints=[_ANOTHER_FOLDER])
+    if _NO_ROOM.search(text):
+        return OutputError("there is no space left to write", why=text, hints=[_ANOTHER_FOLDER])
     if isinstance(error, EdgedeployError):
         return error
-    return _no_memory(f"{type(error).__name__}: {said}") if _is_tight() else None
+    return _no_memory(f"{type(error).__name__}: {text}") if _is_tight() else None
 
 
 def require_address_space() -> None:
@@ -124,9 +124,9 @@ def _no_memory(why: str | None) -> MemoryExhaustedError:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return MemoryExhaustedError("there is not enough memory", why=why, hints=["end other programs, or add swap"])
-    said = f"the limit on this process's address space is {limit >> 20} MiB"
+    text = f"the limit on this process's address space is {limit >> 20} MiB"
     return MemoryExhaustedError(
         "there is not enough memory",
-        why=f"{said}; {why}" if why else said,
+        why=f"{text}; {why}" if why else text,
         hints=["raise the limit: ulimit -v unlimited"],
     )

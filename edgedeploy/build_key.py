@@ -147,7 +147,7 @@ def differences(
         camera = f", for a camera of {manifest.usage.camera}" if manifest.usage.camera else ""
         found.append(f"it was built for the demo {manifest.usage.demo}{camera}")
     elif usage is not None and manifest.usage != usage:
-        found.append("it does not say how the network is used, as its entry in the zoo says it now")
+        found.append("it does not record the use of the network that its zoo entry states")
     for name, version in versions(source.format).items():
         if name in manifest.versions and manifest.versions[name] != version:
             found.append(f"it was built with {name} {manifest.versions[name]}, here is {version}")

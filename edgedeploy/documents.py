@@ -68,7 +68,7 @@ def read_document(path: Path, model: type[Document]) -> Document:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        lines = [f"{path}:{_line_of(root, keys)}: {field}: {said}" for keys, field, said in faults(error)]
+        lines = [f"{path}:{_line_of(root, keys)}: {field}: {message}" for keys, field, message in faults(error)]
         hints = ["the fields are described in docs/data-files.md"]
         raise ConfigurationError("\n".join(lines), hints=hints) from error
 
@@ -84,7 +84,7 @@ def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
         json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
         return kind.validate_json(text, strict=True)
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except ValidationError as error:
@@ -100,8 +100,8 @@ def whole(value: Any) -> Any:
 
 def first_fault(error: ValidationError) -> str:
     """The first of a document's faults, as `field: fault`."""
-    _, field, said = next(faults(error))
-    return f"{field}: {said}"
+    _, field, message = next(faults(error))
+    return f"{field}: {message}"
 
 
 def faults(error: ValidationError) -> Iterator[tuple[list[Any], str, str]]:
@@ -111,10 +111,10 @@ def faults(error: ValidationError) -> Iterator[tuple[list[Any], str, str]]:
         yield keys, ".".join(map(str, keys)) or "(document)", _plain(fault["msg"])
 
 
-def _plain(said: str) -> str:
+def _plain(message: str) -> str:
     for words, plain in _PLAIN:
-        said = words.sub(plain, said)
-    return said
+        message = words.sub(plain, message)
+    return message
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{number[:20]} is no number")
+        raise ValueError(f"{number[:20]} is not a number")
     return value
 
 

@@ -135,7 +135,7 @@ def _parsed(path: Path, _changed: int, _size: int, *, users: bool) -> Mapping[st
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         return _schema(users=users).model_validate(content).model_dump(exclude_unset=True)
     except ValidationError as error:
-        where = "; ".join(f"{field}: {said}" for _, field, said in faults(error))
+        where = "; ".join(f"{field}: {message}" for _, field, message in faults(error))
         hint = "the settings are described in docs/configuration.md"
         raise ConfigurationError(f"{path} is invalid", why=where, hints=[hint]) from error
     except (OSError, ValueError) as error:  # tomllib's error is a ValueError

@@ -33,13 +33,13 @@ def open_standard_streams() -> None:
 @contextmanager
 def without_messages() -> Iterator[None]:
     """Within the block, discard what libraries print to standard error."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(before, 2)
+        os.close(before)
         os.close(nowhere)
 
 

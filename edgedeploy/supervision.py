@@ -134,11 +134,11 @@ def supervise() -> None:
         import shutil
 
         shutil.rmtree(temporary, ignore_errors=True)
-    said = _lines()
-    for path in (line.removeprefix(_REMOVED) for line in reversed(said) if line.startswith(_REMOVED)):
+    lines = _lines()
+    for path in (line.removeprefix(_REMOVED) for line in reversed(lines) if line.startswith(_REMOVED)):
         with suppress(OSError):
             (os.rmdir if os.path.isdir(path) else os.unlink)(path)  # noqa: PTH112
-    steps = [line for line in said if not line.startswith(_REMOVED)]
+    steps = [line for line in lines if not line.startswith(_REMOVED)]
     if code < 0 and _shared[0]:  # some library turned Ctrl-C's exception into this
         os._exit(128 + signal.SIGINT)
     if steps and code in (1, *(-each for each in set(signal.Signals) - _BY_OTHERS)):

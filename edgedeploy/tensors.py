@@ -72,7 +72,7 @@ class TensorSpec(Record):
             raise ValueError(f"a quantised tensor is of {', '.join(_QUANTISED)}, not of {self.dtype}")
         limits = np.iinfo(self.dtype)
         if not limits.min <= self.steps.zero_point <= limits.max:
-            raise ValueError(f"its zero point is no {self.dtype}")
+            raise ValueError(f"its zero point is not a valid {self.dtype}")
         return self
 
     def misfit(self, array: np.ndarray) -> str | None:

@@ -257,9 +257,9 @@ def _check(
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
         machine, made_float_abi = machine_of(library) or (None, None)
     if machine is None or machine != (wanted.elf_machine or machine):
-        raise refuse(f"it made {machine or 'nothing'}")
+        raise refuse(f"it generated {machine or 'nothing'}")
     if float_abi and made_float_abi != float_abi:
-        raise refuse(f"it made code of the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
+        raise refuse(f"it generated code for the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
 
 
 def _home() -> str:

@@ -145,8 +145,8 @@ class Worker(Closing):
         self._end()
         code = (process.exitcode if process is not None else None) or 0
         how = f"it crashed ({name})" if (name := signal_of(code)) else f"its process ended with exit code {code}"
-        said = self._log.read_text(errors="replace").strip() if self._log.is_file() else ""
-        return WorkerCrashError(f"{how}: {said.splitlines()[-1][:_MESSAGE_LENGTH]}" if said else how)
+        output = self._log.read_text(errors="replace").strip() if self._log.is_file() else ""
+        return WorkerCrashError(f"{how}: {output.splitlines()[-1][:_MESSAGE_LENGTH]}" if output else how)
 
     def _end(self) -> None:
         process = self._process

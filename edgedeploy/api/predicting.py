@@ -65,13 +65,8 @@ class Predicted:
             "build_key": self.manifest.build_key,
             "clock_mhz": prediction.clock_mhz,
             "error": prediction.error,
-            "ms": prediction.ms,
-            "cycles": prediction.cycles.total,
-            "cycles_by_kind": prediction.cycles.by_kind(),
             "sampling_error_cycles": prediction.core_error,
-            "instructions": prediction.instructions,
-            "of_peak": prediction.of_peak,
-            "missed_lines": dict(prediction.misses),
+            **_as_dict(prediction),
             "functions": [
                 {
                     "function": each.name,
@@ -141,17 +136,19 @@ def predict(
     return Predicted(manifest, profile.label, threads, means, prediction, peers)
 
 
+def _as_dict(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "ms": prediction.ms,
+        "cycles": prediction.cycles.total,
+        "cycles_by_kind": prediction.cycles.by_kind(),
+        "instructions": prediction.instructions,
+        "of_peak": prediction.of_peak,
+        "missed_lines": dict(prediction.misses),
+    }
+
+
 def _of_peer(peer: PeerPrediction) -> dict[str, Any]:
     named: dict[str, Any] = {"engine": peer.engine, "version": peer.version, "wheel_sha256": peer.sha256}
     if peer.prediction is None:
         return {**named, "left_out": peer.left_out}
-    return {
-        **named,
-        "ms": peer.prediction.ms,
-        "cycles": peer.prediction.cycles.total,
-        "cycles_by_kind": peer.prediction.cycles.by_kind(),
-        "instructions": peer.prediction.instructions,
-        "of_peak": peer.prediction.of_peak,
-        "difference_of_outputs": peer.difference,
-        "missed_lines": dict(peer.prediction.misses),
-    }
+    return {**named, **_as_dict(peer.prediction), "difference_of_outputs": peer.difference}

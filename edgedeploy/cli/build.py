@@ -18,6 +18,7 @@ from edgedeploy.cli.options import (
     JsonOption,
     TuningRecordsOption,
     complete_model,
+    completing,
 )
 from edgedeploy.cli.overrides import Overriding, flattened
 from edgedeploy.errors import EdgedeployError, InputError
@@ -29,11 +30,7 @@ if TYPE_CHECKING:
     from edgedeploy.building import Built
 
 
-def complete_pass(incomplete: str) -> list[str]:
-    """Names of passes that can be disabled."""
-    from edgedeploy.compile.passes.order import disableable
-
-    return [name for name in disableable() if name.startswith(incomplete)]
+complete_pass = completing("edgedeploy.compile.passes.order:disableable")
 
 
 @flattened

@@ -211,82 +211,85 @@ class ConsoleProgress(Progress):
     """Progress as bars on a terminal, and as plain lines elsewhere; always on standard error."""
 
     def __init__(self, *, every_s: float = SECONDS_PER_LINE, clock: Callable[[], float] = monotonic) -> None:
-        """With the time between lines where no bar can be drawn, and a clock that gives seconds."""
+        """Set the time between lines without a bar, and a clock that gives seconds."""
         self._console = stderr()
         self._every_s, self._clock = every_s, clock
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:
         """Show a spinner while the step runs, and one line with its time after it."""
-        started = perf_counter()
-        if self._console.is_terminal:
-            with self._console.status(foreign(title)):
+        with self._timed(title):
+            with self._console.status(foreign(title)) if self._console.is_terminal else self._waiting(title):
                 yield
-        else:
-            with self._waiting(title):
-                yield
-        interruption.check()
-        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
+            interruption.check()
 
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
         """Show a bar with size, speed and remaining time."""
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-        from rich.progress import Progress as Bars
+        from rich.progress import DownloadColumn, TransferSpeedColumn
 
-        if not self._console.is_terminal:
-            self._console.print(f"  {title} ({total:,} bytes)")
-            sent = done
-
-            def advance(count: int) -> None:
-                nonlocal sent
-                sent += count
-
-            with self._waiting(title, lambda: f"{sent / max(total, 1):.0%}"):
-                yield advance
-            return
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-        with Bars(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=self._console) as bars:
-            task = bars.add_task(printable(title), total=total, completed=done)
-            yield lambda count: bars.advance(task, count)
+        columns = (DownloadColumn(), TransferSpeedColumn())
+        with (
+            self._bar(title, total, *columns, done=done)
+            if self._console.is_terminal
+            else self._counted(title, f"{total:,} bytes", lambda sent: f"{sent / max(total, 1):.0%}", done)
+        ) as advance:
+            yield advance
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Show the remaining time on a bar, or in a line now and then; and one line with the whole time after it."""
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
+        from rich.progress import MofNCompleteColumn
 
         started = perf_counter()
-        if self._console.is_terminal:
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            # By default rich would take over results on their way into a file, too.
-            redirect = sys.stdout.isatty()
-            with Bars(*columns, console=self._console, transient=True, redirect_stdout=redirect) as bars:
-                task = bars.add_task(printable(title), total=total)
-                yield lambda: bars.advance(task)
-        else:
-            self._console.print(f"  {title} ({total} steps)")
-            finished = 0
 
-            def count() -> None:
-                nonlocal finished
-                finished += 1
+        def state(finished: int) -> str:
+            left = (perf_counter() - started) / finished * (total - finished) if finished else None
+            return f"{finished} of {total}" + (f", about {duration(left)} left" if left is not None else "")
 
-            def state() -> str:
-                left = (perf_counter() - started) / finished * (total - finished) if finished else None
-                return f"{finished} of {total}" + (f", about {duration(left)} left" if left is not None else "")
+        # By default rich would take over results on their way into a file, too.
+        options: dict[str, Any] = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
+        with (
+            self._timed(title),
+            self._bar(title, total, MofNCompleteColumn(), **options)
+            if self._console.is_terminal
+            else self._counted(title, f"{total} steps", state) as advance,
+        ):
+            yield lambda: advance(1)
 
-            with self._waiting(title, state):
-                yield count
+    @contextmanager
+    def _timed(self, title: str) -> Iterator[None]:
+        started = perf_counter()
+        yield
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
+    @contextmanager
+    def _bar(
+        self, title: str, total: int, *columns: Any, done: int = 0, **options: Any
+    ) -> Iterator[Callable[[int], None]]:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        shown = (TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn())
+        with Bars(*shown, console=self._console, **options) as bars:
+            task = bars.add_task(printable(title), total=total, completed=done)
+            yield lambda count: bars.advance(task, count)
+
+    @contextmanager
+    def _counted(
+        self, title: str, size: str, state: Callable[[int], str], done: int = 0
+    ) -> Iterator[Callable[[int], None]]:
+        self._console.print(f"  {title} ({size})")
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+
+        with self._waiting(title, lambda: state(done)):
+            yield advance
+
     def note(self, text: str) -> None:
-        """Print the line, and below it those that an error in it has."""
+        """Print the line, and the further lines of an error in it."""
         self._console.print(*_lines(text), sep="\n")
 
     @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from enum import Enum
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Exit, Option
 
@@ -21,8 +21,7 @@ from edgedeploy.cli.console import (
     readable,
     until_interrupted,
 )
-from edgedeploy.cli.demo_output import Printer
-from edgedeploy.cli.live import Live
+from edgedeploy.cli.demo_output import Live, Printer
 from edgedeploy.cli.options import (
     MOST,
     Importing,
@@ -44,7 +43,7 @@ from edgedeploy.cli.sound_demo import Listening, is_sound_demo, sound_demo
 from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
-    from edgedeploy.cli.live import Shown
+    from edgedeploy.cli.demo_output import Shown
     from edgedeploy.demo.program import DemoSession
     from edgedeploy.demo.saving import Save
     from edgedeploy.progress import Progress
@@ -173,6 +172,7 @@ def demo(
     if name is None:
         _list(json_output)
         return
+    from edgedeploy.demo.board_camera import board_camera
     from edgedeploy.demo.packaged_program import PackagedProgram
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.saving import saving
@@ -219,41 +219,34 @@ def demo(
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
         program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)
-        target = _with_name(save, each) if save and name == ALL else save
-        if camera is not None and place.remote:
-            if repeat:
-                raise InputError("--repeat needs a single image", why="a camera gives many")
-            if isinstance(program, PackagedProgram):
-                raise InputError("--camera needs a demo's name", why="boards look with networks that were built here")
-            from edgedeploy.demo.board_camera import board_camera
-
-            with (
-                board_camera(program, place, camera, threads=threads, options=options, progress=progress) as seen,
-                saving(target, seen[1], progress) as save_drawn,
-                live.page(seen[1], f"{each} on {resolved.name}") as showing,
-            ):
-                session, source = seen
-                return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
-        with (
-            open_source(_image_of(image, camera) or program.image(progress), progress) as source,
-            saving(target, source, progress) as save_drawn,
-        ):
-            if source.kind == "camera" and place.remote:
+        target = save.with_name(f"{save.stem}-{each}{save.suffix}") if save and name == ALL else save
+        opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
+        with ExitStack() as stack:
+            session: DemoSession | None = None
+            if camera is not None and place.remote:
+                if repeat:
+                    raise InputError("--repeat needs a single image", why="a camera has many")
+                if isinstance(program, PackagedProgram):
+                    why = "boards can use only networks that were built here"
+                    raise InputError("--camera needs a demo's name", why=why)
+                session, source = stack.enter_context(board_camera(program, place, camera, **opening))
+            else:
+                here = image if camera is None else Path("0" if camera == "auto" else camera)
+                source = stack.enter_context(open_source(here or program.image(progress), progress))
+            save_drawn = stack.enter_context(saving(target, source, progress))
+            if source.kind == "camera" and place.remote and session is None:
                 progress.note(f"{source.path} is this machine's camera; --camera names one of the board")
             if repeat and source.kind != "image":
                 raise InputError("--repeat needs a single image", why=f"{source.path} is a {source.kind}")
-            with (
-                live.page(source, f"{each} on {resolved.name}") as showing,
-                program.opened(place, threads=threads, options=options, progress=progress) as session,
-            ):
-                if source.kind != "image":
-                    save_if_asked = save_drawn if target else None
-                    return _show_all(session, source, save_if_asked, printer, frames, progress, showing)
-                [shot] = source.shots()
-                result = session.infer(shot, repeat=repeat or 1)
-                save_drawn(shot, result.drawn(still=True))
-                printer.image(result)
-                return False
+            showing = stack.enter_context(live.page(source, f"{each} on {resolved.name}"))
+            session = session or stack.enter_context(program.opened(place, **opening))
+            if source.kind != "image":
+                return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
+            [shot] = source.shots()
+            result = session.infer(shot, repeat=repeat or 1)
+            save_drawn(shot, result.drawn(still=True))
+            printer.image(result)
+            return False
 
     names = all_demos(weights.value) if name == ALL else [name]
     if name == ALL and (left := [each for each in all_demos("random") if each not in names]):
@@ -312,15 +305,6 @@ def _show_all(
             if summary.frames:
                 printer.end(session, source, summary, interrupted=interrupted())
         return interrupted()
-
-
-def _image_of(image: Path | None, camera: str | None) -> Path | None:
-    """What is shown here: the camera of this machine, if the networks run on it and its camera is meant."""
-    return image if camera is None else Path("0" if camera == "auto" else camera)
-
-
-def _with_name(path: Path, name: str) -> Path:
-    return path.with_name(f"{path.stem}-{name}{path.suffix}")
 
 
 def _list(json_output: bool) -> None:

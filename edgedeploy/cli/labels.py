@@ -7,15 +7,8 @@ from pathlib import Path
 from typer import Argument, Option
 
 from edgedeploy.cli.console import print_json, print_lines
-from edgedeploy.cli.options import MOST, JsonOption
+from edgedeploy.cli.options import MOST, JsonOption, completing
 from edgedeploy.errors import InputError
-
-
-def complete_labels(incomplete: str) -> list[str]:
-    """Label sets."""
-    from edgedeploy.zoo.labels import label_sets
-
-    return [name for name in label_sets() if name.startswith(incomplete)]
 
 
 def labels(
@@ -25,7 +18,7 @@ def labels(
         "--labels",
         metavar="SET|FILE",
         help="A label set of the zoo, or a .txt file with a name on each line.",
-        autocompletion=complete_labels,
+        autocompletion=completing("edgedeploy.zoo.labels:label_sets"),
     ),
     output: str | None = Option(None, metavar="NAME", help="The output with the scores; default: the first."),
     top: int = Option(5, metavar="N", min=1, max=MOST, help="How many classes to print."),

@@ -124,7 +124,7 @@ def pull(
         raise InputError("which models?", why="name some, or give --all", hints=["list them with `edgedeploy models`"])
     progress = quiet_if(json_output)
     failures: list[DownloadError] = []
-    had: list[dict[str, Any]] = []
+    pulled: list[dict[str, Any]] = []
     entries = _all_entries() if everything else [_entry(name) for name in names or ()]
     for path, model in entries:
         if not model.has_form:
@@ -140,17 +140,17 @@ def pull(
         try:
             source, obtained = store.obtainable(path, model, progress)
             copies = store.pull(obtained, folder=source.parent, progress=progress)
-            had.append({"name": path.stem, "files": list(map(str, copies))})
+            pulled.append({"name": path.stem, "files": list(map(str, copies))})
             for copy in copies if not json_output else ():
                 stdout().print(f"{path.stem}: {copy}")
         except DownloadError as error:
             if len(entries) == 1:
                 raise
             print_error(error)
-            had.append({"name": path.stem, "files": [], "error": error.cause})
+            pulled.append({"name": path.stem, "files": [], "error": error.cause})
             failures.append(error)
     if json_output:
-        print_json(had)
+        print_json(pulled)
     if failures:
         _fail(DownloadError(f"{len(failures)} of {len(entries)} models could not be downloaded"), json_output)
 

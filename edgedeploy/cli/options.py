@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option
@@ -43,16 +44,17 @@ complete_board = complete("boards")
 complete_model = complete("models")
 
 
-def complete_records(incomplete: str) -> list[str]:
-    """Boards that have tuning records."""
-    from edgedeploy.records.header import folders
+def completing(names: str, *further: str) -> Callable[[str], list[str]]:
+    """A completion from a function, `module:name`, that lists names or named things, and from further names."""
 
-    return [folder.name for folder in folders() if folder.name.startswith(incomplete)]
+    def beginning(incomplete: str) -> list[str]:
+        found = [getattr(each, "name", each) for each in resolve_name(names)()]
+        return [name for name in (*found, *further) if name.startswith(incomplete)]
+
+    return beginning
 
 
-def complete_records_or_none(incomplete: str) -> list[str]:
-    """Boards that have tuning records, and `none`."""
-    return [*complete_records(incomplete), *(["none"] if "none".startswith(incomplete) else [])]
+complete_records = completing("edgedeploy.records.header:folders")
 
 
 def board_or_last(
@@ -220,7 +222,7 @@ TuningRecordsOption = Annotated[
     Option(
         metavar="none|BOARD|DIR",
         help="Tuning records to use; default: the board's own.",
-        autocompletion=complete_records_or_none,
+        autocompletion=completing("edgedeploy.records.header:folders", "none"),
     ),
 ]
 DemoOption = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, Option
 
 from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
-from edgedeploy.cli.options import Importing, JsonOption, complete_model, file_option
+from edgedeploy.cli.options import Importing, JsonOption, complete_model, completing, file_option
 from edgedeploy.cli.overrides import flattened
 from edgedeploy.text import count, significant
 
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from edgedeploy.predicting.means import Means
     from edgedeploy.predicting.prediction import Prediction
 
-
-def complete_predictable(incomplete: str) -> list[str]:
-    """Boards for which cycles are predicted."""
-    from edgedeploy.predicting.means import predictable
-
-    return [name for name in predictable() if name.startswith(incomplete)]
+complete_predictable = completing("edgedeploy.predicting.means:predictable")
 
 
 @flattened

@@ -101,8 +101,8 @@ def push(
         print_table(titles, (_row(*result) for result in results), right=titles[-2:])
         for address, model, outcome in results:
             if not isinstance(outcome, EdgedeployError) and outcome.health:
-                said = outcome.health.expandtabs().splitlines()
-                stdout().print(foreign(f"the health check of {model} on {address} says:", *said))
+                text = outcome.health.expandtabs().splitlines()
+                stdout().print(foreign(f"the health check of {model} on {address} printed:", *text))
         pushed = [outcome for *_, outcome in results if not isinstance(outcome, EdgedeployError)]
         for model, outputs in {each.model: each.compiled_up_to for each in pushed if each.compiled_up_to}.items():
             stdout().print(

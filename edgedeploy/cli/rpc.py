@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option, Typer
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, print_table, stderr, stdout
-from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, one_host_option
+from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, completing, one_host_option
 from edgedeploy.cli.overrides import flattened
 from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc import DEFAULT_PORT
@@ -29,13 +29,6 @@ _LOOK_S = 1.0
 _REVIVE_S = 600
 
 DetachOption = Annotated[bool, Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
-
-
-def complete_part(incomplete: str) -> list[str]:
-    """Names of running trackers and servers."""
-    from edgedeploy.rpc.running import running
-
-    return [part.name for part in running() if part.name.startswith(incomplete)]
 
 
 @app.command()
@@ -210,7 +203,10 @@ def status(
 @app.command()
 def stop(
     names: list[str] | None = Argument(
-        None, metavar="NAME", help="Names as in `edgedeploy rpc status`.", autocompletion=complete_part
+        None,
+        metavar="NAME",
+        help="Names as in `edgedeploy rpc status`.",
+        autocompletion=completing("edgedeploy.rpc.running:running"),
     ),
     everything: bool = Option(False, "--all", help="Stop all trackers and servers running here."),
     json_output: JsonOption = False,

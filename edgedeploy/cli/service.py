@@ -102,12 +102,19 @@ def status(
     from edgedeploy.service.board import status as status_of
 
     with _reached(model, board, where, json_output) as (connection, _):
-        said = status_of(connection.run, model, as_system=system, where=str(connection.address))
+        found = status_of(connection.run, model, as_system=system, where=str(connection.address))
     if json_output:
-        print_json(said)
+        print_json(found)
         return
-    memory = "" if said["memory_bytes"] is None else f"{said['memory_bytes'] >> 20:,}"
-    cells = [said["unit"], said["state"], said["restarts"], memory, "yes" if said["enabled"] else "no", said["release"]]
+    memory = "" if found["memory_bytes"] is None else f"{found['memory_bytes'] >> 20:,}"
+    cells = [
+        found["unit"],
+        found["state"],
+        found["restarts"],
+        memory,
+        "yes" if found["enabled"] else "no",
+        found["release"],
+    ]
     titles = ["unit", "state", "restarts", "memory, MiB", "with the board", "release"]
     print_table(titles, [[foreign(str(cell)) for cell in cells]], right=["restarts", "memory, MiB"])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option, Typer
 
 from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, stdout
-from edgedeploy.cli.options import BoardArgument, JsonOption
+from edgedeploy.cli.options import BoardArgument, JsonOption, completing
 from edgedeploy.errors import InputError, VirtualBoardError
 
 if TYPE_CHECKING:
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 app = Typer(help="Start, list and stop virtual boards.", no_args_is_help=True)
 
 
-def complete_virtual(incomplete: str) -> list[str]:
-    """Names of running virtual boards."""
-    from edgedeploy.virtual.board import running
-
-    return [virtual.name for virtual in running() if virtual.name.startswith(incomplete)]
-
-
+complete_virtual = completing("edgedeploy.virtual.board:running")
 VirtualName = Annotated[str, Argument(help="A virtual board's name.", autocompletion=complete_virtual)]
 
 

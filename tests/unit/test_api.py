@@ -17,7 +17,7 @@ from PIL import Image
 from support.networks import Graph, tiny
 
 import edgedeploy as ed
-from edgedeploy.api.detections import Detections
+from edgedeploy.api.networks import Detections
 from edgedeploy.api.tuning import Tuned
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.errors import InputError, PackageError, UnknownNameError, UnsupportedError
