@@ -22,10 +22,10 @@ from edgedeploy.version import __version__ as __version__
 if TYPE_CHECKING:
     from edgedeploy.api.boards import Board as Board
     from edgedeploy.api.boards import connect as connect
-    from edgedeploy.api.detections import Detections as Detections
     from edgedeploy.api.measuring import bench as bench
+    from edgedeploy.api.networks import Detections as Detections
     from edgedeploy.api.networks import Network as Network
-    from edgedeploy.api.networks import open_network as open
+    from edgedeploy.api.networks import open_network as open  # noqa: F401
     from edgedeploy.api.packages import Package as Package
     from edgedeploy.api.packages import build as build
     from edgedeploy.api.predicting import predict as predict
@@ -42,7 +42,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # Where the names of the Python API are defined.
 _PUBLIC = {
     "Board": "edgedeploy.api.boards:Board",
-    "Detections": "edgedeploy.api.detections:Detections",
+    "Detections": "edgedeploy.api.networks:Detections",
     "EdgedeployError": "edgedeploy.errors:EdgedeployError",
     "ImportOptions": "edgedeploy.frontends.format:ImportOptions",
     "Network": "edgedeploy.api.networks:Network",
@@ -57,27 +57,11 @@ _PUBLIC = {
     "tune": "edgedeploy.api.tuning:tune",
 }
 
-__all__ = [
-    "Board",
-    "Detections",
-    "EdgedeployError",
-    "ImportOptions",
-    "Network",
-    "Package",
-    "Progress",
-    "__version__",
-    "bench",
-    "build",
-    "connect",
-    "open",
-    "predict",
-    "quantize",
-    "tune",
-]
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the API, which is imported when it is asked for."""
+    """Import a name of the API at its first use."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

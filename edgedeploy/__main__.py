@@ -1,4 +1,4 @@
-"""The `edgedeploy` command, also as `python -m edgedeploy`: a process made ready before slow imports."""
+"""The `edgedeploy` command, also as `python -m edgedeploy`: prepares the process before slow imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> None:
         if not interruption.came():
             raise
     finally:
-        # What is left is Python's own end, where KeyboardInterrupt would be printed with a traceback.
+        # Python's own shutdown follows, which would print KeyboardInterrupt with a traceback.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(interruption.INTERRUPTED if interruption.came() else 0)

@@ -1,7 +1,7 @@
-"""Board profiles: what a board is, as far as building and running a network needs to know.
+"""Board profiles: the properties of a board that building and running a network depend on.
 
-`cpu: native` and `cores: native` are taken from this machine when a profile is read. What the command line states are
-`Overrides`: the same fields, checked by the same schema. `resolved.py` joins both with what was probed.
+`cpu: native` and `cores: native` are taken from this machine when a profile is read. `Overrides` from the command line
+have the same fields and schema. `resolved.py` joins both with probed facts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgedeploy.triples import Fma, Positive, Vector, architecture_of
 
 Filled = TypeVar("Filled", bound=Record)
 
-# How long a health check may take unless the profile or the command line says otherwise.
+# The default time limit of a health check.
 HEALTH_CHECK_S = 60
 
 # A command is an argument of another one on its way to the board, where the longest is 128 KiB.
@@ -30,19 +30,15 @@ _LONGEST_COMMAND = 10_000
 
 
 def check_command(text: str) -> str:
-    """A command of a POSIX shell.
-
-    Raises:
-        ValueError: it is empty, too long, or holds a character that no argument can.
-    """
+    """Check a POSIX shell command; a ValueError if it is empty, too long, or contains a NUL."""
     if not text.strip() or "\0" in text:
-        raise ValueError("a command has at least one word, and no character of code 0")
+        raise ValueError("a command needs at least one word, and may not contain a NUL")
     if len(text) > _LONGEST_COMMAND:
-        raise ValueError(f"a command has at most {_LONGEST_COMMAND} characters: put longer ones into a script")
+        raise ValueError(f"a command may have at most {_LONGEST_COMMAND} characters: put longer ones into a script")
     return text
 
 
-# Fields of a profile, by name, that go before what its file states.
+# Fields of a profile, by name, that replace its file's.
 Overrides = Mapping[str, Any]
 NO_OVERRIDES: Overrides = {}
 
@@ -55,7 +51,7 @@ class Cache(Record):
 
 
 class Ssh(Record):
-    """Where the board is reached unless the command line says otherwise."""
+    """Where the board is reached by default."""
 
     host: str
     user: str
@@ -71,19 +67,19 @@ class Board(Record):
         cpu: LLVM's name of the CPU (`mcpu`).
         features: LLVM's feature flags (`mattr`), such as `+neon`.
         float_abi: how floats are passed; only 32-bit ARM has a choice.
-        cores: how many threads a network uses by default; one if nothing is known.
-        vector, fma, cache: what the schedule templates size their tiles by.
-        core_model: what the core's cycles are predicted by; None where no model of it is confirmed.
+        cores: the default number of threads; 1 if unknown.
+        vector, fma, cache: the schedule templates size their tiles by these.
+        core_model: predicts the core's cycles; None if no model of it is confirmed.
         toolchain: the toolchain that links the board's code.
         cross_compiler: a compiler driver that links instead of the toolchain's, as a command.
-        cross_compiler_options: options of every call of whichever links, after the toolchain's own.
-        sysroot: the folder that holds the board's headers and libraries as they lie there; None for the linker's own.
+        cross_compiler_options: options of every call of the linking driver, after the toolchain's own.
+        sysroot: a folder with the board's headers and libraries; None for the linker's own.
         glibc: the oldest glibc that the board's system may have.
-        ssh: where the board is reached, absent for this machine.
-        devices: that networks run on beside the CPU, which is always there; at most one.
+        ssh: where the board is reached; None for this machine.
+        devices: devices besides the CPU that networks run on; at most one.
         health_check: a shell command that checks, on the board, whether the release in use works.
-        health_check_s: how long that may take, in seconds.
-        max_accuracy_loss: by how much quantisation may have lowered a network's accuracy for it to be pushed.
+        health_check_s: its time limit in seconds.
+        max_accuracy_loss: the largest accuracy loss by quantisation with which a network may be pushed.
     """
 
     description: str
@@ -131,7 +127,7 @@ class Board(Record):
     @field_validator("triple")
     @classmethod
     def _with_vendor(cls, value: str) -> str:
-        """`aarch64-linux-gnu`, as GCC writes it, with the vendor: without one, LLVM misses the float ABI."""
+        """Add the vendor to `aarch64-linux-gnu`, as GCC writes it: without one, LLVM misses the float ABI."""
         parts = value.split("-")
         return "-".join([parts[0], "unknown", *parts[1:]]) if len(parts) == 3 and parts[1] == "linux" else value
 
@@ -148,12 +144,12 @@ class Board(Record):
 
     @property
     def is_x86(self) -> bool:
-        """Whether it is an x86 machine, of 32 or 64 bits."""
+        """Whether it is an x86 machine, 32-bit or 64-bit."""
         return architecture_of(self.triple).memory_operands
 
     @property
     def in_order(self) -> bool:
-        """Whether its core is known to execute instructions in their order."""
+        """Whether its core is known to execute instructions in order."""
         return any(core.in_order for core in architecture_of(self.triple).cpus if core.name == self.cpu)
 
     @property
@@ -163,7 +159,7 @@ class Board(Record):
 
     @property
     def family(self) -> str:
-        """The architecture under one name for all that different tools call it."""
+        """The architecture's canonical name, whatever tools call it."""
         return architecture_of(self.triple).name
 
     @property
@@ -173,23 +169,18 @@ class Board(Record):
 
     @property
     def device(self) -> Device | None:
-        """What networks run on beside the CPU, if the profile names a device."""
+        """The device that networks run on besides the CPU, if any."""
         return self.devices[0] if self.devices else None
 
     @property
     def accelerator(self) -> Device | None:
-        """The device, if it has a runtime, and memory, of its own."""
+        """The device, if it has its own runtime and memory."""
         return self.device if self.device and self.device.runtime else None
 
     def overridden(self, overrides: Overrides) -> Board:
-        """This board with some fields replaced. Another toolchain is called with none of this one's compiler options.
+        """This board with some fields replaced; `device` stands for fields of the device, as a mapping.
 
-        Another CPU has its own vectors, where the table of triples knows it.
-        `device` stands for fields of the device, as a mapping.
-
-        Raises:
-            InputError: a value is one that no profile may have, the triple is of another architecture, or the board
-                has no device of which something is overridden.
+        Another toolchain drops this one's compiler options; another CPU gets its own vectors from the table of triples.
         """
         fields = self.model_dump(exclude_unset=True)
         if "toolchain" in overrides:
@@ -235,7 +226,7 @@ class Board(Record):
         return target
 
     def target(self) -> dict[str, Any]:
-        """TVM's target for what networks run on: the device if there is one, else the CPU."""
+        """TVM's target for the device if there is one, else for the CPU."""
         return self.device.target(self.cpu_target()) if self.device else self.cpu_target()
 
 
@@ -243,16 +234,11 @@ BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 
 
 def load_board(name: str) -> Board:
-    """The profile of board `name`, a name or a path to a YAML file, and nothing else that is known of it.
-
-    Raises:
-        UnknownNameError: there is no such board; names that are near are listed.
-        ConfigurationError: the file breaks the schema.
-    """
+    """The profile of board `name`, a name or a path to a YAML file, without overrides and probed facts."""
     return BOARDS.load(name)
 
 
 def filled(record: Filled, known: Mapping[str, Any]) -> Filled:
-    """A record with what is known of fields that it does not state."""
+    """A record with known values for the fields that it does not state."""
     missing = {name: value for name, value in known.items() if name not in record.model_fields_set}
     return record.model_copy(update=missing)

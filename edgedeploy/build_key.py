@@ -1,4 +1,4 @@
-"""The key of a package: SHA-256 over everything that it depends on, so that a changed schedule is never mistaken."""
+"""The key of a package: SHA-256 over everything that it depends on."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from edgedeploy.records.database import Records
     from edgedeploy.resolved import ResolvedBoard
 
-# The files and folders of edgedeploy that decide what is in a package. Data files are left out: board, toolchain and
-# network are in the key by themselves. A test sorts every module that a build loads into these and all others.
+# The files and folders of edgedeploy that determine a package's content. Data files are left out: the key has board,
+# toolchain and network. A test assigns every module that a build loads to these or to all others.
 MAKES_PACKAGES = (
     "board.py",
     "build_key.py",
@@ -64,10 +64,10 @@ MAKES_PACKAGES = (
     "zoo/source.py",
 )
 
-# Fields of a profile that no package is made by: for people, and what is done with releases.
+# Fields of a profile that do not affect packages: for people, and about releases.
 _NOT_BUILT_BY = {"description", "health_check", "health_check_s", "max_accuracy_loss"}
 
-# Python packages that have a part in every package, beside those of the network's format.
+# Python packages that affect every package, besides those of the network's format.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
 
@@ -78,13 +78,7 @@ def build_key(
     disabled_passes: Collection[str] = (),
     usage: Usage | None = None,
 ) -> str:
-    """The key of the package of a network for a board, built with tuning records or without, and with which passes.
-
-    What the package says of how the network is used is part of it.
-
-    Raises:
-        ToolchainError: what links for the board is not installed, or does not fit it.
-    """
+    """The key of the package of a network for a board, tuning records, passes, and the record of its use."""
     linker = c_compiler(board)
     parts = {
         "name": source.name,
@@ -114,9 +108,9 @@ def differences(
     disabled_passes: Collection[str] = (),
     usage: Usage | None = None,
 ) -> list[str]:
-    """In what a package differs from one that would be built, in phrases for people; arguments are `build_key`'s.
+    """How a package differs from one that would be built, in phrases for people; arguments are `build_key`'s.
 
-    What no manifest says is left: edgedeploy's own code, and fields of a profile beside the target.
+    Manifests do not record edgedeploy's own code, and fields of a profile besides the target.
     """
     options, profile = source.options, board.profile
     found = []
@@ -155,7 +149,7 @@ def differences(
         camera = f", for a camera of {manifest.usage.camera}" if manifest.usage.camera else ""
         found.append(f"it was built for the demo {manifest.usage.demo}{camera}")
     elif usage is not None and manifest.usage != usage:
-        found.append("it does not say how the network is used, as its entry in the zoo says it now")
+        found.append("it does not record the use of the network that its zoo entry states")
     for name, version in versions(source.format).items():
         if name in manifest.versions and manifest.versions[name] != version:
             found.append(f"it was built with {name} {manifest.versions[name]}, here is {version}")
@@ -163,16 +157,16 @@ def differences(
 
 
 def _code_of_others(form: Format) -> str | None:
-    """The code of a format that another package brings; its version may stay while the code changes."""
+    """The code of another package's format, which may change while its version stays."""
     module = type(form).__module__.partition(".")[0]
     return None if module == __name__.partition(".")[0] else code_of(module)
 
 
 @cache
 def versions(form: Format) -> dict[str, str]:
-    """The versions of what makes a package, packages that add passes among it.
+    """The versions of everything that builds a package, including packages with passes.
 
-    A Python package that is missing will be said when it is needed.
+    Missing Python packages are reported when they are needed.
     """
     found = {"edgedeploy": __version__}
     for name in (*_PACKAGES, *form.packages):
@@ -182,12 +176,12 @@ def versions(form: Format) -> dict[str, str]:
 
 
 def folder() -> Path:
-    """Where edgedeploy's own code lies."""
+    """The folder of edgedeploy's code."""
     return Path(__file__).parent
 
 
 def building_files(root: Path) -> Iterator[Path]:
-    """The files below edgedeploy's folder that decide what is in a package, sorted by name."""
+    """The files below edgedeploy's folder that determine packages, sorted by name."""
     for name in MAKES_PACKAGES:
         path = root / name
         for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -197,5 +191,5 @@ def building_files(root: Path) -> Iterator[Path]:
 
 @cache
 def code_digest(root: Path) -> str:
-    """SHA-256 of the code that decides what is in a package, in lower-case hexadecimal."""
+    """SHA-256 of the code that determines packages, in lower-case hexadecimal."""
     return digest_of(building_files(root), root)

@@ -1,10 +1,10 @@
-"""Builds packages: network and board in, archive out. What was built once is kept and found again."""
+"""Builds packages: network and board in, archive out. Packages are cached by build key."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -21,14 +21,7 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.kept import Kept
 from edgedeploy.metadata import OWN
 from edgedeploy.package.entry import Entry, TailMember
-from edgedeploy.package.manifest import (
-    LIBRARY_NAME,
-    MAXIMUM_ENTRIES,
-    TAIL_NAME,
-    Check,
-    Manifest,
-    packageable,
-)
+from edgedeploy.package.manifest import LIBRARY_NAME, MAXIMUM_ENTRIES, TAIL_NAME, Check, Manifest, packageable
 from edgedeploy.package.members import WORK_NAME, weight_members, written_work
 from edgedeploy.package.usage import Usage
 from edgedeploy.progress import SILENT, Progress
@@ -49,13 +42,12 @@ if TYPE_CHECKING:
     from edgedeploy.network import Network
     from edgedeploy.records.database import Records
 
-# What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly, and a folder with
-# the module after each pass.
+# Files that may be written next to a package, by kind: Relax and TensorIR, LLVM's intermediate code, assembly, and a
+# folder with the module after each pass.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s", "passes": ".passes"}
 
-# What `prepare` built, under the build key.
+# The cache of packages, by build key; next to each package, how long its build took.
 _PACKAGES = Kept("packages")
-# Beside it, how long that took.
 _SECONDS = "seconds.txt"
 
 
@@ -64,12 +56,9 @@ class Built:
     """A package that was built.
 
     Attributes:
-        path: the archive.
-        manifest: its manifest.
-        error: the largest difference from the reference as a fraction of the tolerance, or None if it was not
-            checked.
-        dumps: files with intermediate code that were written beside it.
-        compiled: the compiler's result, for reports; None if the same package was there.
+        error: the largest difference from the reference as a fraction of the tolerance; None if it was not checked.
+        dumps: files with intermediate code next to the archive.
+        compiled: the compiler's result, for reports; None if an up-to-date package existed.
         pass_times: the compiler's passes in order, with the time of each in seconds.
     """
 
@@ -83,13 +72,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A package, with what it was made from.
-
-    Attributes:
-        package_path: the archive.
-        source: what it was made from.
-        build_s: how long it took to build, from the import to the archive; None if that was done elsewhere.
-    """
+    """A package that is ready to use; `build_s` is the time of its build in seconds, None if it was built elsewhere."""
 
     package_path: Path
     source: Source
@@ -97,7 +80,7 @@ class Prepared:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What the package says of itself."""
+        """The package's manifest."""
         from edgedeploy.package.archive import read_manifest
 
         return read_manifest(self.package_path)
@@ -110,13 +93,7 @@ class Prepared:
 
 
 class Referenced(NamedTuple):
-    """A network that was imported, with what the reference makes of it: the same for all builds of a source.
-
-    Attributes:
-        network: the network.
-        cases: the inferences of its self-test, by name.
-        usage: what a package says of its use.
-    """
+    """An imported network with the reference's results, `cases` by name: the same for all builds of a source."""
 
     network: Network
     cases: Mapping[str, Recorded]
@@ -124,12 +101,7 @@ class Referenced(NamedTuple):
 
     @classmethod
     def of(cls, source: Source, progress: Progress = SILENT, use: Use | None = None) -> Referenced:
-        """Import a network, for a use if that is known, and run its reference.
-
-        Raises:
-            ModelError, NumericalError: as `Source.read` and `recorded`.
-            InputError, UnsupportedError: as `Use.of`.
-        """
+        """Import a network, for a use if one is known, and run its reference."""
         with progress.stage("import"):
             network, usage = use.of(source.read()) if use else (source.read(), None)
         with progress.stage("reference"):
@@ -139,11 +111,11 @@ class Referenced(NamedTuple):
 
 
 class Use(Protocol):
-    """How a network is to be used: `demo.usage.Use`, of which packages know nothing but what they say of it.
+    """How a network is used, `demo.usage.Use`: packages know only what they record of it.
 
     Attributes:
-        usage: what a package says, for its key.
-        asked: whether the user asked for this use, so that a network which is not of it is refused.
+        usage: the record in a package, for its key.
+        asked: whether the user asked for this use; a network that does not fit it is then refused.
     """
 
     @property
@@ -152,16 +124,12 @@ class Use(Protocol):
     def asked(self) -> bool: ...  # noqa: D102
 
     def of(self, network: Network) -> tuple[Network, Usage | None]:
-        """A network as a package for this use holds it, and what that says.
-
-        Raises:
-            InputError, ModelError, UnsupportedError: the network is not of this use.
-        """
+        """The network as in a package for this use, and the package's record of the use."""
         ...
 
 
 class _Inputs(NamedTuple):
-    """All that a package is made from, and its key: `tuned` is what is known of functions, from `records` or else."""
+    """Everything that determines a package, and its build key; `tuned` is from `records` or another source."""
 
     source: Source
     board: ResolvedBoard
@@ -171,27 +139,60 @@ class _Inputs(NamedTuple):
     use: Use | None
     key: str
 
-    def made(self, manifest: Manifest) -> bool:
-        """Whether a package is the one that they make; one that says no use was made where none was asked for."""
-        asked = self.use is not None and self.use.asked
-        return manifest.build_key == self.key and not (asked and manifest.usage is None)
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        board: ResolvedBoard,
+        tuning: str | Tuned | None,
+        progress: Progress,
+        disabled_passes: Collection[str] = (),
+        use: Use | None = None,
+    ) -> _Inputs:
+        """The inputs of a build; arguments are `build`'s."""
+        from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
 
+        records = chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress)
+        tuned = tuning if callable(tuning) else tuned_by(records)
+        key = build_key(source, board.profile, records, disabled_passes, use.usage if use else None)
+        return cls(source, board, records, tuned, disabled_passes, use, key)
 
-def _inputs(
-    source: Source,
-    board: ResolvedBoard,
-    tuning: str | Tuned | None,
-    progress: Progress,
-    disabled_passes: Collection[str] = (),
-    use: Use | None = None,
-) -> _Inputs:
-    """What a package is made from; arguments are `build`'s."""
-    from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
+    @property
+    def short_key(self) -> str:
+        return self.key[:16]
 
-    records = chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress)
-    tuned = tuning if callable(tuning) else tuned_by(records)
-    key = build_key(source, board.profile, records, disabled_passes, use.usage if use else None)
-    return _Inputs(source, board, records, tuned, disabled_passes, use, key)
+    @property
+    def package(self) -> str:
+        return package_name(self.source.name)
+
+    @property
+    def cached(self) -> Path:
+        return _PACKAGES.path(self.short_key) / self.package
+
+    def cache(self, fill: Callable[[Path], object], what: str, progress: Progress = SILENT) -> None:
+        """Have `fill` write the package into its folder in the cache, unless it is there."""
+        _PACKAGES.made(self.short_key, fill, what, progress, sound=lambda folder: self.are_of(folder / self.package))
+
+    def are_of(self, path: Path, progress: Progress | None = None) -> bool:
+        """Whether a package was built from them; a listener is told why another one is not used."""
+        from edgedeploy.package.archive import read_manifest
+
+        try:
+            if not path.is_file():
+                return False
+            manifest = read_manifest(path)
+            # A package without a use was built when none was asked for.
+            asked = self.use is not None and self.use.asked
+            if manifest.build_key == self.key and not (asked and manifest.usage is None):
+                return True
+            usage = self.use.usage if self.use else None
+            given = (self.source, self.board, self.records, self.disabled_passes, usage)
+            why = "; ".join(differences(manifest, *given)) if progress else ""
+        except (OSError, PackageError) as error:
+            why = cause_of(error)
+        if progress:
+            progress.note(f"{path} is not used: {why}")
+        return False
 
 
 def build(
@@ -209,60 +210,40 @@ def build(
     reuse: bool = False,
     progress: Progress = SILENT,
 ) -> Built:
-    """Build one network for a board into the archive `output`, after its outputs were compared with the reference's.
+    """Build one network for a board into the archive `output`, after comparing its outputs with the reference's.
 
     Args:
         source: the network.
         board: the board.
         output: the archive to write.
-        tuning: what is known of functions: tuning records as `records.best.chosen_records` takes them, the board's own
-            unless given; or a function that says it, for comparisons.
+        tuning: tuning records, as `records.best.chosen_records` takes them, the board's own unless given; or a function
+            that gives the configuration of each function, for comparisons.
         referenced: the network and its reference's results, if they are known from another build.
-        disabled_passes: names of passes of the compiler to leave out.
+        disabled_passes: names of compiler passes to leave out.
         use: how the network is used, for the manifest.
-        dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
-        checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
-            anyhow; or `none`.
-        make_agent: whether to build the agent that a check under an emulator needs. Without it, that check waits until
-            there is one.
-        reuse: whether a package of the same build key is taken that lies there, or was kept, if it was checked; not
-            where dumps are asked for.
+        dumps: kinds of intermediate code to write next to the archive, of `DUMPS`.
+        checks: `all`; `here` for checks on this machine itself, as boards test packages that they receive; or `none`.
+        make_agent: whether to build the agent that a check under an emulator needs; otherwise that check is deferred
+            until there is one.
+        reuse: whether to take an up-to-date package, which was checked, from `output` or the cache; not with `dumps`.
         progress: is told about each step.
-
-    Raises:
-        ConfigurationError: LLVM does not know what the board's profile names.
-        ModelError, CompileError, ToolchainError, OutputError: as their names say.
-        UnsupportedError: no package can hold it.
-        UnknownNameError, InputError, ConfigurationError: as `compile.passes.order.passes_for`.
-        RecordsError: the tuning records that were asked for are damaged, or of another target.
-        NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
-    inputs = _inputs(source, board, tuning, progress, disabled_passes, use)
+    inputs = _Inputs.of(source, board, tuning, progress, disabled_passes, use)
     if reuse and not dumps and (found := _found(inputs, output, checks)):
-        progress.note(f"{source.name} is not built again: nothing has changed since it was")
+        progress.note(f"{source.name} is not built again: nothing has changed since the last build")
         return found
     started = perf_counter()
     built = _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
-    if reuse and checks != "none":
-        _keep(built, inputs, perf_counter() - started)
-    return built
-
-
-def _keep(built: Built, inputs: _Inputs, seconds: float) -> None:
-    """Keep a copy of a package for builds in other folders, unless the cache cannot be written."""
-    name = package_name(inputs.source.name)
+    seconds = perf_counter() - started
 
     def copy(folder: Path) -> None:
-        shutil.copyfile(built.path, folder / name)
+        shutil.copyfile(built.path, folder / inputs.package)
         _write_build_time(folder, seconds)
 
-    with suppress(OutputError):
-        _PACKAGES.made(
-            inputs.key[:16],
-            copy,
-            f"keeping {name}",
-            sound=lambda folder: _is_of(folder / name, inputs),
-        )
+    if reuse and checks != "none":
+        with suppress(OutputError):  # the cache is not writable
+            inputs.cache(copy, f"caching {inputs.package}")
+    return built
 
 
 def _build(
@@ -299,7 +280,9 @@ def _build(
     ):
         sources = source.of_each_entry()
         if len(sources) > MAXIMUM_ENTRIES:
-            raise UnsupportedError(f"no package holds {len(sources)} shapes", why=f"{MAXIMUM_ENTRIES} are the most")
+            raise UnsupportedError(
+                f"a package cannot hold {len(sources)} shapes", why=f"the maximum is {MAXIMUM_ENTRIES}"
+            )
         entries = [referenced] if referenced else [Referenced.of(each, progress, use) for each in sources]
         network, cases, usage = entries[0]
         limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
@@ -378,7 +361,7 @@ def _entry(
     *,
     exact: bool,
 ) -> Entry:
-    """What a manifest says of one network of a package; the members that it names go into `contents`."""
+    """A manifest's entry of one network; the members that it names are added to `contents`."""
     prefix = "" if function == "main" else f"{function}-"
     test, members = self_test(network, board, cases, prefix, exact=exact)
     contents |= members
@@ -401,52 +384,44 @@ def prepare(
     use: Use | None = None,
     tuning: str | None = None,
 ) -> Prepared:
-    """A package of a model for a board: the one of the same inputs that was built before, or a new one.
+    """The up-to-date package of a model for a board, from `dist/<board>` or the cache, or a new one in the cache.
 
-    `further` are more shapes of inputs and `batches` sizes of their first dimension, each for an entry point of its
-    own, `use` is how it is used, and `tuning` names tuning records, as `build` takes them. Packages are looked for in
-    `dist/<board>` and in the user's cache folder, where new ones go.
-
-    Raises:
-        EdgedeployError: as `find_source` and `build`.
+    `further` are more shapes of inputs and `batches` sizes of their first dimension, each for its own entry point;
+    `use` is how the network is used, and `tuning` names tuning records, as for `build`.
     """
     source = find_source(model, input_shapes, progress, options).with_further(further, batches)
     note_weights(source, options, progress)
-    name = package_name(source.name)
-    inputs = _inputs(source, board, tuning, progress, use=use)
-    short = inputs.key[:16]
-    for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
-        if _is_of(path, inputs, progress):
-            return Prepared(path, source, _build_time(short))
+    inputs = _Inputs.of(source, board, tuning, progress, use=use)
+    for path in (default_output(source.name, board), inputs.cached):
+        if inputs.are_of(path, progress):
+            return Prepared(path, source, _build_time(inputs.short_key))
 
     def make(folder: Path) -> None:
         started = perf_counter()
-        # What is not for this machine goes to its board next, which tests it before it does anything else with it.
-        _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
+        # A package for another machine goes to its board next, which tests it before it does anything else with it.
+        _build(inputs, folder / inputs.package, (), "here", make_agent=False, progress=progress)
         _write_build_time(folder, perf_counter() - started)
 
-    what = f"building {source.name} for {board.label}"
-    folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, inputs))
-    return Prepared(folder / name, source, _build_time(short))
+    inputs.cache(make, f"building {source.name} for {board.label}", progress)
+    return Prepared(inputs.cached, source, _build_time(inputs.short_key))
 
 
 def _write_build_time(folder: Path, seconds: float) -> None:
     (folder / _SECONDS).write_text(f"{seconds:.3f}\n", encoding="ascii")
 
 
-def _build_time(short: str) -> float | None:
-    """How long the package that is kept under a key took to build, in seconds."""
+def _build_time(short_key: str) -> float | None:
     with suppress(OSError, ValueError):
-        return float((_PACKAGES.path(short) / _SECONDS).read_text(encoding="ascii"))
+        return float((_PACKAGES.path(short_key) / _SECONDS).read_text(encoding="ascii"))
     return None
 
 
 def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
-    """The same package, whole, if it is there or was kept; it lies in `output` then."""
+    """An intact, up-to-date package, copied to `output` if it was in the cache."""
     from edgedeploy.package.archive import read_package
 
-    for path in (output, _PACKAGES.path(inputs.key[:16]) / package_name(inputs.source.name)):
-        if not _is_of(path, inputs):
+    for path in (output, inputs.cached):
+        if not inputs.are_of(path):
             continue
         try:
             manifest, _ = read_package(path)
@@ -461,40 +436,18 @@ def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
     return None
 
 
-def _is_of(path: Path, inputs: _Inputs, progress: Progress | None = None) -> bool:
-    """Whether a package is there that was made from the same; a listener is told why another one is not used."""
-    from edgedeploy.package.archive import read_manifest
-
-    why = ""
-    try:
-        if not path.is_file():
-            return False
-        manifest = read_manifest(path)
-        if inputs.made(manifest):
-            return True
-        if progress:
-            usage = inputs.use.usage if inputs.use else None
-            found = differences(manifest, inputs.source, inputs.board, inputs.records, inputs.disabled_passes, usage)
-            why = "; ".join(found)
-    except (OSError, PackageError) as error:
-        why = cause_of(error)
-    if progress:
-        progress.note(f"{path} is not used: {why}")
-    return False
-
-
 def package_name(model: str) -> str:
     """The file name of a model's package."""
     return f"{model}.tar.gz"
 
 
 def default_output(model: str, board: ResolvedBoard) -> Path:
-    """Where `edgedeploy build` puts a model's package."""
+    """The default path of a model's package."""
     return Path("dist") / board.label / package_name(model)
 
 
 def last_built_board() -> str | None:
-    """The board that a package was last built for in this folder, or None if there is none in `dist`."""
+    """The board of the newest package in this folder's `dist`, if any."""
     packages = [path for path in Path("dist").glob("*/*.tar.gz") if is_file(path)]
     newest = max(packages, key=lambda path: path.stat().st_mtime_ns, default=None)
     return newest.parent.name if newest else None
@@ -505,7 +458,7 @@ def _dump_path(package: Path, kind: str) -> Path:
 
 
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:
-    """Write one kind of intermediate code beside the package; what passes left was written by then."""
+    """Write one kind of intermediate code next to the package; that of passes was written while they ran."""
     path = _dump_path(package, kind)
     if kind == "passes":
         return path

@@ -1,7 +1,7 @@
-"""Named data files (boards, toolchains, demos, models): where they lie and how a name finds one.
+"""Named data files (boards, toolchains, demos, models) and how a name finds one.
 
-The places, first match wins: a path given on the command line, the folder of that kind in the working
-folder, in the user's configuration folder, in edgedeploy itself, and in other packages that bring data files.
+The first match wins: a path given on the command line, the folder of that kind in the working folder, in the user's
+configuration folder, in edgedeploy itself, and in other packages with data files.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from edgedeploy.files import is_file
 from edgedeploy.plugins import data_folders
 from edgedeploy.settings import user_folder
 
-# More names than this do not help in a message; the command that lists them does.
+# With more names than this, messages refer to the command that lists them.
 MOST_LISTED = 12
 
 
 @cache
 def builtin_folder() -> Path:
-    """The data that comes with edgedeploy: inside an installed wheel, or at the top of a checkout."""
+    """edgedeploy's own data: inside an installed wheel, or at the top of a checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "_data"
     return installed if installed.is_dir() else package.parent
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str | None:
-    """A question that lists names like the one that was typed; None where there are none."""
+    """A question that lists similar names; None if there are none."""
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.5)
     near += [known for known in names if name and name in known and known not in near]
     if not near or len(near) > MOST_LISTED:
@@ -44,14 +44,14 @@ def did_you_mean(name: str, names: Sequence[str]) -> str | None:
 def unknown_name(
     noun: str, name: str, names: Sequence[str], listing: str | None = None, *, hints: Sequence[str] = ()
 ) -> UnknownNameError:
-    """The error for a name that is none of those there are; it asks for names that are like it.
+    """The error for an unknown name, which suggests similar ones.
 
     Args:
-        noun: what one of them is called.
-        name: what was asked for.
-        names: those there are.
-        listing: the command that lists them, if there is one.
-        hints: what else to try.
+        noun: what one of the things is called.
+        name: the unknown name.
+        names: the known names.
+        listing: the command that lists them, if any.
+        hints: further hints.
     """
     known = f"known {noun}s: {', '.join(names)}" if len(names) <= MOST_LISTED or not listing else None
     return UnknownNameError(
@@ -62,14 +62,14 @@ def unknown_name(
 
 
 def search_path(folder: str) -> list[Path]:
-    """The folders that hold documents of one kind, in the order in which they are searched."""
-    # Relative, so that a working folder that is gone is an empty one.
+    """The folders with documents of one kind, in search order."""
+    # Relative, so that a deleted working folder counts as an empty one.
     places = [user_folder(), builtin_folder(), *data_folders()]
     return [Path(folder), *(place / folder for place in places)]
 
 
 def names_in(folder: str) -> list[str]:
-    """The names of all documents of one kind, sorted; a name found twice counts once."""
+    """The names of all documents of one kind, sorted and unique."""
     return sorted({path.stem for each in search_path(folder) for path in each.glob("*.yaml")})
 
 
@@ -79,9 +79,9 @@ class Catalog(Generic[Document]):
 
     Attributes:
         noun: what one of them is called, in messages ("board").
-        folder: the name of the folder that holds them ("boards").
+        folder: the name of their folder ("boards").
         schema: the pydantic model of one.
-        listing: the command that lists them, if there is one.
+        listing: the command that lists them, if any.
     """
 
     noun: str
@@ -90,19 +90,15 @@ class Catalog(Generic[Document]):
     listing: str | None = None
 
     def folders(self) -> list[Path]:
-        """The folders that are searched, in order."""
+        """The folders to search, in order."""
         return search_path(self.folder)
 
     def names(self) -> list[str]:
-        """The names there are, sorted; a name found twice counts once."""
+        """The known names, sorted and unique."""
         return names_in(self.folder)
 
     def find(self, name: str) -> Path:
-        """The file that `name` means: a path to a YAML file, or a name.
-
-        Raises:
-            UnknownNameError: there is none; the message lists names that are near.
-        """
+        """The file of `name`, which is a name or a path to a YAML file."""
         if name.endswith((".yaml", ".yml")):
             if is_file(Path(name)):
                 return Path(name)
@@ -119,10 +115,5 @@ class Catalog(Generic[Document]):
         return unknown_name(self.noun, name, self.names(), self.listing)
 
     def load(self, name: str) -> Document:
-        """Read the document that `name` means.
-
-        Raises:
-            UnknownNameError: there is none.
-            ConfigurationError: it breaks the schema.
-        """
+        """Read the document of `name`."""
         return read_document(self.find(name), self.schema)

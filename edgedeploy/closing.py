@@ -1,4 +1,4 @@
-"""What holds something that is to be released: a process, a connection, a file."""
+"""Resources that are closed at the end of a block."""
 
 from __future__ import annotations
 

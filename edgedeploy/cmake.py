@@ -1,4 +1,4 @@
-"""CMake toolchain files: the compilers and options that build for a board, for C and C++ of the user's own."""
+"""CMake toolchain files: the compilers and options that build users' own C and C++ for a board."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from edgedeploy.toolchain import Driver, archiver, c_compiler, cxx_compiler
 
 
 def toolchain_file(resolved: ResolvedBoard, progress: Progress = SILENT) -> str:
-    """The text of a CMake toolchain file for a board; its compilers were tried.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, does not fit the board, or fails.
-    """
+    """The text of a CMake toolchain file for a board, whose compilers are tried first."""
     board = resolved.profile
     c, cxx = c_compiler(board), cxx_compiler(board)
-    # CMake strips nothing: what zig builds at first use is built here, where progress shows it.
+    # CMake does not strip: zig's libraries for that are built now, with progress shown.
     c.check(stripped=False)
     cxx.check(progress, stripped=False)
     lines = [
@@ -62,7 +58,7 @@ def toolchain_file(resolved: ResolvedBoard, progress: Progress = SILENT) -> str:
 
 
 def _search(board: Board) -> list[str]:
-    """Where CMake looks for things: programs on this machine, all else where the board's things are."""
+    """Where CMake searches: programs on this machine, everything else among the board's files."""
     if board.sysroot is None:
         return [
             "# This machine's libraries are not the board's: say where those are with CMAKE_PREFIX_PATH.",
@@ -76,11 +72,11 @@ def _search(board: Board) -> list[str]:
 
 
 def _command(driver: Driver) -> str:
-    """A compiler as CMake takes it: the program, and the options that each call needs as a second element."""
+    """A compiler as CMake takes it: the program, and the options of every call as a second element."""
     program, *options = driver.command
     return " ".join([_quoted(program), *([_quoted(shlex.join(options))] if options else [])])
 
 
 def _quoted(text: str) -> str:
-    """A quoted argument of CMake's language."""
+    """A quoted argument in CMake's language."""
     return '"' + re.sub(r'([\\"$;])', r"\\\1", text) + '"'

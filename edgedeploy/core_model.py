@@ -1,4 +1,4 @@
-"""What the cycles of a board's core are predicted by: LLVM's model of it, and what waiting for memory costs."""
+"""The model that predicts the cycles of a board's core: LLVM's model of it, and the cost of memory accesses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class L1(Record):
 
 
 class Costs(Record):
-    """Cycles that one line of 64 bytes from a level of memory costs, beyond what arithmetic takes meanwhile.
+    """Cycles per 64-byte line from a level of memory, beyond those hidden by arithmetic.
 
     Attributes:
         foreseen: of a load that a prefetcher foresees.
@@ -34,24 +34,24 @@ class Costs(Record):
 
 
 class L2(Costs):
-    """The second level of cache, of the profile's `cache.l2_kib`; `shared` if all cores have it together."""
+    """The second level of cache, of the profile's `cache.l2_kib`; `shared` among all cores or not."""
 
     ways: Positive
     shared: bool
 
 
 class L3(L2):
-    """A third level of cache: what one core may take to have of it, in KiB."""
+    """A third level of cache; `kib` is one core's share of it."""
 
     kib: Positive
 
 
 class Memory(Costs):
-    """What lies behind all caches.
+    """The memory behind all caches.
 
     Attributes:
-        written_back: the cost of a line that goes there from the caches.
-        gb_per_s: gigabytes that all cores together read and write in a second.
+        written_back: the cost of a line that is written back from the caches.
+        gb_per_s: the bandwidth of all cores together, reads and writes, in gigabytes per second.
     """
 
     written_back: Cycles
@@ -59,17 +59,17 @@ class Memory(Costs):
 
 
 class CoreModel(Record):
-    """How a core's cycles are predicted. Only cores have one for which published times confirm it.
+    """How a core's cycles are predicted. Only cores for which published times confirm it have one.
 
     Attributes:
         llvm: llvm-mca's name of the model that stands for the core (`-mcpu`).
-        clock_mhz: at which cycles are stated as milliseconds.
-        error: by how much predictions differed from published times, as a fraction of these; docs/predictions.md.
+        clock_mhz: the clock at which cycles are converted to milliseconds.
+        error: the difference of predictions from published times, as a fraction of these; docs/predictions.md.
         integer_error: the same for networks that multiply integers.
         threads_error: the same for several threads.
-        byte_products: products of bytes in a cycle at most.
-        branch: cycles that a loop's end costs which the branch predictor does not foresee.
-        l1, l2, l3, memory: what lies between the core and its data.
+        byte_products: products of bytes per cycle at most.
+        branch: cycles of the end of a loop that the branch predictor does not foresee.
+        l1, l2, l3, memory: the memory hierarchy.
     """
 
     llvm: str

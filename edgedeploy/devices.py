@@ -1,8 +1,7 @@
-"""The devices that a board may have beside its CPU: what profiles, packages and boards need to know of each kind.
+"""The devices that a board may have besides its CPU: what profiles, packages and boards know of each kind.
 
-A kind of device is a subclass of `Device`, and a line in `KINDS`. How networks are compiled for it is said by its
-backend (`compile/backends/`), how they run by its runtime; both are named here and imported when they are needed, since
-most commands need neither.
+A kind of device is a subclass of `Device`, and a line in `KINDS`. Its backend (`compile/backends/`) compiles networks
+for it, and its runtime runs them; both are named here and imported when needed, since most commands need neither.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from edgedeploy.documents import Record, first_fault
 
-# By the name that profiles state as `backend`, the class of such entries: `module:class`.
+# The class of an entry, as `module:class`, by its `backend`.
 KINDS = {"opencl": "edgedeploy.opencl.profile:OpenCL"}
 
 
@@ -24,18 +23,18 @@ class Device(Record):
     """An entry of a profile's `devices`.
 
     Attributes:
-        backend: its kind; that of TVM's targets for it where it has a runtime.
-        name: a part of the name that the device has among its kind.
+        backend: its kind; also that of TVM's targets for it, if it has a runtime.
+        name: a part of the device's name among its kind.
 
     Class attributes:
         compiler: the `compile.backend.Backend` for it, as `module:class`.
-        runtime: the module whose functions run networks on it (`runtime/opencl.py` has them all); None where the
-            functions for it run on the board's CPU, in its memory.
-        tolerance: how far outputs may be from the reference's, as `selftest.tolerance` has it; None for the CPU's.
-        agent_sources: the folder of the agent's own sources that drive it.
+        runtime: the module that runs networks on it (see `runtime/opencl.py`); None if its functions run on the board's
+            CPU, in its memory.
+        tolerance: relative and absolute tolerance of outputs, as in `selftest.tolerance`; None for the CPU's.
+        agent_sources: the folder with the agent's sources that drive it.
         compiling_s: how long its driver may take to compile the kernels of one function.
-        packages: Debian's packages that let virtual boards have it.
-        environment: variables that virtual boards set for that.
+        packages: Debian packages that give virtual boards the device.
+        environment: variables that virtual boards set for it.
     """
 
     backend: str
@@ -54,44 +53,40 @@ class Device(Record):
         self.__pydantic_fields_set__.add("backend")
 
     def target(self, host: dict[str, Any]) -> dict[str, Any]:
-        """TVM's target for the device, with that of the CPU beside it."""
+        """TVM's target for the device, with the CPU's as its host."""
         return host
 
     def found(self, probed: Sequence[Any] | None, registers: int) -> Device:
-        """This entry, what it leaves open being as the device itself says.
+        """This entry with open fields filled in by the device itself.
 
         Args:
             probed: the `facts.Facts` of boards of the profile, the latest first; None to ask a device of this machine.
-            registers: how many vector registers the board's CPU has.
+            registers: the number of vector registers of the board's CPU.
         """
         return self
 
 
 def kind(name: str) -> type[Device]:
-    """The class of a kind of device.
-
-    Raises:
-        KeyError: there is no such kind.
-    """
+    """The class of a kind of device; a KeyError if there is none."""
     found: type[Device] = imported(KINDS[name])
     return found
 
 
 def imported(path: str) -> Any:
-    """What `module:name` stands for."""
+    """The object of `module:name`."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def runtime_of(backend: str) -> Any:
-    """The module that runs networks on a kind of device, which must have one of its own."""
+    """The module that runs networks on a kind of device, which must have its own runtime."""
     module = kind(backend).runtime
     assert module is not None
     return importlib.import_module(module)
 
 
 def _read(entry: object) -> object:
-    """An entry of a profile as the class of its kind; faults name the field."""
+    """Read an entry of a profile as the class of its kind; faults name the field."""
     if not isinstance(entry, Mapping):
         return entry
     backend = entry.get("backend")

@@ -1,4 +1,4 @@
-"""YAML and JSON documents checked by pydantic models, with errors that name the field, and in YAML file and line."""
+"""YAML and JSON documents checked by pydantic models, with errors that name the field, and for YAML file and line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from edgedeploy.errors import ConfigurationError
 Document = TypeVar("Document", bound=BaseModel)
 Item = TypeVar("Item")
 
-# A list that is refused at its first fault: an error for each of a million items would take gigabytes.
+# A list that fails at its first fault: an error for each of a million items would take gigabytes.
 Listed = Annotated[list[Item], Field(fail_fast=True)]
 
-# Pydantic's words, and plain ones, in the order in which they are replaced.
+# Pydantic's words and plain ones, replaced in this order.
 _PLAIN = [
     (re.compile(words), plain)
     for words, plain in (
@@ -44,18 +44,13 @@ _PLAIN = [
 
 
 class Record(BaseModel):
-    """Base of everything that is read from YAML or JSON: unknown fields are errors, values never change."""
+    """Base of all records in YAML or JSON: unknown fields are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read_document(path: Path, model: type[Document]) -> Document:
-    """Read one YAML file as `model`.
-
-    Raises:
-        ConfigurationError: the file is unreadable, is not YAML, or breaks the schema. The message has
-            one line for each fault: `file:line: field: fault`.
-    """
+    """Read one YAML file as `model`; the error has a line for each fault: `file:line: field: fault`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -73,26 +68,23 @@ def read_document(path: Path, model: type[Document]) -> Document:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        lines = [f"{path}:{_line_of(root, keys)}: {field}: {said}" for keys, field, said in faults(error)]
+        lines = [f"{path}:{_line_of(root, keys)}: {field}: {message}" for keys, field, message in faults(error)]
         hints = ["the fields are described in docs/data-files.md"]
         raise ConfigurationError("\n".join(lines), hints=hints) from error
 
 
 def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
-    """What untrusted JSON holds that every reader understands in the same way.
+    """Read untrusted JSON that all readers understand in the same way, or raise a ValueError with the first fault.
 
-    Nothing is converted: no text is a number, and neither 1.0 nor true is an integer. No field is given twice, and no
-    number is beyond those of doubles.
-
-    Raises:
-        ValueError: it is not sound: the field and its fault.
+    Nothing is converted: text is not a number, and neither 1.0 nor true is an integer. No field may appear twice, and
+    no number may exceed a double's range.
     """
     try:
         # pydantic would take the last of two fields of one name, and numbers that JSON does not have.
         json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
         return kind.validate_json(text, strict=True)
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except ValidationError as error:
@@ -100,7 +92,7 @@ def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
 
 
 def whole(value: Any) -> Any:
-    """A validator before those of `Literal`, to which 4.0 is 4, strict or not."""
+    """A validator to run before `Literal`, which takes 4.0 for 4 even in strict mode."""
     if type(value) is not int:
         raise ValueError("must be a whole number")
     return value
@@ -108,22 +100,21 @@ def whole(value: Any) -> Any:
 
 def first_fault(error: ValidationError) -> str:
     """The first of a document's faults, as `field: fault`."""
-    _, field, said = next(faults(error))
-    return f"{field}: {said}"
+    _, field, message = next(faults(error))
+    return f"{field}: {message}"
 
 
 def faults(error: ValidationError) -> Iterator[tuple[list[Any], str, str]]:
-    """A document's faults: where each is, as keys and as one name, and what it is in plain words."""
+    """A document's faults: the place of each as keys and as one name, and plain words."""
     for fault in error.errors(include_url=False, include_input=False):
         keys = [key for key in fault["loc"] if not _is_union_tag(key)]
         yield keys, ".".join(map(str, keys)) or "(document)", _plain(fault["msg"])
 
 
-def _plain(said: str) -> str:
-    """What pydantic says of a fault, in plain words."""
+def _plain(message: str) -> str:
     for words, plain in _PLAIN:
-        said = words.sub(plain, said)
-    return said
+        message = words.sub(plain, message)
+    return message
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -136,7 +127,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{number[:20]} is no number")
+        raise ValueError(f"{number[:20]} is not a number")
     return value
 
 
@@ -146,7 +137,7 @@ def _is_union_tag(key: Any) -> bool:
 
 
 def _refuse_duplicate_keys(path: Path, node: yaml.Node | None, visited: set[yaml.Node]) -> None:
-    """Look through a node once, however often aliases lead to it."""
+    """Look through a node once, however many aliases lead to it."""
     if node in visited:
         return
     if node is not None:
@@ -167,7 +158,7 @@ def _refuse_duplicate_keys(path: Path, node: yaml.Node | None, visited: set[yaml
 
 
 def _line_of(root: yaml.Node | None, keys: list[Any]) -> int:
-    """The 1-based line of the node at `keys`, or of its nearest ancestor that is in the file."""
+    """The 1-based line of the node at `keys`, or of its nearest ancestor in the file."""
     node, line = root, 1
     for key in keys:
         child: yaml.Node | None = None

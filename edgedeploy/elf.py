@@ -1,4 +1,4 @@
-"""What ELF files say that they are for."""
+"""The machine and float ABI that ELF files are for."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _VFP_REGISTERS = 1
 
 
 def elf_machine(number: int) -> str:
-    """ELF's name of a machine; the number where the table of triples lacks it."""
+    """ELF's name of a machine, or the number if it is not in the table of triples."""
     named = (name for name, value in ENUM_E_MACHINE.items() if value == number)
     return next(filter(architecture_of_elf, named), str(number))
 
 
 def machine_of(path: Path) -> tuple[str, Literal["hard", "soft"] | None] | None:
-    """The machine and the float ABI that an ELF file is for, as in `Abi`; None if it is none."""
+    """The machine and the float ABI of an ELF file, as in `Abi`; None for other files."""
     try:
         with path.open("rb") as stream:
             elf = ELFFile(stream)
@@ -33,7 +33,7 @@ def machine_of(path: Path) -> tuple[str, Literal["hard", "soft"] | None] | None:
 
 
 def float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
-    """The calling convention of floats that a file states in its build attributes, as 32-bit ARM has, or its head."""
+    """The float calling convention in a file's build attributes (32-bit ARM) or header."""
     for section in elf.iter_sections():
         if isinstance(section, ARMAttributesSection):
             for part in section.iter_subsections():

@@ -1,7 +1,7 @@
-"""The errors a user can cause: each says what happened, why, and what to try.
+"""The errors a user can cause: what happened, why, and what to try.
 
-Every class owns one exit code. The codes are part of the command line's interface and are listed in
-`docs/exit-codes.md`; a code, once given, keeps its meaning.
+Each class has its own exit code. The codes are part of the command line's interface, are listed in
+`docs/exit-codes.md`, and never change their meaning.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class EdgedeployError(Exception):
 
     Args:
         what: what happened, one sentence without a full stop.
-        why: the cause, where it is known.
+        why: the cause, if known.
         hints: things to try, each an imperative sentence.
 
-    All of them name options of the command line; `str(error)` has the Python API's keywords in their place.
+    All of them name options of the command line; `str(error)` has the Python API's keywords instead.
     """
 
     exit_code: ClassVar[int] = 1
-    # Whether something could not be had here, such as a download: of several networks, such a one is left out.
+    # Whether something is missing here, such as a download; of several networks, such a network is left out.
     unavailable: ClassVar[bool] = False
 
     def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:
@@ -34,29 +34,29 @@ class EdgedeployError(Exception):
 
     @property
     def state(self) -> str:
-        """What it means for one of several networks: `unavailable` or `failed`."""
+        """The state of one of several networks: `unavailable` or `failed`."""
         return "unavailable" if self.unavailable else "failed"
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry of a network that failed in what commands with several networks print as JSON."""
+        """The JSON entry of a network that failed, in commands with several networks."""
         return {"state": self.state, "error": self.cause, "try": list(self.hints), "exit_code": self.exit_code}
 
     @property
     def cause(self) -> str:
-        """What happened and why, without hints: for messages that name it as theirs."""
+        """What happened and why, without hints: for messages that quote it."""
         return f"{self.what}: {self.why}" if self.why else self.what
 
     def __str__(self) -> str:
         from edgedeploy.keywords import in_python
 
-        # What has several lines is what a compiler or a driver said.
+        # Several lines are the output of a compiler or a driver.
         why = in_python(self.why) if self.why and "\n" not in self.why else self.why
         what = in_python(self.what)
         return "\n".join([f"{what}: {why}" if why else what, *(f"  try: {in_python(hint)}" for hint in self.hints)])
 
 
 class ConfigurationError(EdgedeployError):
-    """A board, toolchain, demo or zoo file does not say what it should; or an installed pass cannot be used."""
+    """A board, toolchain, demo or zoo file is invalid; or an installed pass cannot be used."""
 
     exit_code = 3
 
@@ -80,13 +80,13 @@ class MissingWeightsError(ModelError):
 
 
 class CompileError(EdgedeployError):
-    """A network was imported but could not be turned into code for the board."""
+    """A network was imported but could not be compiled for the board."""
 
     exit_code = 6
 
 
 class NumericalError(CompileError):
-    """The compiled network's outputs differ from the reference's by more than is allowed."""
+    """The compiled network's outputs differ too much from the reference's."""
 
 
 class InputError(EdgedeployError):
@@ -96,11 +96,7 @@ class InputError(EdgedeployError):
 
 
 class OpenShapeError(InputError):
-    """A network's file leaves the shape of an input open, and none was given.
-
-    Args:
-        input: the input's name.
-    """
+    """A network's file leaves the shape of `input` open, and none was given."""
 
     def __init__(self, what: str, *, input: str = "", why: str | None = None, hints: Sequence[str] = ()) -> None:
         super().__init__(what, why=why, hints=hints)
@@ -114,7 +110,7 @@ class PackageError(EdgedeployError):
 
 
 class DownloadError(EdgedeployError):
-    """A file of the zoo could not be had, or is not the file that the zoo describes."""
+    """A file of the zoo could not be downloaded, or is not the file that the zoo describes."""
 
     exit_code = 9
     unavailable = True
@@ -139,59 +135,59 @@ class ReaderGoneError(OutputError):
 
 
 class UnsupportedError(EdgedeployError):
-    """What was asked for is meaningful but is not something this version does."""
+    """A meaningful request is not supported by this version."""
 
     exit_code = 12
 
 
 class BoardConnectionError(EdgedeployError):
-    """A board cannot be reached over SSH, does not let us in, or the connection broke."""
+    """A board cannot be reached over SSH, refuses the login, or the connection broke."""
 
     exit_code = 13
 
 
 class LoginError(BoardConnectionError):
-    """A board was reached and shows a host key that is trusted, but does not let us in."""
+    """A board was reached and shows a trusted host key, but refuses the login."""
 
 
 class HostKeyError(BoardConnectionError):
-    """A board shows a host key that is not trusted: changed, revoked, without a certificate, or unknown."""
+    """A board shows an untrusted host key: changed, revoked, without a certificate, or unknown."""
 
     exit_code = 14
 
 
 class UnsuitableBoardError(EdgedeployError):
-    """A package needs something that the board does not have; nothing was sent."""
+    """A package needs something that the board lacks; nothing was sent."""
 
     exit_code = 15
 
 
 class ReleaseError(EdgedeployError):
-    """A release could not be put on a board or is not there; the one in use stays unless the message says otherwise."""
+    """A release is missing or could not be put on a board; the one in use stays unless the message says otherwise."""
 
     exit_code = 16
 
 
 class InaccurateReleaseError(EdgedeployError):
-    """A quantised network lost more accuracy than is allowed, or it is not recorded how much; nothing was sent."""
+    """A quantised network lost more accuracy than allowed, or its loss is not recorded; nothing was sent."""
 
     exit_code = 25
 
 
 class UnhealthyReleaseError(EdgedeployError):
-    """A release was switched to and failed its checks; the board went back to what was in use before."""
+    """A release was switched to and failed its checks; the board went back to the previous one."""
 
     exit_code = 23
 
 
 class BoardBusyError(EdgedeployError):
-    """Somebody else changes the releases of a board at this moment."""
+    """Somebody else is changing the releases of a board."""
 
     exit_code = 17
 
 
 class VirtualBoardError(EdgedeployError):
-    """This machine cannot have the virtual board, or it does not start."""
+    """A virtual board is not supported by this machine, or does not start."""
 
     exit_code = 18
 
@@ -203,18 +199,18 @@ class RpcError(EdgedeployError):
 
 
 class NoTrackerError(RpcError):
-    """No tracker answers at an address: there is none, or it is away for a moment."""
+    """No tracker answers at an address, maybe only for a moment."""
 
 
 class DeviceLostError(RpcError):
-    """A device went away: nobody is to blame, and the batch is to be measured again.
+    """A device went away: the batch is to be measured again.
 
     Args:
-        suspect: the index of the candidate that ran at that moment, if one did: one that is there twice may be why.
+        suspect: the index of the candidate that ran at that moment, if any: one that appears twice may be the cause.
     """
 
     def __init__(self, what: str, *, why: str | None = None, suspect: int | None = None) -> None:
-        hints = ["look whether the board has power and network, and do it again: what was measured is kept"]
+        hints = ["check the board's power and network, and repeat the command: measurements so far are kept"]
         super().__init__(what, why=why, hints=hints)
         self.suspect = suspect
 
@@ -226,12 +222,12 @@ class RecordsError(EdgedeployError):
 
 
 class DeviceError(EdgedeployError):
-    """A device beside the CPU, or its driver, does not do what was asked of it.
+    """A device besides the CPU, or its driver, failed.
 
     The runtimes for devices raise these through TVM, which knows them by their `kind`, with one text for each.
 
     Args:
-        what: what happened; what is below the first line is the cause.
+        what: what happened; the lines after the first are the cause.
     """
 
     exit_code = 21
@@ -240,7 +236,7 @@ class DeviceError(EdgedeployError):
 
     @classmethod
     def kinds(cls) -> dict[str, type[DeviceError]]:
-        """This error and all that are derived from it, by their kind."""
+        """This error and its subclasses, by their kind."""
         found: dict[str, type[DeviceError]] = {cls.kind: cls}
         for each in cls.__subclasses__():
             found |= each.kinds()
@@ -252,13 +248,13 @@ class DeviceError(EdgedeployError):
 
 
 class OpenCLError(DeviceError):
-    """An OpenCL device, or its driver, does not do what was asked of it."""
+    """An OpenCL device, or its driver, failed."""
 
     kind = "OpenCLError"
 
 
 class NoOpenCLError(OpenCLError):
-    """There is no OpenCL here, no driver for it, no device, or none of that name."""
+    """OpenCL, its driver or a device is missing, or no device has that name."""
 
     kind = "OpenCLUnavailable"
     try_this = (
@@ -274,53 +270,53 @@ class KernelBuildError(OpenCLError):
 
 
 class WorkGroupError(OpenCLError):
-    """A kernel asks for more work-items, or local memory, in one work-group than the device has."""
+    """A kernel needs more work-items, or local memory, in one work-group than the device has."""
 
     kind = "OpenCLLaunchError"
     try_this = ("build the network for this kind of device: `kind` of the device in the board's profile",)
 
 
 class DeviceMemoryError(OpenCLError):
-    """The memory of an OpenCL device is exhausted, or does not give a piece of that size."""
+    """The memory of an OpenCL device is exhausted, or it cannot allocate a piece of that size."""
 
     kind = "OpenCLMemoryError"
     try_this = ("run fewer networks at a time on the device, or one with smaller inputs",)
 
 
 class OpenCLDeviceLostError(OpenCLError):
-    """An OpenCL device failed while it was working, went away, or does not answer in time."""
+    """An OpenCL device failed during work, went away, or does not answer in time."""
 
     kind = "OpenCLDeviceLost"
-    try_this = ("start the program again; what the kernel's log says of the driver (dmesg) may tell why",)
+    try_this = ("start the program again; the kernel's log (dmesg) may show why",)
 
 
 class NotReadyError(EdgedeployError):
-    """`edgedeploy doctor` found something that keeps networks from being built, pushed or run."""
+    """`edgedeploy doctor` found a fault that prevents building, pushing or running networks."""
 
     exit_code = 22
 
 
 class ServiceError(EdgedeployError):
-    """A service cannot be installed on a board, is not there, or does not start."""
+    """A service cannot be installed on a board, is missing, or does not start."""
 
     exit_code = 26
 
 
 class NotInstalledError(EdgedeployError):
-    """Something needs Python packages of an extra of edgedeploy's that is not installed."""
+    """Python packages of one of edgedeploy's extras are needed and not installed."""
 
     exit_code = 27
     unavailable = True
 
 
 class SlowerError(EdgedeployError):
-    """What was measured takes longer than `edgedeploy bench compare --fail-above` allows."""
+    """A measurement is slower than `edgedeploy bench compare --fail-above` allows."""
 
     exit_code = 28
 
 
 class MemoryExhaustedError(EdgedeployError):
-    """There is not enough memory, or the process may not have more of it."""
+    """There is not enough memory, or the process is limited to too little of it."""
 
     exit_code = 24
 
@@ -332,7 +328,7 @@ class InternalError(EdgedeployError):
 
     @classmethod
     def of(cls, error: BaseException) -> InternalError:
-        """What is said of an error that nothing in edgedeploy expects."""
+        """The report of an unexpected error."""
         return cls(
             f"internal error: {type(error).__name__}",
             why=" ".join(str(error).split())[:300] or None,
@@ -341,22 +337,22 @@ class InternalError(EdgedeployError):
 
 
 def cause_of(error: BaseException) -> str:
-    """What an error says, without hints."""
+    """An error's text without hints."""
     return error.cause if isinstance(error, EdgedeployError) else str(error)
 
 
 def signal_of(code: int) -> str | None:
-    """The signal that ended a process, such as SIGSEGV; None if none did.
+    """The signal that ended a process, such as SIGSEGV, or None.
 
     Args:
-        code: what `subprocess` says of its end, or a shell: 128 plus the number of the signal.
+        code: the exit code as in `subprocess`, or as in a shell: 128 plus the number of the signal.
     """
     number = -code if code < 0 else code - 128
     return signal.Signals(number).name if number in set(signal.Signals) else None
 
 
 def ending(code: int) -> str:
-    """How a process ended that said nothing of it. Argument is `signal_of`'s."""
+    """How a process ended that printed nothing. Argument is `signal_of`'s."""
     name = signal_of(code)
     if name is None:
         return f"it ended with code {code}"
@@ -364,6 +360,6 @@ def ending(code: int) -> str:
 
 
 def last_line(error: BaseException) -> str:
-    """What a library's error says at its end: TVM and onnxruntime put the cause there, below their own traces."""
+    """The last line of a library's error: TVM and onnxruntime put the cause there, below their own traces."""
     lines = cause_of(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__

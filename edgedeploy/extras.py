@@ -1,4 +1,4 @@
-"""What an installation without the extra `build` lacks: what makes packages, and nothing that pushes or runs them."""
+"""The optional extra `build`, without which edgedeploy can only push and run packages."""
 
 from __future__ import annotations
 
@@ -12,26 +12,19 @@ INSTALL_BUILD = "pip install 'edgedeploy[build]'"
 
 
 def is_installed(module: str) -> bool:
-    """Whether there is a module of this name; it is not imported."""
+    """Whether a module exists, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def require_build(what: str) -> None:
-    """Refuse work that needs the extra `build` where that is not installed.
-
-    Args:
-        what: what cannot be done, as a sentence.
-
-    Raises:
-        NotInstalledError: it is not.
-    """
+    """Raise NotInstalledError, with the sentence `what`, unless the extra `build` is installed."""
     for module, package in _BUILD.items():
         if not is_installed(module):
             raise _missing(what, package)
 
 
 def missing_module(error: ModuleNotFoundError) -> NotInstalledError | None:
-    """The error for a module that was not found, if it is one of the extra's."""
+    """The error for a missing module, if it belongs to the extra."""
     package = _BUILD.get((error.name or "").partition(".")[0])
     return _missing("this is not possible with what is installed", package) if package else None
 

@@ -1,4 +1,4 @@
-"""What boards said they are, and the copies of it that are kept: defaults for what a profile leaves open."""
+"""Facts that boards report, and the stored ones, which are defaults for a profile's open fields."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from edgedeploy.documents import Record
 from edgedeploy.files import replacing
 from edgedeploy.opencl.device import Device
 
-# What names a running virtual board begins so where an address is expected.
+# Prefix of a virtual board's name in place of an address.
 VIRTUAL = "virtual:"
-# The address that stands for this machine, whatever the profile says.
+# The address that means this machine, even for other boards' profiles.
 HERE = "local"
 
 
 class Facts(Record):
-    """What a board is. What it does not tell is None, or empty.
+    """What a board is. Unknown facts are None, or empty.
 
     Attributes:
-        machine, kernel: as `uname` says.
+        machine, kernel: from `uname`.
         system: the name of its distribution.
         hardware: the name of the board, or of its processor.
-        elf_class, elf_machine, float_abi: of the programs that run on it; a 64-bit kernel may carry a 32-bit system.
+        elf_class, elf_machine, float_abi: of its programs; a 64-bit kernel may run a 32-bit system.
         glibc: the version of its C library.
-        features: of the processor, as /proc/cpuinfo names them.
-        cores: how many processors it has.
+        features: of the processor, as in /proc/cpuinfo.
+        cores: the number of processors.
         governor: of the first core's frequency.
         temperature_c: of the hottest zone, in degrees Celsius.
-        memory_bytes: of memory in all.
-        free_bytes: that may be written below the home folder.
+        memory_bytes: the total memory.
+        free_bytes: free disk space below the home folder.
         agent: the build of the agent that answered.
-        opencl: its OpenCL devices, of a board whose profile has one.
+        opencl: its OpenCL devices, if its profile has one.
     """
 
     machine: str | None = None
@@ -56,7 +56,7 @@ class Facts(Record):
     opencl: list[Device] = []
 
     def line(self) -> str:
-        """The board in one line: what it is, its cores, their governor, its temperature."""
+        """A one-line summary: hardware, cores, governor, temperature."""
         parts = [
             self.hardware or self.machine or "unknown hardware",
             f"{self.cores} cores" if self.cores else None,
@@ -67,13 +67,12 @@ class Facts(Record):
 
 
 class Probed(Record):
-    """The facts of a board as they were once.
+    """The facts of a board at one time.
 
     Attributes:
         board: the name of its profile.
-        host: where it was reached.
-        time: when it was asked, in UTC.
-        facts: what it said.
+        host: its address.
+        time: in UTC.
     """
 
     board: str
@@ -83,11 +82,7 @@ class Probed(Record):
 
 
 def store(probed: Probed) -> Path:
-    """Keep the facts of a board, in the place of earlier ones from the same host.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Store the facts of a board, replacing earlier ones from the same host."""
     name = re.sub(r"[^\w.@-]", "_", f"{probed.board}-{probed.host}")
     path = _folder() / f"{name}.json"
     with replacing(path) as temporary:
@@ -96,7 +91,7 @@ def store(probed: Probed) -> Path:
 
 
 def stored(board: str) -> list[Probed]:
-    """The facts that are kept of the boards of one profile, the latest first; files that are none are left out."""
+    """The stored facts of the boards of one profile, the latest first; invalid files are skipped."""
     found = []
     for path in _folder().glob("*.json"):
         try:
@@ -107,23 +102,20 @@ def stored(board: str) -> list[Probed]:
 
 
 def defaults(board: str) -> dict[str, Any]:
-    """Fields of a profile as its boards have them: the fewest cores and the oldest glibc of those that were probed.
+    """Profile fields from probed boards: the fewest cores and the oldest glibc.
 
-    Virtual boards do not count: their cores, and their OpenCL devices, are this machine's.
+    Virtual boards do not count: their cores and OpenCL devices are this machine's.
     """
     known = of_real_boards(board)
     cores = [facts.cores for facts in known if facts.cores]
     # A profile states two numbers of the version.
     versions = [tuple(map(int, facts.glibc.split(".")[:2])) for facts in known if facts.glibc]
-    fields = {
-        "cores": min(cores, default=None),
-        "glibc": ".".join(map(str, min(versions))) if versions else None,
-    }
+    fields = {"cores": min(cores, default=None), "glibc": ".".join(map(str, min(versions))) if versions else None}
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def of_real_boards(board: str) -> list[Facts]:
-    """The facts that are kept of the boards of one profile, but for virtual ones, the latest first."""
+    """The stored facts of one profile's boards, except virtual ones, the latest first."""
     return [each.facts for each in stored(board) if not each.host.startswith(VIRTUAL)]
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that a reader finds the old content, the new content, or none, but never a half."""
+"""Writing files so that readers see the old content, the new content, or none, but never a part."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ from edgedeploy.supervision import leaving
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well.
-
-    Otherwise it vanishes, with the folders that were created for it.
-
-    Raises:
-        OutputError: the folder cannot be made or written, or `path` is a folder.
-    """
+    """Yield a temporary path that replaces `path` if the block succeeds, and is removed otherwise, with new folders."""
     if is_folder(path):
         raise cannot_write(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
@@ -43,11 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[None]:
-    """Create `folder` for a block that fills it, and remove what was created if the block leaves it empty.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
+    """Create `folder` for a block that fills it; created folders that stay empty are removed."""
     created = [each for each in (folder, *folder.parents) if not is_folder(each)]
     try:
         with ExitStack() as left:
@@ -65,11 +55,8 @@ def filling(folder: Path) -> Iterator[None]:
 def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True) -> Iterator[None]:
     """Lock `folder` against all other processes that use this function; create it if it is missing.
 
-    The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
-
-    Raises:
-        OSError: the folder cannot be made or read.
-        BlockingIOError: another process holds it, and we are not to wait.
+    The lock is on the folder itself, so that it leaves nothing behind and ends with the process. Without `wait`, a
+    BlockingIOError if another process holds it.
     """
     while True:
         descriptor = _opened(folder)
@@ -82,19 +69,19 @@ def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True)
                 progress.note(f"waiting for another process that works in {folder}")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not _is_same_folder(folder, descriptor):
-                continue  # who held the lock before removed the folder
+                continue  # the previous holder of the lock removed the folder
             yield
             return
         finally:
             os.close(descriptor)
 
 
-# How often a folder may be gone, since who held its lock moved it, before it can be opened.
+# How often a folder may have been moved away by the holder of its lock before it can be opened.
 _MOST_TRIES = 100
 
 
 def _opened(folder: Path) -> int:
-    """A descriptor of a folder, which may be moved away at any time; created if it is missing."""
+    """A descriptor of a folder that may be moved away at any time; created if it is missing."""
     for _ in range(_MOST_TRIES):
         with suppress(FileNotFoundError, FileExistsError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -104,11 +91,7 @@ def _opened(folder: Path) -> int:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Let two files or folders of one file system swap their names at once: no reader finds either of them missing.
-
-    Raises:
-        OSError: the system cannot.
-    """
+    """Atomically swap the names of two files or folders on one file system."""
     libc = ctypes.CDLL(None, use_errno=True)
     # Linux's renameat2(2), which Python does not offer; relative paths are those of the working folder.
     if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
@@ -127,14 +110,14 @@ def _is_same_folder(folder: Path, descriptor: int) -> bool:
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
-    """The error for a file that the system refuses to have written."""
+    """The error for a file that the system refuses to write."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "make room there, or choose another folder" if full else "choose another folder, or make this one writable"
     return OutputError(f"cannot write {path}", why=error.strerror or str(error), hints=[hint])
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; one that cannot be there, or cannot be looked at, is not."""
+    """Whether a file exists; False for impossible or inaccessible paths."""
     try:
         return path.is_file()
     except OSError:  # a name that is too long, a folder that may not be entered
@@ -142,7 +125,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """As `is_file`, for a folder."""
+    """The same for a folder."""
     try:
         return path.is_dir()
     except OSError:
@@ -150,7 +133,7 @@ def is_folder(path: Path) -> bool:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, in lower-case hexadecimal."""
+    """The SHA-256 of a file, in lower-case hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -159,7 +142,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(paths: Iterable[Path], root: Path) -> str:
-    """The SHA-256 of names below `root` and contents of files, in lower-case hexadecimal."""
+    """The SHA-256 of files' contents and names below `root`, in lower-case hexadecimal."""
     total = hashlib.sha256()
     for path in paths:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What this machine is, read from the kernel's own files: the values that a profile's `native` stands for."""
+"""Facts of this machine, from the kernel's own files: the values that a profile's `native` stands for."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _BOARD_NAME = Path("/proc/device-tree/model")
 def host_facts() -> dict[str, Any]:
     """Facts of this machine under the names of a board profile's fields.
 
-    `cpu` is a name that LLVM knows; `vector`, `fma` and `cache` are dictionaries. `glibc` is None where
-    the C library is another one.
+    `cpu` is LLVM's name; `vector`, `fma` and `cache` are dictionaries. `glibc` is None for other C libraries.
     """
     machine = platform.machine()
     architecture, cpuinfo, features = architecture_of(machine), _cpuinfo(), set(host_features())
@@ -39,7 +38,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The processor's name for people; boards have none, and go by the board's name and LLVM's of the core."""
+    """The processor's name for people; for boards, whose processors have none, the board's and LLVM's of the core."""
     name = _cpuinfo().get("model name", "")
     if name and "model name" in architecture_of(platform.machine()).cpuinfo:
         return name
@@ -57,18 +56,16 @@ def host_features() -> list[str]:
 
 
 def missing_features(cpu: str, features: Iterable[str], flags: Iterable[str] = ()) -> set[str]:
-    """What code relies on and a machine does not have, as /proc/cpuinfo names it.
-
-    Empty where nothing is known about the CPU and the flags, or the machine states no features.
+    """The features, as in /proc/cpuinfo, that code relies on and a machine lacks; empty if too little is known.
 
     Args:
-        cpu: what the code was generated for, as LLVM names it.
-        features: the machine's, as /proc/cpuinfo names them.
+        cpu: what the code was generated for, by LLVM's name.
+        features: the machine's, as in /proc/cpuinfo.
         flags: LLVM's feature flags beyond the CPU's own; those that begin with `+` count.
     """
     present = set(features)
     needed: set[str] = set()
-    for row in architectures():  # names of CPUs and of features are of one architecture
+    for row in architectures():  # each name of a CPU or feature belongs to one architecture
         present |= {each for word in present & row.implied_features.keys() for each in row.implied_features[word]}
         needed |= {each for core in row.cpus if core.name == cpu for each in core.features}
         needed |= {row.feature_words.get(flag[1:], "") for flag in flags if flag.startswith("+")}
@@ -76,7 +73,7 @@ def missing_features(cpu: str, features: Iterable[str], flags: Iterable[str] = (
 
 
 def cpuinfo_of(triple: str, cpu: str, cores: int) -> str:
-    """What /proc/cpuinfo says on a machine with so many cores of one kind, in the kernel's form."""
+    """The /proc/cpuinfo of a machine with this many cores of one kind."""
     architecture = architecture_of(triple)
     core = architecture.core(cpu)
     words = {"name": core.name, "part": core.part or "0x000", "features": " ".join(sorted(core.features))}
@@ -92,7 +89,6 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _cache_kib(level: int) -> int | None:
-    """Size of the first processor's data cache of a level, as the kernel states it."""
     for index in sorted(_CACHE_FOLDER.glob("index*")):
         try:
             kind = (index / "type").read_text().strip()
@@ -104,5 +100,5 @@ def _cache_kib(level: int) -> int | None:
 
 
 def busyness() -> float:
-    """How many times as long as on an idle machine work may take: processes that want to run, for each processor."""
+    """How many times longer than on an idle machine work may take: runnable processes per processor, at least 1."""
     return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))

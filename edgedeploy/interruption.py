@@ -1,4 +1,4 @@
-"""Ctrl-C, remembered: libraries turn the KeyboardInterrupt that it raises into errors of their own, or drop it."""
+"""Ctrl-C, remembered: libraries turn its KeyboardInterrupt into their own errors, or drop it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from types import FrameType
 
 from edgedeploy import supervision
 
-# What a shell reports of a program that Ctrl-C ended.
+# A shell's exit code for a program that Ctrl-C ended.
 INTERRUPTED = 130
 
 _came = False
 
 
 def listen() -> None:
-    """From now on remember that Ctrl-C came, which raises KeyboardInterrupt as before.
+    """Remember Ctrl-C from now on, which raises KeyboardInterrupt as before.
 
-    A process that is to ignore it, as background jobs of scripts are, goes on ignoring it.
+    A process that ignores it, as background jobs of scripts do, goes on ignoring it.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _remember)
@@ -28,7 +28,7 @@ def came() -> bool:
 
 
 def check() -> None:
-    """Raise the KeyboardInterrupt that a library caught or dropped; for calls between two steps of long work."""
+    """Raise the KeyboardInterrupt that a library caught or dropped; for calls between steps of long work."""
     if _came:
         raise KeyboardInterrupt
 

@@ -1,7 +1,7 @@
-"""What takes long to make and depends on nothing but its key: made once, and kept in the user's cache folder.
+"""The cache, in the user's cache folder, of what is slow to create and depends only on its key.
 
-An entry is a folder that appears whole or not at all. It is made under a lock, so that of two processes that want it
-one waits for the other; what a killed process left is cleared away by the next that makes the same.
+An entry is a folder that appears whole or not at all. It is filled under a lock, so that of two processes that want it
+one waits for the other; the next process cleans up after a killed one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,17 @@ from edgedeploy.settings import cache_folder
 
 @dataclass(frozen=True)
 class Kept:
-    """All entries of one kind.
-
-    Attributes:
-        kind: the name of their folder in the user's cache folder.
-    """
+    """All cache entries of one kind, in the folder `kind` of the user's cache folder."""
 
     kind: str
 
     @property
     def folder(self) -> Path:
-        """Where the entries lie."""
+        """The folder of the entries."""
         return cache_folder() / self.kind
 
     def path(self, key: str) -> Path:
-        """Where the entry of a key lies, once it was made."""
+        """The path of a key's entry, which may not exist yet."""
         return self.folder / key
 
     def made(
@@ -47,18 +43,14 @@ class Kept:
         *,
         sound: Callable[[Path], bool] = is_folder,
     ) -> Path:
-        """The entry of a key: the one that was made before, or a new one.
+        """The entry of a key, created if it is missing or not `sound`.
 
         Args:
-            key: a hash of all that the entry depends on, and what else it is to be called.
-            make: fills an empty folder; if it fails, nothing is kept.
-            what: what is made, for people.
-            progress: is told that it is, and of waiting for another process.
-            sound: whether an entry can be used; one that cannot is made again, and replaced at once.
-
-        Raises:
-            OutputError: the user's cache folder cannot be written.
-            Exception: what `make` raises.
+            key: a hash of everything that the entry depends on; it is the entry's name.
+            make: fills an empty folder; if it fails, nothing is cached.
+            what: what happens, for people, such as "building digits".
+            progress: is told about it, and about waiting for another process.
+            sound: whether an entry can be used; an unsound one is replaced.
         """
         entry = self.path(key)
         if sound(entry):
@@ -72,7 +64,7 @@ class Kept:
                     return entry
                 try:
                     _clear(making)
-                    progress.note(f"{what}, kept for later runs")
+                    progress.note(f"{what} (cached for later runs)")
                     make(making)
                 except BaseException:
                     shutil.rmtree(making, ignore_errors=True)
@@ -84,7 +76,7 @@ class Kept:
 
 
 def key_of(content: object) -> str:
-    """A key over what JSON can say: its SHA-256, in lower-case hexadecimal."""
+    """The SHA-256 of content as JSON, in lower-case hexadecimal."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -101,7 +93,7 @@ def _remove(path: Path) -> None:
 
 
 def _move(folder: Path, target: Path) -> None:
-    """Give a folder its name, in the place of whatever has that."""
+    """Rename a folder, replacing an existing one."""
     try:
         folder.rename(target)
     except OSError:

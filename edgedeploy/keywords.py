@@ -1,7 +1,7 @@
-"""Options of the command line as the Python API's keywords: errors are written once, and speak to both readers.
+"""Options of the command line as the Python API's keywords: errors are written once, for both readers.
 
-Messages name options, as `--host pi@10.0.0.7`. The command line prints them as they are; `str(error)`, which tracebacks
-show, has `host="pi@10.0.0.7"` in their place. Command lines within a message stay what they are.
+Messages name options, as `--host pi@10.0.0.7`. The command line prints them unchanged; `str(error)`, which tracebacks
+show, has `host="pi@10.0.0.7"` instead. Command lines within a message stay.
 """
 
 from __future__ import annotations
@@ -26,57 +26,34 @@ def _shape(value: str) -> str:
     return f'"{name}": [{sizes.replace(",", ", ")}]'
 
 
-def _field(name: str) -> tuple[str, Callable[[str], str]]:
-    """A field of a board's profile that an option replaces."""
-    return f'overrides={{{{"{name}": {{}}}}}}', _text
+_TEXTS = "board calibrate camera demo evaluate health-check host method output tasks tuned tuning-records"
+_NUMBERS = "health-check-timeout images max-loss min-accuracy rounds runs threads"
+_FLAGS = "all-pairs dry-run force strict-host-key virtual"
+_FIELDS = {"cross-compiler": "cross_compiler", "mcpu": "cpu", "mtriple": "triple", "sysroot": "sysroot"}
+_FIELDS |= {"toolchain": "toolchain"}
 
-
-# By option, the keyword with `{}` for the value, and how that is written; None of flags.
-_KEYWORDS: dict[str, tuple[str, Callable[[str], str] | None]] = {
-    "--against": ("against={}", lambda value: f"[{', '.join(map(_text, value.split(',')))}]"),
-    "--all-pairs": ("all_pairs=True", None),
-    "--batch": ("batches=[{}]", str),
-    "--board": ("board={}", _text),
-    "--calibrate": ("calibrate={}", _text),
-    "--camera": ("camera={}", _text),
-    "--cross-compiler": _field("cross_compiler"),
-    "--demo": ("demo={}", _text),
-    "--device": ('overrides={{"device": {{"name": {}}}}}', _text),
-    "--disable-pass": ("disabled_passes=[{}]", _text),
-    "--dry-run": ("dry_run=True", None),
-    "--epsilon": ("options=edgedeploy.ImportOptions(epsilon={})", str),
-    "--evaluate": ("evaluate={}", _text),
-    "--force": ("force=True", None),
-    "--health-check": ("health_check={}", _text),
-    "--health-check-timeout": ("health_check_timeout={}", str),
-    "--host": ("host={}", _text),
-    "--images": ("images={}", str),
-    "--input-shape": ("shapes={{{}}}", _shape),
-    "--keep": ("keep=[{}]", _text),
-    "--max-loss": ("max_loss={}", str),
-    "--mcpu": _field("cpu"),
-    "--method": ("method={}", _text),
-    "--min-accuracy": ("min_accuracy={}", str),
-    "--mtriple": _field("triple"),
-    "--no-check": ("check=False", None),
-    "--output": ("output={}", _text),
-    "--report": ("page={}", _text),
-    "--rounds": ("rounds={}", str),
-    "--runs": ("runs={}", str),
-    "--set": ("options=edgedeploy.ImportOptions(values={{{}}})", _entry),
-    "--strict-host-key": ("strict_host_key=True", None),
-    "--sysroot": _field("sysroot"),
-    "--tasks": ("tasks={}", _text),
-    "--threads": ("threads={}", str),
-    "--toolchain": _field("toolchain"),
-    "--tuned": ("tuned={}", _text),
-    "--tuning-records": ("tuning_records={}", _text),
-    "--virtual": ("virtual=True", None),
-    "--weights": ("options=edgedeploy.ImportOptions(weights={})", _text),
+# By option, the keyword with `{}` for the value, and how to write the value; None of flags.
+_WRITTEN: dict[str, tuple[str, Callable[[str], str] | None]] = {
+    **{each: (each.replace("-", "_") + "={}", _text) for each in _TEXTS.split()},
+    **{each: (each.replace("-", "_") + "={}", str) for each in _NUMBERS.split()},
+    **{each: (each.replace("-", "_") + "=True", None) for each in _FLAGS.split()},
+    **{each: (f'overrides={{{{"{field}": {{}}}}}}', _text) for each, field in _FIELDS.items()},
+    "against": ("against={}", lambda value: f"[{', '.join(map(_text, value.split(',')))}]"),
+    "batch": ("batches=[{}]", str),
+    "device": ('overrides={{"device": {{"name": {}}}}}', _text),
+    "disable-pass": ("disabled_passes=[{}]", _text),
+    "epsilon": ("options=edgedeploy.ImportOptions(epsilon={})", str),
+    "input-shape": ("shapes={{{}}}", _shape),
+    "keep": ("keep=[{}]", _text),
+    "no-check": ("check=False", None),
+    "report": ("page={}", _text),
+    "set": ("options=edgedeploy.ImportOptions(values={{{}}})", _entry),
+    "weights": ("options=edgedeploy.ImportOptions(weights={})", _text),
 }
+_KEYWORDS = {f"--{option}": written for option, written in _WRITTEN.items()}
 
-# A command line, or what stands between backquotes; else an option, with its value where a word follows that ends the
-# message, or has a comma, a semicolon or a bracket behind it. In "--against needs a network", `needs` is none.
+# A command line, or text between backquotes; else an option, with its value if the next word ends the message, or has
+# a comma, a semicolon or a bracket behind it. In "--against needs a network", `needs` is not a value.
 _WORDS = re.compile(
     r"(?P<command>`[^`\n]*`|\bedgedeploy [a-z][^;`\n]*)"
     r"|(?<!\S)(?P<option>--[a-z][a-z-]*)(?![\w=-])(?: (?P<value>(?!-)[^\s;`)]*[^\s;,`)])(?=[,;)](?:\s|$)|$))?",
@@ -85,7 +62,7 @@ _WORDS = re.compile(
 
 
 def in_python(text: str) -> str:
-    """A message as a caller of the Python API reads it; options that the API has no keyword for stay as they are."""
+    """A message for a caller of the Python API; options without a keyword in the API stay."""
     return _WORDS.sub(_word, text)
 
 

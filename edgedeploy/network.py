@@ -1,4 +1,4 @@
-"""An imported network: what every frontend returns."""
+"""An imported network: the result of every frontend."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ from edgedeploy.tensors import TensorSpec
 
 Reference = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
-# One inference operator by operator, of those below a number of GFLOP: which one, what the reference makes of what it
-# made before, and what the second opinion makes of the same.
+# One inference, one operator at a time, of those below a number of GFLOP: the operator, and the outputs of the
+# reference and of the second opinion, both computed from the reference's earlier outputs.
 OperatorWise = Callable[[Mapping[str, np.ndarray], float], Iterator[tuple[str, list[np.ndarray], list[np.ndarray]]]]
 
 
 @dataclass(frozen=True)
 class CutOff:
-    """The end of a network that is not compiled.
-
-    Attributes:
-        tail: it.
-        reference: one inference of the whole network by the reference's program, to check the tail with.
-    """
+    """The end of a network that is not compiled; `reference` runs the whole network, to check the tail with."""
 
     tail: Tail
     reference: Reference
@@ -35,27 +30,27 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Network:
-    """A network as a Relax module, with what the module itself does not say.
+    """A network as a Relax module, with further information.
 
     Attributes:
         file: the file it was read from.
         module: a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it.
         inputs, outputs: names, shapes and dtypes, in the network's order; if it has a tail, outputs are those of the
             compiled part, as are those of `reference`.
-        quantised: whether it holds quantised layers.
+        quantised: whether it has quantised layers.
         reference: one inference by a program other than TVM, to check the compiled code against.
         reference_name: that program and its version.
-        heads: what the file says of its detection heads.
-        metadata: what the file says of how it is used; see `edgedeploy.metadata`.
-        other_kernels: one inference by the same program with other kernels, or in float64. How far it is from
-            `reference` is what rounding alone does to the network. None where there are none.
-        other_kernels_name: what they are.
-        second_opinion: one inference by a third program, maybe a slow one, for where the code differs from `reference`.
-            None where there is none.
+        heads: its detection heads, according to the file.
+        metadata: the file's entries about its use; see `edgedeploy.metadata`.
+        other_kernels: one inference by the same program with other kernels, or in float64: its distance from
+            `reference` is the effect of rounding alone. None if there are none.
+        other_kernels_name: a name for these kernels.
+        second_opinion: one inference by a third, possibly slow program, used if the code differs from `reference`. None
+            if there is none.
         second_opinion_name: that program and its version.
-        by_operator: both operator by operator, for networks that are too large for the third program. None where there
+        by_operator: both, one operator at a time, for networks that are too large for the third program. None if there
             is no such program.
-        cut_off: what follows `module`, where sizes depend on data; None for most networks.
+        cut_off: the end after `module` whose sizes depend on data; None for most networks.
     """
 
     file: Path

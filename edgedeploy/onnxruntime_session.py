@@ -1,4 +1,4 @@
-"""The one place where onnxruntime's sessions are made: on the CPU, silent, and without telemetry."""
+"""Creates onnxruntime's sessions: on the CPU, silent, and without telemetry."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from edgedeploy.errors import InputError, last_line
 
-# Without VNNI or AMX, onnxruntime adds pairs of products of int8 in 16 bits, which saturate; with this, it does not.
+# Prevents saturation: without VNNI or AMX, onnxruntime adds pairs of products of int8 in 16 bits.
 _PRECISION_ON_X86 = "session.x64quantprecision"
-# With this, weights are made floats once, and convolutions of quantised networks take the float kernels.
+# Converts weights to float once, so that convolutions of quantised networks use the float kernels.
 _IN_FLOAT = "session.disable_quant_qdq"
 
 
@@ -28,15 +28,12 @@ def cpu_session(
 
     Args:
         model: a serialised ONNX model, or its file.
-        threads: how many threads an operator may use; onnxruntime's own choice unless given.
+        threads: threads of one operator; onnxruntime's own choice unless given.
         optimised: whether onnxruntime may rewrite the graph.
-        exact: whether sums of quantised layers are exact on every CPU, as far as onnxruntime has that; on some they
-            are faster if not.
-        floats: whether quantised layers are computed in float, and rounded between.
-        profile: how the file begins into which the session writes what each node took; it is not timed if None.
-
-    Raises:
-        Exception: whatever onnxruntime says of a model that it cannot run.
+        exact: whether sums of quantised layers are exact on every CPU, as far as onnxruntime supports it; on some CPUs
+            inexact sums are faster.
+        floats: whether to compute quantised layers in float, with rounding between them.
+        profile: the prefix of a file with the time of each node; None to disable timing.
     """
     import onnxruntime
 
@@ -59,11 +56,7 @@ def is_onnxruntimes(error: Exception) -> bool:
 
 @contextmanager
 def computing(inputs: str = "these inputs") -> Iterator[None]:
-    """Where a session computes with what users give.
-
-    Raises:
-        InputError: onnxruntime says that it cannot.
-    """
+    """Turn onnxruntime's errors about users' inputs into InputError."""
     try:
         yield
     except Exception as error:
@@ -77,11 +70,7 @@ def computing(inputs: str = "these inputs") -> Iterator[None]:
 
 
 def cuda_session(model: Path) -> Any:
-    """A session on an NVIDIA graphics processor, in single precision throughout.
-
-    Raises:
-        Exception: whatever onnxruntime says of a model that it cannot run, or of a processor that it cannot use.
-    """
+    """A session on an NVIDIA GPU, in single precision throughout."""
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()

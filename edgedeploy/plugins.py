@@ -1,9 +1,9 @@
-"""What other packages add to edgedeploy: their entry points, a group for each kind of thing.
+"""What other packages add to edgedeploy: entry points, in a group for each kind of extension.
 
-| group | what an entry point gives |
+| group | object of an entry point |
 |---|---|
 | `edgedeploy.passes` | a `compile.passes.Pass` of the same name |
-| `edgedeploy.decoders` | a class derived from `vision.decoder.Decoder`, whose `kind` is the name |
+| `edgedeploy.decoders` | a subclass of `vision.decoder.Decoder`, whose `kind` is the name |
 | `edgedeploy.formats` | a `frontends.format.Format` of the same name |
 | `edgedeploy.engines` | a `benchmarking.engines.engine.Engine` of the same name |
 | `edgedeploy.data` | a package with folders of data files: `demos`, `models`, `boards`, `toolchains`, `triples` |
@@ -31,7 +31,7 @@ DATA = "edgedeploy.data"
 
 
 def entries(group: str) -> list[EntryPoint]:
-    """The entry points of a group of all installed packages, by name."""
+    """The entry points of a group in all installed packages, by name."""
     return list(_entries(group, tuple(sys.path)))
 
 
@@ -42,19 +42,19 @@ def _entries(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 
 
 def package_of(entry: EntryPoint) -> str:
-    """The package that an entry point comes from, with its version."""
+    """The package of an entry point, with its version."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
 
 
 @dataclass(frozen=True)
 class Group(Generic[Thing]):
-    """A kind of thing that other packages add.
+    """A kind of extension.
 
     Attributes:
         name: the entry points' group.
-        noun: what one is called, in messages.
-        kind: what an entry point gives, in messages.
-        name_of: the name of what was given, or None if it is no such thing.
+        noun: what one extension is called, in messages.
+        kind: the expected type of an entry point's object, in messages.
+        name_of: the name of an object, or None if it has the wrong type.
     """
 
     name: str
@@ -67,14 +67,11 @@ class Group(Generic[Thing]):
         return entries(self.name)
 
     def load(self, disabled: Collection[str] = (), hints: Callable[[str], list[str]] = lambda name: []) -> list[Thing]:
-        """The things, by name; those that are disabled are not even imported.
+        """The extensions, by name.
 
         Args:
-            disabled: names to leave out.
-            hints: what to try where the one of a name cannot be used.
-
-        Raises:
-            ConfigurationError: an entry point cannot be loaded, or gives something else; or two have one name.
+            disabled: names to leave out, without importing them.
+            hints: what to try if the extension of a name cannot be used.
         """
         found: dict[str, tuple[Thing, EntryPoint]] = {}
         for entry in self.entries():
@@ -87,7 +84,7 @@ class Group(Generic[Thing]):
         return [thing for thing, _ in found.values()]
 
     def sound(self, taken: Collection[str] = ()) -> list[Thing]:
-        """The same, with a warning for each that cannot be used, or whose name is `taken`: nothing else suffers."""
+        """The usable extensions; unusable ones, and those whose name is `taken`, cause a warning."""
         found: dict[str, Thing] = {}
         for entry in self.entries():
             try:
@@ -121,12 +118,12 @@ class Group(Generic[Thing]):
 
 
 def data_folders() -> list[Path]:
-    """The folders of packages that bring data files; nothing is imported."""
+    """The folders of packages with data files; nothing is imported."""
     return [folder for entry in entries(DATA) if (folder := _folder(entry.value))]
 
 
 def code_of(module: str) -> str:
-    """The hash of a top-level module's files; empty if there is none, which loading will say."""
+    """The hash of a top-level module's files; empty if there is none, which loading will report."""
     spec = importlib.util.find_spec(module)
     if spec is None:
         return ""
@@ -138,7 +135,6 @@ def code_of(module: str) -> str:
 
 
 def _folder(module: str) -> Path | None:
-    """Where a top-level package lies."""
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -1,7 +1,7 @@
-"""How long work reports what it is doing, without knowing who listens.
+"""Progress of long work, reported without knowing who listens.
 
-Library code takes a `Progress` and says what it does; the command line shows it as bars and lines
-(`edgedeploy.cli.console`), a program that calls the library need not pass any.
+Library code takes a `Progress`; the command line shows bars and lines (`edgedeploy.cli.console`), and a program that
+calls the library need not pass any.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# How often the progress of long work is printed where no bar can be drawn.
+# How often progress is printed without a bar.
 SECONDS_PER_LINE = 10.0
 
 
@@ -25,7 +25,7 @@ class Progress:
 
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-        """A transfer of `total` bytes of which `done` are there; call the result with each further count."""
+        """A transfer of `total` bytes, `done` of which are finished; call the result with each further count."""
         yield lambda count: None
 
     @contextmanager
@@ -38,7 +38,7 @@ class Progress:
 
 
 class Notes(Progress):
-    """Passes on notes and nothing else: for work in several threads, whose bars would draw over each other."""
+    """Passes on notes alone: for work in several threads, whose bars would overwrite each other."""
 
     def __init__(self, listener: Progress) -> None:
         self._listener = listener
@@ -52,7 +52,7 @@ SILENT = Progress()
 
 
 def paced(tell: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
-    """What counts steps, from any thread, and tells their number at most every `SECONDS_PER_LINE` of the clock."""
+    """Count steps, from any thread, and call `tell` with their number at most every `SECONDS_PER_LINE` of the clock."""
     lock, done, told_at = threading.Lock(), 0, clock()
 
     def advance() -> None:

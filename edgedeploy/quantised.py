@@ -1,4 +1,4 @@
-"""What is known of how a network was quantised: its file says it, packages carry it, and `push` goes by it."""
+"""How a network was quantised: the record in its file and in packages, which `push` checks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import Field, ValidationError
 
 from edgedeploy.documents import Listed, Record
 
-# Under which name an ONNX file keeps the record among its `metadata_props`, as JSON.
+# The key of the record, as JSON, in an ONNX file's `metadata_props`.
 KEY = "edgedeploy.quantisation"
 
 Method = Literal["minmax", "entropy", "percentile"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-# What every reader of JSON keeps exactly.
+# Every reader of JSON represents integers up to this exactly.
 _MOST = 1 << 53
 # Shares of less than a billion samples differ by more than one of the last.
 _DIGITS = 9
@@ -22,14 +22,14 @@ Count = Annotated[int, Field(gt=0, le=_MOST)]
 
 
 class Agreement(Record):
-    """How far the quantised network does what the float network does.
+    """How far the quantised network agrees with the float network.
 
     Attributes:
-        of: what was compared: `top-1`, the best class of each image; `boxes`, those of one class that overlap by an
-            intersection over union of 0.5 or more, twice their number over that of all boxes of both; `outputs`, the
-            cosine of the angle between the outputs.
-        value: 1 if there is no difference.
-        samples: in how many images, or inputs.
+        of: the quantity compared: `top-1`, the best class of each image; `boxes` of the same class with an intersection
+            over union of at least 0.5, twice their number over that of all boxes of both; `outputs`, the cosine of the
+            angle between the outputs.
+        value: 1 means no difference.
+        samples: the number of images, or inputs.
     """
 
     of: Literal["top-1", "boxes", "outputs"]
@@ -38,13 +38,13 @@ class Agreement(Record):
 
 
 class Accuracy(Record):
-    """How often the networks are right, on labelled images.
+    """The accuracy of both networks on labelled images.
 
     Attributes:
-        of: `top-1`, the share of images whose best class is right; `mAP@0.5`, as COCO defines it.
+        of: `top-1`, the share of images whose best class is right; `mAP@0.5`, as defined by COCO.
         before: of the float network.
         after: of the quantised one.
-        samples: on how many images.
+        samples: the number of images.
     """
 
     of: Literal["top-1", "mAP@0.5"]
@@ -54,14 +54,14 @@ class Accuracy(Record):
 
 
 class Quantisation(Record):
-    """How a network was quantised, and what that cost; nothing is known of files that other programs made.
+    """How a network was quantised, and the loss; empty for files of other programs.
 
     Attributes:
-        method: how ranges of activations were chosen.
-        samples: how many images, or inputs, they were chosen by.
-        kept: layers that were left in float by request or for their loss.
+        method: how the ranges of activations were chosen.
+        samples: the number of images, or inputs, that determined them.
+        kept: layers left in float, by request or because of their loss.
         agreement: with the float network.
-        accuracy: before and after, where labelled images were given.
+        accuracy: before and after, if labelled images were given.
     """
 
     method: Method | None = None
@@ -72,23 +72,23 @@ class Quantisation(Record):
 
     @property
     def value(self) -> float | None:
-        """The accuracy after, or else the agreement; None where neither is known."""
+        """The accuracy after, or else the agreement; None if neither is known."""
         if self.accuracy:
             return self.accuracy.after
         return self.agreement.value if self.agreement else None
 
     @property
     def loss(self) -> float | None:
-        """By how much the accuracy fell, or else what the agreement lacks of 1; None where neither is known.
+        """The loss of accuracy, or else of agreement; None if neither is known.
 
-        It is rounded: 1 - 0.99 is more than 0.01 in floating point, and 0.01 may be what is allowed.
+        It is rounded: 1 - 0.99 is more than 0.01 in floating point, and 0.01 may be the limit.
         """
         if self.accuracy:
             return round(max(self.accuracy.before - self.accuracy.after, 0.0), _DIGITS)
         return round(1 - self.agreement.value, _DIGITS) if self.agreement else None
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """The record as lines for people."""
         how = f"{self.method} over {self.samples} samples; {len(self.kept)} layers kept in float"
         lines = [how if self.method else "by another program"]
         if self.value is None:
@@ -107,10 +107,7 @@ class Quantisation(Record):
 
 
 def recorded(metadata: Mapping[str, str], *, quantised: bool) -> Quantisation | None:
-    """What a network's file says of its quantisation; None for a float network.
-
-    A record that cannot be read is none: then nothing is known.
-    """
+    """The record in a network's metadata, empty if it is missing or invalid; None for a float network."""
     if not quantised:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A board as building and running see it, resolved once from all that states something of it.
+"""Resolved boards, as building and running use them.
 
-A setting is taken from the first of these that states it: the command line, the board profile, what was probed on the
-board, the default.
+A setting is taken from the first source that has it: the command line, the board profile, facts probed on the board,
+the default.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from edgedeploy.facts import defaults, of_real_boards
 
 @dataclass(frozen=True)
 class ResolvedBoard:
-    """A board with all that is known of it.
+    """A board with everything known about it.
 
     Attributes:
         name: as the user wrote it: the name of a profile, or a path to its file.
         label: the profile's name in messages, packages, records and folders.
-        profile: its profile with overrides; fields that neither states are as they were probed.
+        profile: its profile with overrides, and with probed facts for fields that neither states.
     """
 
     name: str
@@ -30,18 +30,13 @@ class ResolvedBoard:
 def resolve(name: str, overrides: Overrides = NO_OVERRIDES, *, ask_device: bool = True) -> ResolvedBoard:
     """The board `name`, a name or a path to a YAML file, with some fields of its profile replaced.
 
-    Cores, glibc and properties of devices that nothing states are those of boards of this profile that were probed; of
-    a board that is this machine, the device itself is asked.
+    Cores, glibc and properties of devices that nothing states are those of probed boards of this profile; if the board
+    is this machine, the device itself is asked.
 
     Args:
         name: the board.
         overrides: fields that replace the profile's.
-        ask_device: whether to ask this machine's device, whose driver may take seconds, or hang for some.
-
-    Raises:
-        UnknownNameError: there is no such board; names that are near are listed.
-        ConfigurationError: the file breaks the schema.
-        InputError: as `Board.overridden`.
+        ask_device: whether to ask this machine's device, whose driver may take seconds, or hang.
     """
     label = BOARDS.find(name).stem
     board = filled(load_board(name).overridden(overrides), defaults(label))

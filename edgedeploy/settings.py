@@ -1,7 +1,7 @@
-"""What a user has set once, in files and environment variables: the board, where boards are, threads, the cache.
+"""The user's settings, in files and environment variables: the board, hosts, threads, the cache.
 
-A setting is taken from the first of these that states it: the command line, an environment variable, `edgedeploy.toml`
-in the working folder, `config.toml` in the user's configuration folder. docs/configuration.md is the page for users.
+A setting is taken from the first source that has it: the command line, an environment variable, `edgedeploy.toml` in
+the working folder, `config.toml` in the user's configuration folder. Users read docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Whereabouts:
     """Where a board is.
 
     Attributes:
-        host: its address; None for the virtual board of its profile.
-        said_by: the file or the variable that says it.
+        host: its address; None for its profile's virtual board.
+        said_by: the file or the variable with the setting.
     """
 
     host: str | None
@@ -46,18 +46,14 @@ class Whereabouts:
 
 
 def user_folder() -> Path:
-    """The user's configuration folder, whether or not it exists."""
+    """The user's configuration folder, which may not exist."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir("edgedeploy"))
 
 
 def cache_folder() -> Path:
-    """The folder for what takes long to make and can be made again, whether or not it exists.
-
-    Raises:
-        ConfigurationError: the user's configuration cannot be read.
-    """
+    """The folder for data that is slow to create and can be created again, which may not exist yet."""
     import platformdirs
 
     stated = os.environ.get(CACHE_VARIABLE) or _read(user_folder() / USERS).get("cache")
@@ -65,45 +61,30 @@ def cache_folder() -> Path:
 
 
 def default_board() -> str | None:
-    """The board for commands that are not told one; None if none is set.
-
-    Raises:
-        ConfigurationError: a file cannot be read.
-    """
+    """The default board; None if it is not set."""
     return os.environ.get(BOARD_VARIABLE) or _first("board")
 
 
 def default_threads() -> int | None:
-    """How many threads networks have where the command line does not say it; None if that is not set.
-
-    Raises:
-        ConfigurationError: a file cannot be read, or the variable is no such number.
-    """
+    """The default number of threads; None if it is not set."""
     if (stated := os.environ.get(THREADS_VARIABLE)) is None:
         return _first("threads")
     if not stated.isdecimal() or not int(stated):
-        raise ConfigurationError(f"{THREADS_VARIABLE} is {stated!r}", why="a number of threads begins at 1")
+        raise ConfigurationError(f"{THREADS_VARIABLE} is {stated!r}", why="the number of threads must be at least 1")
     return int(stated)
 
 
 def networks_to_build() -> list[str] | None:
-    """The networks that `edgedeploy build` builds where none are named; None if that is not set.
-
-    Raises:
-        ConfigurationError: a file cannot be read.
-    """
+    """The default networks of `edgedeploy build`; None if they are not set."""
     return next((models for path in _files() if (models := _read(path).get("build", {}).get("models"))), None)
 
 
 def whereabouts(board: str, *, virtual: bool | None = None) -> Whereabouts | None:
-    """Where the board of a profile's name is: what is stated first; None if nothing is.
+    """The first setting of where a board is; None if there is none.
 
     Args:
-        board: the name.
-        virtual: whether virtual boards are meant; what is set unless given.
-
-    Raises:
-        ConfigurationError: a file cannot be read, or the variable says neither yes nor no.
+        board: the profile's name.
+        virtual: whether to use virtual boards; as configured if None.
     """
     if virtual is None and (virtual := _virtual_by_variable()):
         return Whereabouts(None, VIRTUAL_VARIABLE)
@@ -130,12 +111,10 @@ def _files() -> list[Path]:
 
 
 def _first(name: str) -> Any:
-    """A setting of the first file that states it."""
     return next((value for path in _files() if (value := _read(path).get(name)) is not None), None)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """What a file states; nothing if there is none."""
     if not is_file(path):
         return {}
     status = path.stat()
@@ -156,16 +135,16 @@ def _parsed(path: Path, _changed: int, _size: int, *, users: bool) -> Mapping[st
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         return _schema(users=users).model_validate(content).model_dump(exclude_unset=True)
     except ValidationError as error:
-        where = "; ".join(f"{field}: {said}" for _, field, said in faults(error))
+        where = "; ".join(f"{field}: {message}" for _, field, message in faults(error))
         hint = "the settings are described in docs/configuration.md"
-        raise ConfigurationError(f"{path} does not say what it should", why=where, hints=[hint]) from error
+        raise ConfigurationError(f"{path} is invalid", why=where, hints=[hint]) from error
     except (OSError, ValueError) as error:  # tomllib's error is a ValueError
         raise ConfigurationError(f"cannot read {path}", why=str(error)) from error
 
 
 @cache
 def _schema(*, users: bool) -> type[BaseModel]:
-    """What a file may state. That of a working folder, which may be anybody's, does not say where files are written."""
+    """The schema of a file. A working folder may be anybody's, so its file cannot set where files are written."""
     from typing import Annotated
 
     from pydantic import Field, create_model

@@ -1,4 +1,4 @@
-"""Standard output and standard error as the command line needs them: whatever they are, failures are its own errors."""
+"""Standard output and standard error of the command line, whose failures become edgedeploy's errors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from edgedeploy.errors import OutputError, ReaderGoneError
 
 
 def open_standard_streams() -> None:
-    """Give every standard stream that the caller closed a place, and its failures a meaning.
+    """Open standard streams that the caller closed, and turn failures into edgedeploy's errors.
 
-    A descriptor that is closed would be given to the next file that is opened, and what is
-    printed would go there. Standard output is opened so that writing fails, as it would have.
+    The next file to be opened would get a closed descriptor, and printed text. Standard output is opened such that
+    writing fails, as it would have.
     """
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest that is free: this one. Programs that are started have it too, or their files would get it.
+            # It gets the lowest free descriptor: this one. Child processes inherit it, or their files would get it.
             os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
             os.set_inheritable(descriptor, True)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
@@ -32,19 +32,19 @@ def open_standard_streams() -> None:
 
 @contextmanager
 def without_messages() -> Iterator[None]:
-    """Within the block, what libraries print to standard error by themselves goes nowhere."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    """Within the block, discard what libraries print to standard error."""
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(before, 2)
+        os.close(before)
         os.close(nowhere)
 
 
 def give_up_output() -> None:
-    """Lead standard output nowhere: what is left in buffers would fail once more at the end of the process."""
+    """Discard standard output: flushing its buffers would fail again at the end of the process."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
@@ -63,7 +63,7 @@ class _Results(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error, which takes everything: that nobody can read a message is no reason to fail."""
+    """Standard error, which accepts everything: an unreadable message is no reason to fail."""
 
     def write(self, data: Any) -> int:
         try:
@@ -73,7 +73,7 @@ class _Messages(io.FileIO):
 
 
 def _text(stream: io.BufferedWriter, like: Any, *, always: bool = False) -> io.TextIOWrapper:
-    """A text stream like the one before it, if there was one; lines go out at once on terminals, or `always`."""
+    """A text stream with the settings of the one before it, if any; line-buffered on terminals, or `always`."""
     encoding, errors, at_once = (
         (like.encoding, like.errors, like.line_buffering or like.write_through)
         if like

@@ -1,7 +1,7 @@
-"""A process beside a build that has the last word where LLVM or TVM ends it: by abort, exit or a stack that is full.
+"""A process beside a build that reports when LLVM or TVM ends the build: by abort, exit or stack overflow.
 
-The process is doubled before anything slow is imported, while it has one thread: afterwards a copy would take tens of
-milliseconds, and whatever other threads hold would be locked in it for good.
+The process forks before anything slow is imported, while it has one thread: later a fork would take tens of
+milliseconds, and locks of other threads would stay locked in it for good.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgedeploy.errors import EdgedeployError
 
-# Commands that compile in their own process, and leave terminal and cameras alone.
+# Commands that compile in their own process, and use neither terminal nor cameras.
 _COMMANDS = {"build", "quantize"}
 
-# What others end a process by.
+# Signals by which others end a process.
 _ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 _BY_OTHERS = {*_ASKED, signal.SIGPIPE, signal.SIGALRM, signal.SIGXCPU, signal.SIGXFSZ}
 
@@ -29,10 +29,10 @@ _KILL_WITH_PARENT = 1  # PR_SET_PDEATHSIG, linux/prctl.h
 _FROM_KERNEL = 0x80  # SI_KERNEL, asm-generic/siginfo.h: a terminal sends its signals to all processes at once
 _AT_ONCE_S = 0.05
 
-_LONGEST = 300  # of what is said of a step
-_REMOVED = "\x01"  # before what is to be removed
+_LONGEST = 300  # characters about a step
+_REMOVED = "\x01"  # prefix of paths to remove
 
-# What both processes see: whether Ctrl-C came, and lines of what the compiler is doing.
+# Shared by both processes: whether Ctrl-C came, and lines about the compiler's current work.
 _shared: mmap.mmap | None = None
 
 
@@ -40,8 +40,8 @@ class EndedError(Exception):
     """The compiler ended its process.
 
     Args:
-        doing: what it was doing, outermost first.
-        code: as `subprocess` says it: negative for a signal.
+        doing: its work at that moment, outermost first.
+        code: the exit code as in `subprocess`: negative for a signal.
     """
 
     def __init__(self, doing: list[str], code: int) -> None:
@@ -66,7 +66,7 @@ class EndedError(Exception):
 
 
 def doing(what: str) -> AbstractContextManager[None]:
-    """State what the compiler does within the block, for the case that it ends the process."""
+    """State the compiler's work within the block, in case it ends the process."""
     text = " ".join(what.split())
     return _stated(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...")
 
@@ -106,10 +106,9 @@ def note_interruption() -> None:
 
 
 def supervise() -> None:
-    """Go on in a copy of this process if it is to compile; this one waits for it, and ends as it does.
+    """Go on in a copy of this process if it will compile; this one waits for it, and ends as it does.
 
-    Raises:
-        EndedError: the compiler ended the copy, whose temporary files are gone.
+    Raises EndedError if the compiler ended the copy, whose temporary files are then removed.
     """
     global _shared
     if _COMMANDS.isdisjoint(sys.argv[1:]):
@@ -135,17 +134,17 @@ def supervise() -> None:
         import shutil
 
         shutil.rmtree(temporary, ignore_errors=True)
-    said = _lines()
-    for path in (line.removeprefix(_REMOVED) for line in reversed(said) if line.startswith(_REMOVED)):
+    lines = _lines()
+    for path in (line.removeprefix(_REMOVED) for line in reversed(lines) if line.startswith(_REMOVED)):
         with suppress(OSError):
             (os.rmdir if os.path.isdir(path) else os.unlink)(path)  # noqa: PTH112
-    steps = [line for line in said if not line.startswith(_REMOVED)]
-    if code < 0 and _shared[0]:  # what a library makes of the exception that Ctrl-C raises
+    steps = [line for line in lines if not line.startswith(_REMOVED)]
+    if code < 0 and _shared[0]:  # some library turned Ctrl-C's exception into this
         os._exit(128 + signal.SIGINT)
     if steps and code in (1, *(-each for each in set(signal.Signals) - _BY_OTHERS)):
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise EndedError(steps, code)
-    if code < 0:  # as if there were this process alone
+    if code < 0:  # as if this were the only process
         signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, watched)
         os.kill(parent, -code)
@@ -153,7 +152,7 @@ def supervise() -> None:
 
 
 def _wait(child: int, watched: set[signal.Signals]) -> int:
-    """Pass on what is sent to this process alone, until the other one has ended; its status."""
+    """Forward signals sent to this process alone until the child has ended; returns its status."""
     assert _shared is not None
     while True:
         came = signal.sigwaitinfo(watched)
@@ -162,14 +161,14 @@ def _wait(child: int, watched: set[signal.Signals]) -> int:
             if ended:
                 return status
         elif came.si_code != _FROM_KERNEL:
-            time.sleep(_AT_ONCE_S)  # whoever sends to a group reaches the other one by himself
+            time.sleep(_AT_ONCE_S)  # a signal to the process group reaches the child anyway
             if not (came.si_signo == signal.SIGINT and _shared[0]):
                 with suppress(ProcessLookupError):
                     os.kill(child, came.si_signo)
 
 
 def _temporary() -> str | None:
-    """A folder for the copy's temporary files; None where there can be none."""
+    """A folder for the copy's temporary files; None if it cannot be created."""
     path = f"{os.environ.get('TMPDIR') or '/tmp'}/edgedeploy-{os.getpid()}"
     try:
         os.mkdir(path, 0o700)  # noqa: PTH102 - pathlib takes a hundredth of a second to import

@@ -1,7 +1,7 @@
-"""Archives, `.tar.gz`: written byte for byte reproducible, and never trusted when read.
+"""Archives, `.tar.gz`: written byte for byte reproducibly, and never trusted when read.
 
-The reader is our own, and strict: it takes plain files under short names, as `write_archive` writes them and as GNU tar
-and BSD's do. Python's `tarfile` keeps whatever extended headers and long names say before anybody can look at them.
+The reader is our own, and strict: it takes plain files under short names, as `write_archive`, GNU tar and BSD tar write
+them. Python's `tarfile` processes extended headers and long names before anybody can check them.
 """
 
 from __future__ import annotations
@@ -23,41 +23,32 @@ _NAME, _SIZE, _SUM, _TYPE = slice(0, 100), slice(124, 136), slice(148, 156), sli
 _MAGIC, _PREFIX = slice(257, 265), slice(345, 500)
 _MAGICS = (b"ustar\x0000", b"ustar  \x00")  # the standard's, GNU tar's
 _PLAIN_FILE = (b"0", b"\0")
-# What programs may fill up an archive with after its end: they write records of 20 blocks, unless told otherwise.
+# The most padding after an archive's end: by default, programs write records of 20 blocks.
 _MOST_FILLING = 1 << 20
 # Content is unpacked in pieces of this size.
 _PIECE = 1 << 18
 
 
 class DamagedArchiveError(Exception):
-    """A file is no archive of plain files; the message says why."""
+    """A file is not an archive of plain files; the message says why."""
 
 
 class Entry:
-    """A plain file in an archive. Its content can be read once, before the next entry is asked for.
-
-    Attributes:
-        name: its name, as its header says.
-        size: the size of its content in bytes.
-    """
+    """A plain file in an archive, `size` bytes long, whose content can be read once, before the next entry."""
 
     def __init__(self, name: str, size: int, stream: gzip.GzipFile) -> None:
         self.name, self.size = name, size
         self._left, self._stream = size, stream
 
     def pieces(self) -> Iterator[bytes]:
-        """Its content, piece by piece.
-
-        Raises:
-            DamagedArchiveError: the archive ends before it does.
-        """
+        """Its content, piece by piece."""
         while self._left:
             piece = _exactly(self._stream, min(self._left, _PIECE))
             self._left -= len(piece)
             yield piece
 
     def content(self) -> bytes:
-        """Its content, which takes memory as it comes, whatever the header claims."""
+        """Its content; memory grows with what is read, not with what the header claims."""
         buffer = io.BytesIO()
         for piece in self.pieces():
             buffer.write(piece)
@@ -65,11 +56,7 @@ class Entry:
 
 
 def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
-    """Write an archive; equal members in equal order give equal bytes. Names have at most 100 bytes.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write an archive; equal members in equal order give equal bytes. Names have at most 100 bytes."""
     with (
         path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=COMPRESSION) as packed,
@@ -84,14 +71,10 @@ def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def opened_archive(path: Path) -> Iterator[Iterator[Entry]]:
-    """The files in an archive, one after another; to read on may fail as this does.
+    """Yield the files of an archive, one after another; reading may raise DamagedArchiveError.
 
-    Whatever is no plain file is refused by its header. Nothing is kept, so that memory does not grow with what the file
-    unpacks to. Content that the block does not read is passed over, which takes its time: refuse what is too large.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: there is no such file.
-        DamagedArchiveError: it is damaged, or holds something that is no plain file.
+    Everything except plain files is refused by its header. Nothing is stored, so that memory does not grow with the
+    unpacked size. Content that the block does not read is skipped, which takes time: refuse files that are too large.
     """
     with ExitStack() as stack:
         with _reading():
@@ -112,10 +95,10 @@ def _entries(stream: gzip.GzipFile) -> Iterator[Entry]:
 
 
 def _entry(header: bytes, stream: gzip.GzipFile) -> Entry:
-    """The entry of a header, whose content comes next in a stream."""
+    """The entry of a header, whose content follows in the stream."""
     blank = header[: _SUM.start] + b" " * 8 + header[_SUM.stop :]
     if header[_MAGIC] not in _MAGICS or _number(header[_SUM]) != sum(blank):
-        raise DamagedArchiveError("it has a damaged header, or one of a form that is not read")
+        raise DamagedArchiveError("it has a damaged or unsupported header")
     try:
         name = header[_NAME].rstrip(b"\0").decode("ascii")
     except UnicodeDecodeError as error:
@@ -128,10 +111,10 @@ def _entry(header: bytes, stream: gzip.GzipFile) -> Entry:
 
 
 def _number(field: bytes) -> int:
-    """A number in octal digits, which a space or a zero may end."""
+    """A number in octal digits, padded with spaces or zeros."""
     digits = field.rstrip(b"\0 ").lstrip(b" ")
     if not digits or digits.strip(b"01234567"):
-        raise DamagedArchiveError("it has a header with a number that is none")
+        raise DamagedArchiveError("it has a header with an invalid number")
     return int(digits, 8)
 
 

@@ -1,4 +1,4 @@
-"""Tensors by name, and what a network says of its inputs and outputs."""
+"""Tensors by name, and the specifications of a network's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUANTISED = ("int8", "uint8", "int16")
 
 
 class Steps(Record):
-    """What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`.
+    """The quantisation of a tensor: integers stand for `(integer - zero_point) * scale`.
 
     Attributes:
         scale: positive in float32.
@@ -28,13 +28,13 @@ class Steps(Record):
     zero_point: int
 
     def integers(self, values: np.ndarray, dtype: str) -> np.ndarray:
-        """Real numbers, float32, as integers of a dtype: rounded, halves to even, and saturated."""
+        """Quantise real numbers, float32: rounded, halves to even, and saturated to the dtype."""
         limits = np.iinfo(dtype)
         steps = np.rint(values / np.float32(self.scale)) + self.zero_point
         return np.clip(steps, limits.min, limits.max).astype(dtype)
 
     def values(self, integers: np.ndarray) -> np.ndarray:
-        """The real numbers of integers, float32."""
+        """Dequantise integers to float32."""
         centred = integers.astype(np.int32) - self.zero_point
         return np.asarray(centred.astype(np.float32) * np.float32(self.scale))
 
@@ -43,11 +43,10 @@ class TensorSpec(Record):
     """An input or output.
 
     Attributes:
-        name: of the network's.
-        shape: empty for a scalar; of an output of a tail, -1 where the data decide.
-        dtype: as numpy names it.
-        below: for inputs that are indices, what all of them are less than; None for all others.
-        steps: what the integers of a quantised one stand for; None for all others.
+        shape: empty for a scalar; in outputs of a tail, -1 for sizes that depend on data.
+        dtype: numpy's name.
+        below: for inputs that are indices, their exclusive upper bound; None for all others.
+        steps: the quantisation; None for unquantised tensors.
     """
 
     name: str
@@ -73,11 +72,11 @@ class TensorSpec(Record):
             raise ValueError(f"a quantised tensor is of {', '.join(_QUANTISED)}, not of {self.dtype}")
         limits = np.iinfo(self.dtype)
         if not limits.min <= self.steps.zero_point <= limits.max:
-            raise ValueError(f"its zero point is no {self.dtype}")
+            raise ValueError(f"its zero point is not a valid {self.dtype}")
         return self
 
     def misfit(self, array: np.ndarray) -> str | None:
-        """What an array has instead of this shape and dtype, for messages; None if it has both."""
+        """How an array's shape or dtype differs, for messages; None if both fit."""
         fits = len(self.shape) == array.ndim and all(a in (b, -1) for a, b in zip(self.shape, array.shape, strict=True))
         if fits and array.dtype == np.dtype(self.dtype):
             return None
@@ -90,21 +89,13 @@ def shown(shape: Sequence[int]) -> str:
 
 
 def quotient_of_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The quotient of integers without its fraction, as in C, of their type.
-
-    Raises:
-        ZeroDivisionError: a divisor is zero.
-    """
+    """The quotient of integers, truncated as in C, of their type; a ZeroDivisionError if a divisor is zero."""
     refuse_zeros(b)
     quotient = np.asarray(a // b)
     return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
 
 
 def refuse_zeros(divisors: np.ndarray) -> None:
-    """Refuse divisors that numpy would take with a warning, and a quotient of zero.
-
-    Raises:
-        ZeroDivisionError: a divisor is zero.
-    """
+    """Raise a ZeroDivisionError for zero divisors, for which numpy would only warn."""
     if not divisors.all():
         raise ZeroDivisionError("integer division by zero")

@@ -1,4 +1,4 @@
-"""How numbers and foreign text are written for people."""
+"""Numbers and foreign text for people."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 from contextlib import suppress
 from typing import Any
 
-# Of an address, or of what is left of one in a line of a log.
+# Parts of a URL, or of the rest of one in a line of a log.
 _USER, _QUERY = re.compile(r"(?<=://)[^\s/'\"]*@"), re.compile(r"(/[^\s?'\"<>]*)\?[^\s'\"<>)\]]*")
 
 
 def significant(value: float) -> str:
-    """A number with three significant digits and no exponent, as tables of times show it: 0.0123, 1.23, 123, 1234."""
+    """A number with three significant digits and no exponent, as in tables of times: 0.0123, 1.23, 123, 1234."""
     if not value or not math.isfinite(value):
         return f"{value:.0f}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
@@ -30,7 +30,7 @@ def times(ratio: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the two largest units that it fills, such as `3 min 20 s`."""
+    """A time in its two largest units, such as `3 min 20 s`."""
     whole = round(seconds)
     for name, below, size, part in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
         if whole >= size:
@@ -44,12 +44,12 @@ def count(number: int, noun: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Text in which addresses have neither user nor password nor query: these hold tokens."""
+    """Text whose URLs lack user, password and query, which may hold tokens."""
     return _QUERY.sub(r"\1", _USER.sub("", text))
 
 
 def json_text(content: Any, *, indent: int | None = None, ascii_only: bool = True) -> str:
-    """JSON as RFC 8259 has it: NaN and infinities, which that has not, are null."""
+    """JSON by RFC 8259, with null for NaN and infinities, which it does not have."""
     try:
         return json.dumps(content, indent=indent, ensure_ascii=ascii_only, allow_nan=False)
     except ValueError:
@@ -65,10 +65,10 @@ def _with_null(content: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Text on one line that moves no cursor, rings no bell and turns no direction of writing.
+    """Text on one line that moves no cursor, rings no bell and does not change the writing direction.
 
-    What cannot be printed stands there as its escape: names from networks' files go to terminals and pages. Bytes of
-    file names that Python could not decode, as in the locale C, are taken as UTF-8.
+    Unprintable characters are escaped: names from networks' files go to terminals and pages. Bytes of file names that
+    Python could not decode, as in the locale C, are decoded as UTF-8.
     """
     if any("\udc80" <= each <= "\udcff" for each in text):
         with suppress(UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""Toolchains: which programs compile and link for a board, and how they are called."""
+"""Toolchains: the programs that compile and link for a board, and how to call them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.triples import architecture_of
 
-# How long a compiler or linker may take: only one that hangs is to be ended. At its first start zig compiles parts of
-# the C library, and for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
+# Time limit of a compiler or linker, to end one that hangs. At its first start zig compiles parts of the C library, and
+# for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
 TOOL_TIMEOUT_S = 3600
 
-# A compiler's drivers for C and for C++, and their names as they stand at the end of a program's.
+# A compiler's drivers for C and for C++, and their names at the end of a program's name.
 _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
 _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
 
@@ -41,10 +41,10 @@ _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\
 _OBJECTS = Kept("objects")
 _OBJECT_OPTIONS = ["-fPIC", "-O2"]
 
-# Letters of a long command line that errors show at its beginning, and at its end.
+# Characters of a long command line that errors show from its beginning, and from its end.
 _SHOWN = 400
 
-# A copy of a system has at least one of these; a compiler would pass over any other folder without a word.
+# A sysroot has at least one of these; compilers silently ignore other folders.
 _SYSTEM_FOLDERS = ("lib", "lib64", "usr")
 
 Command = Annotated[list[str], Field(min_length=1)]
@@ -55,14 +55,14 @@ class Toolchain(Record):
 
     Attributes:
         description: one line for people.
-        linkers: compiler drivers that link, as commands; the first that is installed is used. `python`
-            stands for the interpreter that runs edgedeploy.
+        linkers: compiler drivers that link, as commands; the first one installed is used. `python` stands for the
+            interpreter that runs edgedeploy.
         compilers: C++ compilers, in the same form.
-        archiver: what makes static libraries for CMake, in the same form; None if CMake finds it by itself.
-        static_options: options that put the compiler's own libraries into what is linked.
-        options: options of every call; `{zig_triple}` stands for the board's triple with its glibc
-            version, as zig writes it.
-        sysroot_options: options that have it take headers and libraries from `{sysroot}`, where the board names one.
+        archiver: creates static libraries for CMake, in the same form; None if CMake finds it by itself.
+        static_options: options that link the compiler's own libraries statically.
+        options: options of every call; `{zig_triple}` stands for the board's triple with its glibc version, in zig's
+            form.
+        sysroot_options: options that select `{sysroot}`, if the board names one.
         install: the command that installs it, for the error message.
         architectures: the architectures it links for, or `native` for this machine's; all if absent.
     """
@@ -88,15 +88,15 @@ TOOLCHAINS = Catalog("toolchain", "toolchains", Toolchain)
 
 @dataclass(frozen=True)
 class Driver:
-    """A compiler driver as it is called for a board. It is installed; `check` tells whether it is any good.
+    """An installed compiler driver with its options for a board; `check` tests it.
 
     Attributes:
-        toolchain: the toolchain's name, or the command of a cross compiler that is named in its place.
+        toolchain: the toolchain's name, or the command of a cross compiler used instead.
         command: the program with the options of every call.
-        static_options: options that put the compiler's own libraries into what is linked.
-        triple, float_abi: the board's, for which it is to make code.
+        static_options: options that link the compiler's own libraries statically.
+        triple, float_abi: the board's.
         language: `c` or `c++`.
-        identity: what tells its output from that of others: the versions of compiler and linker, and the options.
+        identity: identifies its output: the versions of compiler and linker, and the options.
     """
 
     toolchain: str
@@ -109,30 +109,23 @@ class Driver:
 
     @property
     def first_use(self) -> str:
-        """What the driver does at its first use that takes minutes; empty if nothing."""
+        """The slow work of the driver's first use, for people; empty if there is none."""
         built = {"c": "C library", "c++": "C and C++ libraries"}[self.language]
         return f"at first use it builds its {built}, for minutes" if self.toolchain == "zig" else ""
 
     def check(self, progress: Progress = SILENT, *, stripped: bool = True) -> None:
-        """Refuse a driver that makes code for other machines than the board, before it is given work.
+        """Refuse a driver that does not link, or makes code for other machines than the board.
 
         Args:
-            progress: is told of it.
-            stripped: whether what it will link is stripped: zig builds its libraries for each of both.
-
-        Raises:
-            ToolchainError: it does, or links nothing.
+            progress: is told about it.
+            stripped: whether it will link stripped files: zig builds its libraries for each case.
         """
         with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):
             _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language, stripped)
 
 
 def c_compiler(board: Board) -> Driver:
-    """The C compiler that links for a board: the cross compiler of its profile, or its toolchain's.
-
-    Raises:
-        ToolchainError: it is not installed, or says that it does not link for the board; the sysroot is none.
-    """
+    """The C compiler that links for a board: its profile's cross compiler, or its toolchain's."""
     return _driver(board, "c")
 
 
@@ -142,13 +135,13 @@ def cxx_compiler(board: Board) -> Driver:
 
 
 def archiver(board: Board) -> list[str] | None:
-    """What makes static libraries for a board; None if that is for others to find."""
+    """The archiver of static libraries for a board; None if others find it."""
     name, toolchain = _toolchain_of(board)
     return _installed(name, toolchain, [toolchain.archiver]) if toolchain.archiver else None
 
 
 def is_installed(toolchain: Toolchain) -> bool:
-    """Whether a toolchain's linker is here."""
+    """Whether a toolchain's linker is installed."""
     return any(_found(command) for command in toolchain.linkers)
 
 
@@ -156,15 +149,12 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
     """Link object files into a shared library for a board.
 
     Args:
-        objects: the object files, and C sources, which are compiled once and kept.
+        objects: object files, and C sources, which are compiled once and cached.
         output: the library to write.
-        board: what it is for.
+        board: its target.
 
     Returns:
-        The command line that was run.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, does not fit the board, or fails.
+        The command line.
     """
     driver = c_compiler(board)
     driver.check()
@@ -179,7 +169,7 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
 
 
 def _object(source: Path, driver: Driver) -> Path:
-    """The object file of a C source, compiled once for each driver; the source itself where the cache is not writable.
+    """The cached object file of a C source for a driver, or the source itself if the cache is not writable.
 
     Headers are those of the source's folder.
     """
@@ -198,11 +188,7 @@ def _object(source: Path, driver: Driver) -> Path:
 
 
 def link_program(source: Path, program: Path, board: Board, hints: Sequence[str] = ()) -> Driver:
-    """Compile and link a program in C for a board; returns what did it.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, does not fit the board, or fails; `hints` are for the latter.
-    """
+    """Compile and link a C program for a board; returns the driver. `hints` are for failures."""
     driver = c_compiler(board)
     driver.check()
     command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
@@ -213,11 +199,7 @@ def link_program(source: Path, program: Path, board: Board, hints: Sequence[str]
 def run_tool(
     command: list[str], *, timeout_s: float, hints: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> str:
-    """Run a compiler or linker, and give back what it printed.
-
-    Raises:
-        ToolchainError: it cannot be started, takes too long, or fails; its command line is shown.
-    """
+    """Run a compiler or linker, and return its output; errors show its command line."""
     shown = shlex.join(command)
     logging.getLogger(__name__).info("calling %s", shown)
     try:
@@ -242,7 +224,7 @@ def run_tool(
 
 
 def _in_short(command: str) -> str:
-    """A command without its middle where it links hundreds of files; `-v` says all of it."""
+    """A command without its middle if it links hundreds of files; `-v` logs all of it."""
     if len(command) <= 2 * _SHOWN:
         return command
     return f"{command[:_SHOWN]} ... {command[-_SHOWN:]}"
@@ -252,10 +234,10 @@ def _in_short(command: str) -> str:
 def _check(
     driver: tuple[str, ...], triple: str, float_abi: str | None, name: str, language: str, stripped: bool
 ) -> None:
-    """Compare what a driver makes with the board, once per process.
+    """Compare a driver's output with the board, once per process.
 
-    The target that it states (`-dumpmachine`, which zig does not answer) and a library linked from one line of C or
-    C++ must be of the triple's architecture, and the library must have the board's float ABI.
+    The target that it states (`-dumpmachine`, which zig does not answer) and a library linked from one line of C or C++
+    must be of the triple's architecture, and the library must have the board's float ABI.
     """
     from edgedeploy.elf import machine_of
 
@@ -275,13 +257,13 @@ def _check(
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
         machine, made_float_abi = machine_of(library) or (None, None)
     if machine is None or machine != (wanted.elf_machine or machine):
-        raise refuse(f"it made {machine or 'nothing'}")
+        raise refuse(f"it generated {machine or 'nothing'}")
     if float_abi and made_float_abi != float_abi:
-        raise refuse(f"it made code of the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
+        raise refuse(f"it generated code for the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
 
 
 def _home() -> str:
-    """The user's folder, for when HOME is not set: zig has nowhere to keep its cache then."""
+    """The user's folder if HOME is not set: zig needs a place for its cache."""
     home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() is an error for users that the system does not know
     return home if os.path.isabs(home) else tempfile.gettempdir()  # noqa: PTH117
 
@@ -294,7 +276,7 @@ def _stated_target(driver: tuple[str, ...]) -> str | None:
 
 
 def zig_triple(board: Board) -> str:
-    """A board's triple as zig writes it: architecture, system, ABI with the oldest glibc.
+    """A board's triple in zig's form: architecture, system, ABI with the oldest glibc.
 
     `armv7a-unknown-linux-gnueabihf` with glibc 2.28 is `arm-linux-gnueabihf.2.28`.
     """
@@ -305,14 +287,14 @@ def zig_triple(board: Board) -> str:
 
 
 def _runs_in_python(arguments: list[str]) -> bool:
-    """Whether the interpreter finds the module of `-m MODULE ...`; anything else is its own business."""
+    """Whether the interpreter finds the module of `-m MODULE ...`; True for other arguments."""
     if len(arguments) < 2 or arguments[0] != "-m":
         return True
     return importlib.util.find_spec(arguments[1].partition(".")[0]) is not None
 
 
 def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
-    """What links for a board, with its name: its cross compiler, or a toolchain that knows its architecture."""
+    """A board's toolchain and its name: its cross compiler, or a toolchain for its architecture."""
     if board.cross_compiler:
         return shlex.join(board.cross_compiler), Toolchain(
             description="a cross compiler",
@@ -333,7 +315,7 @@ def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
 
 
 def with_language(command: list[str], language: str) -> list[str]:
-    """The command of a compiler's driver for `c` or `c++`: that of gcc-12 is gcc-12 or g++-12."""
+    """The command of a compiler's driver for `c` or `c++`: for gcc-12, gcc-12 or g++-12."""
     *before, program = command
     names = {name: drivers[language == "c++"] for drivers in _DRIVERS for name in drivers}
     return [*before, _DRIVER_NAME.sub(lambda found: names[found["name"]] + found["version"], program)]
@@ -342,10 +324,10 @@ def with_language(command: list[str], language: str) -> list[str]:
 def _driver(board: Board, language: str) -> Driver:
     name, toolchain = _toolchain_of(board)
     if board.sysroot and not is_folder(board.sysroot):
-        raise ToolchainError(f"there is no sysroot {board.sysroot}", hints=["name a folder with --sysroot"])
+        raise ToolchainError(f"the sysroot {board.sysroot} does not exist", hints=["name a folder with --sysroot"])
     if board.sysroot and not any(is_folder(board.sysroot / name) for name in _SYSTEM_FOLDERS):
         raise ToolchainError(
-            f"{board.sysroot} is no sysroot",
+            f"{board.sysroot} is not a sysroot",
             why=f"it has none of the folders {', '.join(_SYSTEM_FOLDERS)}",
             hints=["name the folder that holds the copy of the board's / with --sysroot"],
         )
@@ -363,7 +345,7 @@ def _driver(board: Board, language: str) -> Driver:
 
 @cache
 def _versions(program: tuple[str, ...]) -> tuple[str, str]:
-    """The first line that a driver says about its version, and that its linker says: zig's own version is in that."""
+    """The first lines of a driver's and its linker's version output; the latter has zig's own version."""
     try:
         linker = run_tool([*program, "-Wl,--version"], timeout_s=TOOL_TIMEOUT_S)
     except ToolchainError:  # one that states none
@@ -377,7 +359,6 @@ def _first_line(text: str) -> str:
 
 
 def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list[str]:
-    """The first of a toolchain's commands that is installed."""
     if not commands:
         raise ToolchainError(f"toolchain {name!r} names no C++ compiler", hints=_other_toolchain(name))
     for command in commands:
@@ -392,12 +373,12 @@ def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list
 
 
 def _found(command: Command) -> list[str] | None:
-    """A command as it is called here, or None if its program is not installed."""
+    """A command as called here, or None if its program is not installed."""
     if command[0] == "python":
         return [sys.executable, *command[1:]] if _runs_in_python(command[1:]) else None
     return list(command) if shutil.which(command[0]) else None
 
 
 def _other_toolchain(name: str) -> list[str]:
-    """A hint for all who do not use zig already."""
+    """A hint for users of other toolchains than zig."""
     return [] if name == "zig" else ["use --toolchain zig, which links for every board"]

@@ -1,6 +1,6 @@
-"""The table of triples: all that depends on a processor's architecture, one row of data for each (`triples/*.yaml`).
+"""The table of triples: all properties of processor architectures, one row of data for each (`triples/*.yaml`).
 
-What is told from a triple's first part stands here once; an architecture is added by a file.
+A file adds an architecture.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class FloatAbi(Record):
-    """How an ELF header's `e_flags` state the calling convention of floats.
+    """How an ELF header's `e_flags` state the float calling convention.
 
     Attributes:
         mask: the bits that state it.
-        hard: their value where registers of the floating-point unit pass floats of up to 64 bits.
+        hard: their value if floating-point registers pass floats of up to 64 bits.
     """
 
     mask: int
@@ -34,7 +34,7 @@ class ControlBits(Record):
     """Bits of the floating-point unit's control register, which glibc's `fegetenv` stores.
 
     Attributes:
-        word: where the register lies in `fenv_t`, in 32-bit words.
+        word: the register's place in `fenv_t`, in 32-bit words.
         bits: the bits to set there.
     """
 
@@ -47,10 +47,10 @@ class Core(Record):
 
     Attributes:
         name: LLVM's.
-        part: what /proc/cpuinfo says for it; None where its features tell.
-        features: what its code relies on, as /proc/cpuinfo names it; empty where nothing is known.
-        in_order: whether it executes instructions in their order, two in a cycle: a load is not hidden behind the
-            arithmetic of an earlier step.
+        part: its part number in /proc/cpuinfo; None if its features identify it.
+        features: those that its code relies on, as in /proc/cpuinfo; empty if unknown.
+        in_order: whether it executes instructions in order, two in a cycle: a load is not hidden behind the arithmetic
+            of an earlier step.
     """
 
     name: str
@@ -60,9 +60,9 @@ class Core(Record):
 
 
 class Vector(Record):
-    """The vector unit: register width in bits, and how many registers instructions can name.
+    """The vector unit: register width in bits, and the number of registers.
 
-    One without a vector unit has 32 bits: its vectors are single values of float32.
+    32 bits mean no vector unit: vectors are single float32 values.
     """
 
     bits: Literal[32, 64, 128, 256, 512]
@@ -70,46 +70,46 @@ class Vector(Record):
 
 
 class VectorUnit(Vector):
-    """That of a machine that has these features."""
+    """The vector unit of machines with these features."""
 
     features: list[str] = []
 
 
 class Fma(Record):
-    """Fused multiply-add of full vectors of float32: latency in cycles, and how many start per cycle."""
+    """Fused multiply-add of full float32 vectors: latency in cycles, and the number that start per cycle."""
 
     latency: Positive
     per_cycle: Annotated[float, Field(gt=0)]
 
 
 class Architecture(Record):
-    """One row of the table. What is absent is not known, or does not exist.
+    """One row of the table. Absent fields are unknown or do not apply.
 
     Attributes:
         description: one line for people.
-        names: what triples, kernels and tools call it, as shell patterns; the first is ours.
+        names: its names in triples, kernels and tools, as shell patterns; the first is ours.
         bits: of a pointer.
-        elf_machine: ELF's name of it.
-        float_abi: how ELF headers state the float ABI, where there is more than one.
+        elf_machine: ELF's name.
+        float_abi: how ELF headers state the float ABI, if there are several.
         zig: zig's name; the triple's own if absent.
-        target: what TVM's target has beside triple, CPU and features.
+        target: further fields of TVM's target.
         memory_operands: whether multiply-adds read an operand from memory, as on x86.
         qemu: qemu's name.
         debian: Debian's name.
-        suite: the Debian that virtual boards have unless another one is named.
-        loader: where the loader of glibc lies in a system.
-        python: what Python's wheels call it, in tags such as `manylinux_2_28_armv7l`.
+        suite: the default Debian suite of virtual boards.
+        loader: the path of glibc's loader in a system.
+        python: the name in tags of Python wheels, such as `manylinux_2_28_armv7l`.
         tvm_wheels: whether Apache TVM has wheels for it, so that edgedeploy itself runs there.
         flush_subnormals: the mode of arithmetic without subnormal numbers.
-        instruction_pointer: where glibc's `ucontext_t` holds it, as an index of words of the size of a pointer.
+        instruction_pointer: its index in glibc's `ucontext_t`, in words of the size of a pointer.
         cpuinfo: lines of /proc/cpuinfo about one processor; `{features}`, `{part}` and `{name}` stand for the core's.
         generic: LLVM's name of a CPU that is not in `cpus`.
         features: those of such a CPU.
         cpus: the CPUs, newest first.
-        feature_words: LLVM's feature flags beyond a CPU's own, and the words of /proc/cpuinfo for them.
-        implied_features: words of /proc/cpuinfo that stand for several.
-        vectors: vector units of this machine if it is one; the first whose features it has.
-        fma: of this machine if it is one.
+        feature_words: words of /proc/cpuinfo by LLVM's feature flags beyond a CPU's own.
+        implied_features: words of /proc/cpuinfo that imply others.
+        vectors: vector units of this machine if it has this architecture; the first whose features it has.
+        fma: the same for multiply-adds.
     """
 
     description: str
@@ -139,17 +139,17 @@ class Architecture(Record):
 
     @property
     def name(self) -> str:
-        """Our name of it."""
+        """Our name."""
         return self.names[0]
 
     def float_abi_of(self, flags: int) -> Literal["hard", "soft"] | None:
-        """The float ABI that the flags of an ELF header state; None where there is one only."""
+        """The float ABI in the flags of an ELF header; None if there is only one."""
         if self.float_abi is None:
             return None
         return "hard" if flags & self.float_abi.mask == self.float_abi.hard else "soft"
 
     def core_of(self, cpuinfo: Mapping[str, str], features: Collection[str]) -> Core:
-        """The core of a machine, by its lines of /proc/cpuinfo (names in lower case) and its features."""
+        """A machine's core, by its lines of /proc/cpuinfo (names in lower case) and its features."""
         part = next((cpuinfo.get(name.lower()) for name, text in self.cpuinfo.items() if text == "{part}"), None)
         for core in self.cpus:
             if core.part == part if core.part else set(core.features).issubset(features):
@@ -157,12 +157,12 @@ class Architecture(Record):
         return Core(name=self.generic, features=self.features)
 
     def core(self, cpu: str) -> Core:
-        """The core of LLVM's name, or the generic one."""
+        """The core by LLVM's name, or the generic one."""
         known = (core for core in self.cpus if core.name == cpu)
         return next(known, Core(name=self.generic, features=self.features))
 
     def vector_of(self, cpu: str) -> Vector | None:
-        """The vector unit of the CPU of LLVM's name; None if it is not in the table, or has what all of them have."""
+        """The vector unit of a CPU by LLVM's name; None if it is unknown, or if all have the same."""
         known = next((core for core in self.cpus if core.name == cpu), None)
         if known is None or len(self.vectors) == 1:
             return None
@@ -175,18 +175,18 @@ ARCHITECTURES = Catalog("architecture", "triples", Architecture)
 
 @cache
 def architectures() -> tuple[Architecture, ...]:
-    """The table."""
+    """All rows."""
     return tuple(ARCHITECTURES.load(name) for name in ARCHITECTURES.names())
 
 
 @cache
 def architecture_of(name: str) -> Architecture:
-    """The row of a triple, of its first part, or of what a kernel or a tool calls an architecture.
+    """The row of a triple, of its first part, or of an architecture's name in a kernel or tool.
 
-    One that the table lacks has a row in which all but its name is absent.
+    Unknown architectures get a row with a name and nothing else.
     """
     first = name.split("-", 1)[0]
-    # Most are called as their file is: the others need not be read for them.
+    # Most have the name of their file: the other files need not be read then.
     rows = [ARCHITECTURES.load(first)] if first in ARCHITECTURES.names() else architectures()
     for row in rows:
         if any(fnmatchcase(first, pattern) for pattern in row.names):
@@ -195,10 +195,10 @@ def architecture_of(name: str) -> Architecture:
 
 
 def multiarch(triple: str) -> str:
-    """GNU's triple of a four-part one, as Debian names folders of libraries: `arm-linux-gnueabihf`."""
+    """GNU's triple for a four-part one, as in Debian's library folders: `arm-linux-gnueabihf`."""
     return f"{architecture_of(triple).name}-linux-{triple.rpartition('-')[2]}"
 
 
 def architecture_of_elf(machine: str) -> Architecture | None:
-    """The row of ELF's name of a machine, if the table has it."""
+    """The row by ELF's name of a machine, if any."""
     return next((row for row in architectures() if row.elf_machine == machine), None)

@@ -1,8 +1,7 @@
-"""Processes that do what may crash, hang, disturb others or keep the interpreter busy, one call after the other.
+"""Worker processes for calls that may crash, hang, disturb others or block the interpreter, one call at a time.
 
-A worker is started by its first call and kept for the next ones. What takes too long is ended with its process and the
-process group of that; the next call starts another, where that is allowed. A worker ends with the process that started
-it, however that ends.
+The first call starts a worker, and the next ones reuse it. A call that takes too long is ended with its process group;
+the next call starts another process, if that is allowed. A worker ends with its parent, however that ends.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError, last_line, signal_of
 
-# How long a process may take to start and to import what it needs: seconds, but other programs may be busy.
+# Time limit for starting a process and its imports: usually seconds, but other programs may be busy.
 START_S = 900.0
 
 _END_S = 5.0
@@ -32,16 +31,15 @@ _MESSAGE_LENGTH = 500
 
 
 class WorkerError(Exception):
-    """A call gave no result: it raised an error, whose last line is the message.
+    """A call raised an error, whose last line is the message.
 
-    The worker goes on; after a preparation that failed, with another process.
-
-    An `EdgedeployError`, or a `WorkerError`, is its cause.
+    The worker goes on; after a failed preparation, with another process. An `EdgedeployError`, or a `WorkerError`, is
+    its cause.
     """
 
 
 class WorkerTimeoutError(WorkerError):
-    """A call took too long, and was ended with its process."""
+    """A call took too long; its process was ended."""
 
 
 class WorkerCrashError(WorkerError):
@@ -51,19 +49,18 @@ class WorkerCrashError(WorkerError):
 class Worker(Closing):
     """A process that runs functions of modules, one at a time; a context manager that ends it.
 
-    Calls come from one thread at a time; `close` may come from another one, and ends the call that runs.
+    Calls come from one thread at a time; `close` may come from another, and ends the running call.
     """
 
     def __init__(self, prepare: Callable[[], object], log: Path, *, restarts: bool = True) -> None:
-        """Nothing is started yet.
+        """Create a worker; the process starts later.
 
         Args:
-            prepare: a function of a module, or a `partial` of one, that each new process runs first: imports that
-                take long.
-            log: takes what the process prints; each new process starts it anew. Its folder is the caller's to remove,
-                and the worker's if the caller is killed.
-            restarts: whether a call may start another process in the place of one that ended; otherwise it fails, since
-                what the preparation made is gone.
+            prepare: a function of a module, or a `partial` of one, that each new process runs first: slow imports.
+            log: receives the process's output; each new process truncates it. Its folder is the caller's to remove, and
+                the worker's if the caller is killed.
+            restarts: whether a call may start another process after one ended; otherwise it fails, since the result of
+                the preparation is gone.
         """
         self._prepare, self._log, self._restarts = prepare, log, restarts
         self._process: multiprocessing.process.BaseProcess | None = None
@@ -72,15 +69,8 @@ class Worker(Closing):
         self._starting = threading.Lock()
 
     def start(self, timeout_s: float = START_S) -> Any:
-        """Start the process, unless it runs, and wait until it is prepared; what the preparation returned.
-
-        Args:
-            timeout_s: how long both may take.
-
-        Raises:
-            WorkerError: the preparation failed; WorkerTimeoutError and WorkerCrashError, as `call`.
-        """
-        with self._starting:  # what `close` is to end is there when it looks
+        """Start the process unless it runs, and wait up to `timeout_s` for the preparation; returns its result."""
+        with self._starting:  # so that `close` sees the process
             if self._closed:
                 raise _closed()
             if self._process is not None and self._process.is_alive():
@@ -101,21 +91,12 @@ class Worker(Closing):
             raise
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-        """What the function returns.
-
-        Args:
-            function: a function of a module.
-            arguments: its arguments, which can be pickled.
-            timeout_s: how long it may take.
-
-        Raises:
-            WorkerError: it raised an error; WorkerTimeoutError and WorkerCrashError, if the process is gone.
-        """
+        """The result of a function of a module, with arguments that can be pickled."""
         self._send(function, arguments)
         return self._receive(timeout_s)[1]
 
     def stream(self, function: Callable[..., Iterator[Any]], *arguments: Any, timeout_s: float) -> Iterator[Any]:
-        """What a generator yields, as it comes; each item may take `timeout_s`."""
+        """The items of a generator, as they come; each may take `timeout_s`."""
         self._send(function, arguments)
         try:
             while (answer := self._receive(timeout_s))[0] == "item":
@@ -125,7 +106,7 @@ class Worker(Closing):
             raise
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process."""
         with self._starting:
             self._closed = True
             self._end()
@@ -164,12 +145,12 @@ class Worker(Closing):
         self._end()
         code = (process.exitcode if process is not None else None) or 0
         how = f"it crashed ({name})" if (name := signal_of(code)) else f"its process ended with exit code {code}"
-        said = self._log.read_text(errors="replace").strip() if self._log.is_file() else ""
-        return WorkerCrashError(f"{how}: {said.splitlines()[-1][:_MESSAGE_LENGTH]}" if said else how)
+        output = self._log.read_text(errors="replace").strip() if self._log.is_file() else ""
+        return WorkerCrashError(f"{how}: {output.splitlines()[-1][:_MESSAGE_LENGTH]}" if output else how)
 
     def _end(self) -> None:
         process = self._process
-        # Closed with the last reference to it: a call that `close` breaks still reads from it, in another thread.
+        # Closed with its last reference: a call interrupted by `close` may still read from it, in another thread.
         self._process = self._connection = None
         if process is not None and process.pid is not None:
             atexit.unregister(self.close)
@@ -180,13 +161,10 @@ class Worker(Closing):
 
 
 def send(connection: Connection, message: object) -> None:
-    """Send what can be pickled to another process, whose `recv` gives it.
+    """Send an object that can be pickled to another process's `recv`, or raise OSError if that is gone.
 
-    `Connection.send` writes from an exported buffer of a BytesIO. Where the write fails, its frame keeps both, and
-    from Python 3.13 on the garbage collector complains about them at some later time.
-
-    Raises:
-        OSError: the other side is gone.
+    `Connection.send` writes from an exported buffer of a BytesIO. If the write fails, its frame keeps both, and from
+    Python 3.13 on the garbage collector complains about them at some later time.
     """
     connection.send_bytes(pickle.dumps(message))
 
@@ -196,14 +174,14 @@ def _closed() -> WorkerError:
 
 
 def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> None:
-    """The process: does as told until the other side goes away."""
-    os.setsid()  # a group of its own, of which nothing survives it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's business
+    """The process: run calls until the other side goes away."""
+    os.setsid()  # its own process group, which ends with it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     watching = threading.Thread(target=_end_with_parent, args=(log.parent,), daemon=True)
     watching.start()
     with log.open("wb") as stream, Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-        for descriptor in (1, 2):  # what is on standard output belongs to the results
+        for descriptor in (1, 2):  # standard output is for results alone
             os.dup2(stream.fileno(), descriptor)
     function: Callable[..., Any] = prepare
     arguments: tuple[Any, ...] = ()
@@ -217,7 +195,7 @@ def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> 
 
 
 def _answers(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """What is sent back for a call: items if there are any, then the end, or an error."""
+    """The answers to a call: items if there are any, then the end, or an error."""
     try:
         result = function(*arguments)
         if inspect.isgenerator(result):
@@ -231,7 +209,7 @@ def _answers(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterat
 
 
 def _end_with_parent(folder: Path) -> None:
-    """End at once when the other side does, in the middle of whatever runs, and leave nothing behind."""
+    """End with the parent, even in the middle of a call, and leave nothing behind."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

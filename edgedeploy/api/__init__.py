@@ -1,4 +1,4 @@
-"""The Python API, and the command line's own way in: what a command does, one call does.
+"""The Python API, which the command line uses, too: one call for each command.
 
-Users take all of it from `edgedeploy` itself: `import edgedeploy as ed`.
+Users import all of it from `edgedeploy`: `import edgedeploy as ed`.
 """

@@ -1,4 +1,4 @@
-"""Boards over SSH: what lies there, pushing, switching, and running networks."""
+"""Boards over SSH: listing, pushing and switching releases, and running networks."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from edgedeploy.runtime.opening import open_on
 
 @dataclass(frozen=True)
 class OnBoard:
-    """A release, or a trial, that lies on a board.
+    """A release, or a trial, on a board.
 
     Attributes:
         model, id: its names.
-        made: when.
-        kibibytes: what it takes of the disk; files that several releases share count for each.
+        made: when it was created, in UTC.
+        kibibytes: its size on disk; files shared by several releases count for each.
         trial: whether it is a trial, which is never in use.
         current: whether it is in use.
-        state: what became of it, in a word.
-        history: what happened to it, oldest first.
+        state: its state, in a word.
+        history: its events, oldest first.
     """
 
     model: str
@@ -55,7 +55,7 @@ class OnBoard:
 
     @classmethod
     def of(cls, model: str, stock: Inventory) -> list[OnBoard]:
-        """All of one model, releases first, the oldest of each first."""
+        """All releases and trials of one model: releases first, the oldest of each first."""
         record = stock.record
         return [
             cls(
@@ -74,11 +74,7 @@ class OnBoard:
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `releases list --json` prints."""
-        return {
-            **vars(self),
-            "made": self.made.isoformat(),
-            "history": [entry.to_dict() for entry in self.history],
-        }
+        return {**vars(self), "made": self.made.isoformat(), "history": [entry.to_dict() for entry in self.history]}
 
 
 class Board(Closing):
@@ -89,11 +85,11 @@ class Board(Closing):
             board.open("retinaface").detect("party.jpg")
 
     Attributes:
-        address: where it is.
+        address: its address.
     """
 
     def __init__(self, board: ResolvedBoard | None, connection: Connection, progress: Progress = SILENT) -> None:
-        """Take a connection; without a profile, what lies there can be listed and switched."""
+        """Take a connection; without a profile, releases can be listed and switched."""
         self.address = str(connection.address)
         self._board, self._connection, self._progress = board, connection, progress
         self._networks = ExitStack()
@@ -103,21 +99,21 @@ class Board(Closing):
 
     @property
     def profile(self) -> ResolvedBoard:
-        """What is known of boards of this kind.
+        """The board's profile.
 
         Raises:
             InputError: none was named.
         """
         if self._board is None:
             raise InputError(
-                f"it is not known which kind of board {self.address} is",
+                f"the kind of board at {self.address} is unknown",
                 hints=['name its profile: edgedeploy.connect("rpi4", host=...)'],
             )
         return self._board
 
     @cached_property
     def facts(self) -> Facts:
-        """What the board is: machine, kernel, system, hardware, glibc, features, cores, memory.
+        """Facts about the board: machine, kernel, system, hardware, glibc, features, cores, memory.
 
         Raises:
             BoardConnectionError: the connection broke.
@@ -137,28 +133,22 @@ class Board(Closing):
         """Put a network on the board as a release, which is tested there, switched to, and confirmed.
 
         Args:
-            network: a package, or what is built unless that was done before: a name of the zoo or a network's file.
-            dry_run: send nothing; say what would be sent.
+            network: a package, or a network to build unless it is up to date: a name of the zoo or a network's file.
+            dry_run: report what would be sent, and send nothing.
             keep: how many releases of the model to keep.
             health_check: a shell command that checks, on the board, whether the release in use works; the profile's
                 unless given, none if empty.
             health_check_timeout: its time limit in seconds.
-            min_accuracy: how accurate a quantised network must be, from 0 to 1.
+            min_accuracy: the least accuracy of a quantised network, from 0 to 1.
 
         Raises:
-            EdgedeployError: as `release.push.push`, and of building it.
+            EdgedeployError: any of the errors of building, sending, testing and switching.
         """
         release = release_of(network, self.profile, self._progress)
         health = self._health(health_check, health_check_timeout)
         rule = AccuracyRule(min_accuracy, self.profile.profile.max_accuracy_loss)
         return push(
-            self._connection,
-            release,
-            dry_run=dry_run,
-            keep=keep,
-            health=health,
-            accuracy=rule,
-            progress=self._progress,
+            self._connection, release, dry_run=dry_run, keep=keep, health=health, accuracy=rule, progress=self._progress
         )
 
     def open(
@@ -170,14 +160,14 @@ class Board(Closing):
         options: ImportOptions = AS_THE_FILE_SAYS,
         demo: str | None = None,
     ) -> Network:
-        """A network, ready to run on the board until it or the board is closed; it lies there as a trial.
+        """Open a network on the board, as a trial, until it or the board is closed.
 
         Args:
-            network: a package, or what is built unless that was done before: a name of the zoo or a network's file.
-            threads: threads to use; what the package says unless given.
+            network: a package, or a network to build unless it is up to date: a name of the zoo or a network's file.
+            threads: threads to use; as in the package unless given.
             shapes: shapes of inputs that a network's file leaves open, by name.
             options: what else it leaves open.
-            demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+            demo: the demo that defines preprocessing and decoding; the network's own unless given.
 
         Raises:
             EdgedeployError: any of the errors of building it, and of bringing it to the board.
@@ -189,13 +179,13 @@ class Board(Closing):
             return self._networks.enter_context(Network(package, opened, stack.pop_all()))
 
     def test(self, package: Package) -> float:
-        """Have the board test a package, which lies there as a trial.
+        """Have the board test a package, as a trial.
 
         Returns:
             The largest difference from the reference as a fraction of the tolerance.
 
         Raises:
-            EdgedeployError: as `release.push.bring`.
+            EdgedeployError: any of the errors of bringing it to the board and of its test.
         """
         release = release_for(package.path, self.profile.profile, self._progress)
         with locked(self._connection):
@@ -203,19 +193,19 @@ class Board(Closing):
         return max((float(output["fraction"]) for output in trial.test["outputs"]), default=0.0)
 
     def releases(self, model: str | None = None) -> list[OnBoard]:
-        """What lies on the board, of one model or of all.
+        """The releases and trials on the board, of one model or of all.
 
         Raises:
-            BoardConnectionError, ReleaseError: the board does not say it.
+            BoardConnectionError, ReleaseError: the board cannot list them.
         """
         found = inventories(self._connection)
         return [each for name, stock in found.items() if model in (None, name) for each in OnBoard.of(name, stock)]
 
     def history(self) -> list[tuple[str, Entry]]:
-        """What was in use on the board, and when: a model and what happened to it, oldest first for each.
+        """The history of releases in use: models and their events, oldest first for each.
 
         Raises:
-            BoardConnectionError, ReleaseError: the board does not say it.
+            BoardConnectionError, ReleaseError: the board cannot list it.
         """
         found = inventories(self._connection)
         return [(model, entry) for model, stock in found.items() for entry in stock.record.entries]
@@ -223,7 +213,7 @@ class Board(Closing):
     def activate(
         self, model: str, release: str, *, health_check: str | None = None, health_check_timeout: int | None = None
     ) -> str:
-        """Switch to a release that lies on the board, after a self-test; gives its name.
+        """Switch to a release on the board, after a self-test; returns its name.
 
         Args:
             model: its model.
@@ -232,13 +222,13 @@ class Board(Closing):
             health_check_timeout: as for `push`.
 
         Raises:
-            EdgedeployError: as `release.switching.activate`; if a check fails, the board goes back.
+            EdgedeployError: the switch failed; if a check failed, the board went back.
         """
         check_id(release)
         return self._switch(model, release, self._health(health_check, health_check_timeout))
 
     def rollback(self, model: str, *, health_check: str | None = None, health_check_timeout: int | None = None) -> str:
-        """Switch to the release that was in use before, after a self-test; gives its name.
+        """Switch to the previous release in use, after a self-test; returns its name.
 
         Args:
             model: its name.
@@ -251,28 +241,28 @@ class Board(Closing):
         return self._switch(model, None, self._health(health_check, health_check_timeout))
 
     def remove_old(self, keep: int = DEFAULT_KEEP) -> list[str]:
-        """Remove old releases, all trials, and files that belong to none; gives what was removed.
+        """Remove old releases, all trials, and files that belong to neither; returns the removed ones.
 
         Raises:
-            EdgedeployError: as `release.switching.sweep`.
+            EdgedeployError: the board cannot remove them.
         """
         with locked(self._connection):
             return sweep(self._connection, keep=keep)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its profile, address, and what it is."""
+        """Its profile, address, and facts."""
         label = self._board.label if self._board else None
         return {"board": label, "address": self.address, "facts": self.facts.model_dump(mode="json")}
 
     def close(self) -> None:
-        """End its networks and the connection."""
+        """Close its networks and the connection."""
         try:
             self._networks.close()
         finally:
             self._connection.close()
 
     def _health(self, command: str | None, limit_s: int | None) -> HealthCheck | None:
-        """The check that was asked for, or that of the profile if one was named."""
+        """The given check, or the profile's."""
         if self._board is not None or command:
             return HealthCheck.chosen(self.profile.profile, command, limit_s)
         return None
@@ -282,13 +272,7 @@ class Board(Closing):
         with locked(self._connection) as check:
             to = release or previous(self._connection, model)
             activate(
-                self._connection,
-                model,
-                to,
-                check,
-                returning=release is None,
-                health=health,
-                progress=self._progress,
+                self._connection, model, to, check, returning=release is None, health=health, progress=self._progress
             )
         return to
 
@@ -304,17 +288,17 @@ def connect(
     """Connect to a board over SSH, with the user's own keys.
 
     Args:
-        board: its profile, by name or by the path of a YAML file. Without one, `host` says where the board is, and what
-            lies there can be listed and switched, but nothing can be built for it.
-        host: where it is, as `USER@HOST`, if its profile does not say it.
+        board: its profile, by name or by the path of a YAML file. Without one, `host` says where the board is; releases
+            can be listed and switched, but nothing can be built.
+        host: its address, as `USER@HOST`, if not the profile's.
         virtual: whether to use the profile's virtual board, and start it if it is not running; as configured if None.
-        strict_host_key: whether a board is refused whose host key is not known.
+        strict_host_key: whether to refuse boards with unknown host keys.
         progress: is told about each step.
 
     Raises:
         InputError: neither a profile nor a host says where the board is.
-        BoardConnectionError, HostKeyError: it cannot be reached, or does not let us in.
-        VirtualBoardError: this machine cannot have the virtual board.
+        BoardConnectionError, HostKeyError: it cannot be reached, or refuses the login.
+        VirtualBoardError: this machine does not support the virtual board.
     """
     profile = None if board is None else resolved(board)
     if profile is None:
@@ -327,7 +311,7 @@ def connect(
 
 
 def release_of(network: AnyNetwork, board: ResolvedBoard, progress: Progress = SILENT) -> Release:
-    """The release of a package, or of a network, which is built unless that was done before.
+    """The release of a package, or of a network, which is built unless it is up to date.
 
     Raises:
         EdgedeployError: as `package_of` and `release_for`.

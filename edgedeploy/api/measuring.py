@@ -45,36 +45,36 @@ def bench(
     """Measure networks against other inference engines, interleaved, with the same number of threads.
 
     An engine that is not installed or cannot run a network is named in the report and left out. So is one of several
-    networks that cannot be had, built or measured (`Report.failed`), as long as another one was. On a board over SSH,
-    engines are measured that are named in `against`: their wheels are brought there, and removed afterwards.
+    networks that is unavailable or cannot be built or measured (`Report.failed`), if another one was measured. On a
+    board over SSH, the engines named in `against` are measured: their wheels are brought there, and removed afterwards.
 
     Args:
         networks: names of the zoo, or networks' files.
         board: the board, by name or by the path of a YAML file.
-        host: where the board is, if its profile does not say it; `local` measures here what was built for another one.
-        virtual: whether the virtual board of this profile is meant; what was set once unless given.
-        strict_host_key: whether a board is refused whose host key is not known.
-        against: names of engines; those that run on processors as they are installed unless given.
+        host: its address, if not the profile's; `local` measures code for another board on this machine.
+        virtual: whether to use the profile's virtual board; as configured if None.
+        strict_host_key: whether to refuse boards with unknown host keys.
+        against: names of engines; those for processors that are installed unless given.
         threads: threads to use; the board's cores unless given.
-        rounds: each engine has its turn in each.
-        runs: how many inferences of each engine are timed; as many as fit into a tenth of a second each round unless
-            given, 600 for boards with a device.
-        batches: sizes of the first dimension of every input: each network is measured with each. One that cannot have a
-            batch is named in the report and left out.
-        tuned: tuning records to build with, a folder or a board's name; edgedeploy without them then takes its turns,
-            too, as `edgedeploy-untuned`. The board's own are used unless given.
+        rounds: the number of rounds; each engine has a turn in each.
+        runs: the number of inferences of each engine to time; unless given, as many as fit into a tenth of a second
+            each round, or 600 for boards with a device.
+        batches: sizes of the first dimension of every input: each network is measured with each. Networks without
+            batches are named in the report and left out.
+        tuned: tuning records to build with, a folder or a board's name; edgedeploy without them is then measured, too,
+            as `edgedeploy-untuned`. The board's own are used unless given.
         shapes: shapes of inputs that the file leaves open, by name; for one network only.
         options: what else the file leaves open; for one network only.
-        energy: whether the energy of an inference is measured, too, where the board tells.
-        profile: whether the time of an inference is measured by function, too, of each engine that tells.
-        page: a file of HTML to write, with tables and charts; it needs the extra `report`.
+        energy: whether to measure the energy of an inference, too, if the board reports power.
+        profile: whether to measure the time by function, too, for engines that report it.
+        page: an HTML file to write, with tables and charts; it needs the extra `report`.
         progress: is told about each step.
 
     Raises:
         UnknownNameError: there is no such engine.
-        InputError: no network can have any of the batches.
-        UnsupportedError: a page was asked for, and what draws it is not installed; or energy was, and the board does
-            not say what power it takes.
+        InputError: no network supports any of the batches.
+        UnsupportedError: a page was asked for, and its packages are not installed; or energy was, and the board does
+            not report power.
         EdgedeployError: any of the errors of finding and building the networks, and of reaching the board.
     """
     if page is not None:
@@ -104,7 +104,7 @@ def bench(
         raise InputError("there is nothing to measure", why=skipped[0].reason)
     if place.remote:
         if against is None:
-            reason = "engines are brought to a board if they are named with --against"
+            reason = "engines are brought to a board only if --against names them"
             skipped += [Skipped(peer.name, [network.case for network in found], reason) for peer in peers]
             peers = []
         report = measure_on_board(

@@ -1,15 +1,17 @@
-"""Networks that are ready to run: here, or on a board."""
+"""Networks that are ready to run, here or on a board, and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from edgedeploy.api.detections import Detections
 from edgedeploy.api.packages import AnyBoard, AnyNetwork, AnyShapes, package_of, resolved
 from edgedeploy.closing import Closing
 from edgedeploy.demo.packaged import Detector
@@ -23,10 +25,81 @@ from edgedeploy.runtime.opening import Opened, Place, opened
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.image import image_of
+from edgedeploy.vision.draw import draw, draw_enlarged
+from edgedeploy.vision.image import write_image
+from edgedeploy.vision.results import Detection
 
 if TYPE_CHECKING:
     from edgedeploy.api.packages import Package
     from edgedeploy.vision.image import GivenImage
+
+
+# The most results in a one-line summary.
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True, repr=False)
+class Detections(Sequence[Detection]):
+    """The results for one image, best first, each a `Detection` with `label`, `score`, `box` and further attributes.
+
+    Attributes:
+        image: the image, uint8, height x width x 3, channels B, G, R.
+        found: the results, in pixels of the image.
+    """
+
+    image: np.ndarray
+    found: tuple[Detection, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Detection: ...
+    @overload
+    def __getitem__(self, index: slice) -> Detections: ...
+    def __getitem__(self, index: int | slice) -> Detection | Detections:
+        if isinstance(index, slice):
+            return Detections(self.image, self.found[index])
+        return self.found[index]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Detection]:
+        return iter(self.found)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(_briefly, self.found[:_MOST_SHOWN]))
+        more = f", {len(self) - _MOST_SHOWN} more" if len(self) > _MOST_SHOWN else ""
+        return f"<edgedeploy.Detections of {len(self)}{': ' * bool(shown)}{shown}{more}>"
+
+    def draw(self, image: GivenImage | None = None) -> np.ndarray:
+        """The image with the results drawn in, uint8, height x width x 3, channels B, G, R.
+
+        Args:
+            image: another image of the same size to draw on, which is copied first.
+
+        Raises:
+            InputError: it is not an image.
+        """
+        return draw(self.image if image is None else image_of(image), list(self.found))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the image with the results drawn in, in the format of the suffix.
+
+        Images whose longer side has less than 320 pixels are enlarged by a whole number.
+
+        Raises:
+            InputError, OutputError: the format is unknown, or the file cannot be written.
+        """
+        write_image(Path(path), draw_enlarged(self.image, self.found))
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The results as `--json` prints them."""
+        return [each.to_dict() for each in self.found]
+
+
+def _briefly(found: Detection) -> str:
+    score = "" if found.score is None else f" {found.score:.2f}"
+    place = f" [{', '.join(f'{side:.0f}' for side in found.box)}]" if found.box else ""
+    return f"{found.label}{score}{place}"
 
 
 class Network(Closing):
@@ -34,16 +107,16 @@ class Network(Closing):
 
         network = ed.open("retinaface")
         outputs = network(array)                # outputs by name; or network({"data": array})
-        faces = network.detect("party.jpg")     # as the network's demo decodes it
+        faces = network.detect("party.jpg")     # decoded as in the network's demo
 
     Attributes:
-        package: what runs.
-        threads: how many threads it runs with.
+        package: its package.
+        threads: the number of threads.
         machine: the board in one line, or None for this machine.
     """
 
     def __init__(self, package: Package, network: Opened, closing: ExitStack) -> None:
-        """Take a package that was opened; `closing` ends it."""
+        """Take an opened package; `closing` closes it."""
         self.package = package
         self.threads = network.runner.threads
         self.machine = network.machine
@@ -52,12 +125,12 @@ class Network(Closing):
 
     @property
     def manifest(self) -> Manifest:
-        """What the package says of itself."""
+        """The package's manifest."""
         return self.package.manifest
 
     @property
     def runner(self) -> Runner:
-        """What runs it; for inferences of other kinds than these calls.
+        """The runner, for inferences beyond these calls.
 
         Raises:
             InputError: the network was closed.
@@ -81,23 +154,23 @@ class Network(Closing):
         return f"<edgedeploy.Network {self.manifest.model}{where}>"
 
     def __call__(self, *arrays: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One inference.
+        """Run one inference.
 
         Args:
             arrays: one for each input, in the network's order; or one mapping from names of inputs to arrays. Shapes
-                are the network's; dtypes convert to the network's where no kind of number is lost.
+                are the network's; dtypes convert to the network's if no kind of number is lost.
 
         Returns:
             The outputs by name, in the network's order.
 
         Raises:
-            InputError: an array is missing, belongs to no input, or has another shape or dtype: both are said.
-            EdgedeployError: on a board, what can happen there.
+            InputError: an array is missing, belongs to no input, or has a wrong shape or dtype; the message has both.
+            EdgedeployError: any of the errors on a board.
         """
         return self.runner.run(self._named(arrays))
 
     def run(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One inference on arrays by input name; as calling the network.
+        """Run one inference on arrays by input name, like calling the network.
 
         Raises:
             InputError: as the call.
@@ -105,32 +178,28 @@ class Network(Closing):
         return self(tensors)
 
     def detect(self, image: GivenImage) -> Detections:
-        """What the network sees in an image, as its demo prepares images and decodes outputs.
+        """Detect what is in an image, with the preprocessing and decoding of the network's demo.
 
         Args:
-            image: a path, an array of OpenCV's (uint8, height x width x 3, channels B, G, R), or an image of Pillow's.
+            image: a path, an OpenCV array (uint8, height x width x 3, channels B, G, R), or a Pillow image.
 
         Raises:
-            InputError: it is no image, or the package does not say how images become its input.
-            EdgedeployError: on a board, what can happen there.
+            InputError: it is not an image, or the package does not define the preprocessing.
+            EdgedeployError: any of the errors on a board.
         """
         given = image_of(image)
         return Detections(given, tuple(self._detector.detect(given)))
 
     def time(
-        self,
-        *arrays: np.ndarray | Mapping[str, np.ndarray],
-        repeat: int = 10,
-        number: int = 1,
-        warmup: int = 1,
+        self, *arrays: np.ndarray | Mapping[str, np.ndarray], repeat: int = 10, number: int = 1, warmup: int = 1
     ) -> Timing:
-        """Measure inferences, without what brings tensors to a board and back.
+        """Measure inferences, without the transfer of tensors to a board and back.
 
         Args:
             arrays: as for the call; the same random values each time if there are none.
-            repeat: how many times are taken.
-            number: how many inferences follow one another in each; a time is their mean.
-            warmup: how many inferences come before.
+            repeat: the number of measurements.
+            number: the number of inferences in each; a time is their mean.
+            warmup: the number of inferences before the first.
 
         Raises:
             InputError: as the call.
@@ -139,13 +208,13 @@ class Network(Closing):
         return self.runner.fitting(tensors).measure(tensors, repeat=repeat, number=number, warmup=warmup)
 
     def memory(self) -> dict[str, int | None]:
-        """What the agent takes of the board's memory at this moment, in bytes; empty for this machine."""
-        self.runner  # noqa: B018  # which says if it was closed
+        """The agent's current memory on the board, in bytes; empty for this machine."""
+        self.runner  # noqa: B018  # raises an error if it was closed
         assert self._opened
         return self._opened.agent_memory() if self._opened.agent_memory else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """What it is: model, board, machine, threads, inputs and outputs."""
+        """Its model, board, machine, threads, inputs and outputs."""
         specs = {"inputs": self.inputs, "outputs": self.outputs}
         return {
             "model": self.manifest.model,
@@ -156,7 +225,7 @@ class Network(Closing):
         }
 
     def close(self) -> None:
-        """End it, on a board with its agent; nothing else can be done with it afterwards."""
+        """Close it, on a board with its agent; it cannot be used afterwards."""
         self._opened = None
         self.__dict__.pop("_detector", None)
         self._closing.close()
@@ -172,7 +241,7 @@ class Network(Closing):
         names = [spec.name for spec in self.inputs]
         if len(arrays) != len(names):
             raise InputError(
-                f"{self.manifest.model} takes {len(names)} arrays, and {len(arrays)} were given",
+                f"{self.manifest.model} takes {len(names)} arrays, not {len(arrays)}",
                 why=f"its inputs: {', '.join(names)}",
             )
         return {name: np.asarray(array) for name, array in zip(names, arrays, strict=True)}
@@ -192,19 +261,19 @@ def open_network(
     demo: str | None = None,
     progress: Progress = SILENT,
 ) -> Network:
-    """A network, ready to run: on this machine, or on a board over SSH, where it is a trial that is never in use.
+    """Open a network on this machine, or on a board over SSH, as a trial that is never in use.
 
     Args:
-        network: a package, or what is built unless that was done before: a name of the zoo or a network's file.
-        board: the board that it runs on, by name or by the path of a YAML file.
-        host: where the board is, as `USER@HOST`, if its profile does not say it; `local` for this machine.
+        network: a package, or a network to build unless it is up to date: a name of the zoo or a network's file.
+        board: the board, by name or by the path of a YAML file.
+        host: its address, as `USER@HOST`, if not the profile's; `local` for this machine.
         virtual: whether to use the profile's virtual board, and start it if it is not running; as configured if None.
-        strict_host_key: whether a board is refused whose host key is not known.
-        threads: threads to use; what the package says unless given.
-        shapes: shapes of inputs that the file leaves open, by name; several such mappings make several entries.
-        batches: sizes of the first dimension of every input, each for an entry of its own.
+        strict_host_key: whether to refuse boards with unknown host keys.
+        threads: threads to use; as in the package unless given.
+        shapes: shapes of inputs that the file leaves open, by name; several mappings create several entries.
+        batches: sizes of the first dimension of every input, each for its own entry.
         options: what else the file leaves open.
-        demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+        demo: the demo that defines preprocessing and decoding; the network's own unless given.
         progress: is told about each step.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Packages: building them, and what they say of themselves."""
+"""Building packages, and their contents."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ AnyNetwork: TypeAlias = "str | PathLike[str] | Package"
 
 
 def resolved(board: AnyBoard, overrides: Overrides | None = None) -> ResolvedBoard:
-    """A board by its name, by the path of its YAML file, or as it is.
+    """A board by its name, by the path of its YAML file, or already resolved.
 
     Raises:
-        EdgedeployError: as `resolve`.
+        EdgedeployError: there is no such board, or its file is invalid.
     """
     return board if isinstance(board, ResolvedBoard) else resolve(board, overrides or {})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A package that is to be built: everything is found, and nothing was done yet.
+    """A package to build: everything is found, and nothing is built yet.
 
     Attributes:
         source: the network.
         board: the board.
         use: how the network is used.
-        tuning: tuning records, as `building.build` takes them.
-        disabled_passes: names of passes of the compiler to leave out.
+        tuning: tuning records, as for `building.build`.
+        disabled_passes: names of compiler passes to leave out.
     """
 
     source: Source
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def output(self) -> Path:
-        """Where its archive goes unless another place is named."""
+        """The default path of its archive."""
         return default_output(self.source.name, self.board)
 
     def build(
@@ -77,7 +77,7 @@ class Plan:
         """Build it; arguments are those of `build`.
 
         Raises:
-            EdgedeployError: as `building.build`.
+            EdgedeployError: as `build`.
         """
         built = build_package(
             self.source,
@@ -96,25 +96,25 @@ class Plan:
 
 
 class Package:
-    """A network that was built for a board, in one archive with a test of itself.
+    """A network built for a board, in one archive with a self-test.
 
     Attributes:
         path: the archive.
-        built: what building it said; None if it was there.
+        built: the result of building it; None if it existed.
     """
 
     def __init__(self, path: str | PathLike[str], *, plan: Plan | None = None, built: Built | None = None) -> None:
-        """Take an archive, which is read when it is asked what it is."""
+        """Take an archive, which is read when needed."""
         self.path = Path(path)
         self.built = built
         self._plan = plan
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What the package says of itself: model, board, inputs, outputs, how it was checked, and more.
+        """The manifest: model, board, inputs, outputs, how it was checked, and more.
 
         Raises:
-            PackageError: there is no such file, it is damaged, or no package.
+            PackageError: there is no such file, or it is damaged, or not a package.
         """
         return self.built.manifest if self.built else read_manifest(self.path)
 
@@ -130,12 +130,12 @@ class Package:
         return f"<edgedeploy.Package {self.path}>"
 
     def explain(self) -> dict[str, Any]:
-        """What became of the network: functions with template, type, tile, threads and work; transposes; what was
-        removed; slow operators. A package that was there already is compiled again for that.
+        """How the network was compiled: functions with template, type, tile, threads and work; transposes; removed
+        channels; slow operators. A package that was up to date is compiled again for this.
 
         Raises:
-            UnsupportedError: it is an archive alone, which does not say what it was made from.
-            EdgedeployError: as `building.build`.
+            UnsupportedError: it is only an archive, which does not record this.
+            EdgedeployError: as `build`.
         """
         from edgedeploy.compile.explain import explain
 
@@ -143,9 +143,9 @@ class Package:
             return explain(self.built.compiled)
         if self._plan is None:
             raise UnsupportedError(
-                f"{self.path} does not say how its functions were built",
-                why="that is known where a network is built, and no part of an archive",
-                hints=["build it here, and ask what `edgedeploy.build` returns"],
+                f"{self.path} does not record how its functions were built",
+                why="this is known only while a network is built",
+                hints=["build it here, and call `explain` of the result of `edgedeploy.build`"],
             )
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             built = self._plan.build(Path(folder) / self.path.name, force=True, checks="none").built
@@ -180,25 +180,25 @@ def build(
     force: bool = False,
     progress: Progress = SILENT,
 ) -> Package:
-    """Build a network for a board, after its outputs were compared with another program's.
+    """Build a network for a board, after comparing its outputs with another program's.
 
-    A package that was built before from the same, with the same settings, is taken.
+    An up-to-date package is not rebuilt.
 
     Args:
         network: a name of the zoo, or a network's file.
         board: the board, by name or by the path of a YAML file.
-        overrides: fields of the board's profile that are replaced, such as `{"cpu": "cortex-a73"}`.
+        overrides: fields that replace those of the board's profile, such as `{"cpu": "cortex-a73"}`.
         output: the archive to write; `dist/BOARD/NETWORK.tar.gz` unless given.
-        shapes: shapes of inputs that the file leaves open, by name; several such mappings make several entries.
-        batches: sizes of the first dimension of every input, each for an entry of its own.
+        shapes: shapes of inputs that the file leaves open, by name; several mappings create several entries.
+        batches: sizes of the first dimension of every input, each for its own entry.
         options: what else the file leaves open.
-        calibrate: a folder of images: the network is quantised first, with ranges that these give.
-        demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
-        camera: the package takes a camera's frames as they are, such as `640x480:yuv420`.
+        calibrate: a folder of images: the network is quantised first, with ranges measured on these.
+        demo: the demo that defines preprocessing and decoding; the network's own unless given.
+        camera: a camera's frames to take as input, such as `640x480:yuv420`.
         tuning_records: a board's name or a folder; `none` for none; the board's own unless given.
-        disabled_passes: names of passes of the compiler to leave out.
-        check: whether outputs are compared.
-        force: whether it is built even if the same was built before.
+        disabled_passes: names of compiler passes to leave out.
+        check: whether to compare outputs.
+        force: whether to rebuild even if an up-to-date package exists.
         progress: is told about each step.
 
     Raises:
@@ -236,21 +236,21 @@ def plan(
     disabled_passes: Collection[str] = (),
     progress: Progress = SILENT,
 ) -> Plan:
-    """Find what a package is to be made from; arguments are those of `build`.
+    """Find everything that a package is built from; arguments are those of `build`.
 
     Raises:
-        InputError: a network that is to be quantised has several shapes, set inputs, or random weights; one for a
-            camera's frames has several shapes; or there are no such frames.
+        InputError: a network to quantise has several shapes, set inputs, or random weights; one for a camera's frames
+            has several shapes; or the frames are invalid.
         EdgedeployError: as `find_source`, `find_use` and `quantised_source`.
     """
     first, *further = entries_of(shapes)
     frames = Camera.parsed(camera) if camera else None
     if frames and (further or batches):
-        raise InputError("a camera goes with one shape of the network", why="a package takes frames of one size")
+        raise InputError("a camera needs a network with one shape", why="a package takes frames of one size")
     if calibrate:
         if further or batches or options.values or options.weights != "file":
             raise InputError(
-                "what is quantised on the way is one network of one shape, with its own weights",
+                "only networks with one shape and their own weights can be quantised during a build",
                 hints=["quantise it with `edgedeploy quantize`, and build the file"],
             )
         from edgedeploy.quantisation.making import find_task, quantised_source
@@ -264,17 +264,17 @@ def plan(
 
 
 def entries_of(shapes: AnyShapes | None) -> Sequence[Shapes]:
-    """The shapes of each entry; of the first there are some, and be they none."""
+    """The shapes of each entry; at least one, which may be empty."""
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes or {}]
     return shapes or [{}]
 
 
 def check_named(network: AnyNetwork) -> None:
-    """Refuse what means no network, before boards are reached or started.
+    """Refuse a missing network before boards are reached or started.
 
     Raises:
-        PackageError, ModelError: there is no such file, or it is no package.
+        PackageError, ModelError: there is no such file, or it is not a package.
         UnknownNameError: the zoo has no such network.
     """
     name = fspath(network)
@@ -294,28 +294,21 @@ def package_of(
     demo: str | None = None,
     progress: Progress = SILENT,
 ) -> Package:
-    """A package as it is, or that of a network: the one that was built before, or a new one that is kept.
+    """A package unchanged, or that of a network: up to date in the cache, or newly built.
 
     Raises:
-        InputError: a package is to have other shapes or values than it was built with.
-        EdgedeployError: as `prepare`.
+        InputError: other shapes or values were given for a package.
+        EdgedeployError: as `build`.
     """
     if isinstance(network, Package) or fspath(network).endswith(SUFFIX):
         if any(entries_of(shapes)) or batches or demo or options != AS_THE_FILE_SAYS:
-            raise InputError("what is said of a network's file does not go with a package", why="it is built already")
+            raise InputError("options about a network's file do not go with a package", why="it is built already")
         return network if isinstance(network, Package) else Package(network)
     name = fspath(network)
     first, *further = entries_of(shapes)
     require_build(f"{name} cannot be built")
     use = find_use(name, demo)
     prepared: Prepared = prepare(
-        name,
-        board,
-        input_shapes=first,
-        further=further,
-        batches=batches,
-        options=options,
-        use=use,
-        progress=progress,
+        name, board, input_shapes=first, further=further, batches=batches, options=options, use=use, progress=progress
     )
     return Package(prepared.package_path, plan=Plan(prepared.source, board, use))

@@ -1,4 +1,4 @@
-"""Predicting what a network would take on a board's core, without the board."""
+"""Predicting the time of a network on a board's core, without the board."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ NOT_MEASURED = "predicted, not measured"
 
 @dataclass(frozen=True, repr=False)
 class Predicted:
-    """What a network would take on a board's core.
+    """The predicted cycles of a network on a board's core.
 
     Attributes:
         manifest: of the package.
         board: the board's name.
-        threads: how many compute.
-        means: what it was predicted with.
+        threads: the number of threads.
+        means: the model and tools used.
         prediction: the cycles, function by function.
-        peers: the same of other engines.
+        peers: predictions of other engines.
     """
 
     manifest: Manifest
@@ -45,7 +45,7 @@ class Predicted:
 
     @property
     def ms(self) -> float:
-        """One inference in milliseconds."""
+        """The time of one inference in milliseconds."""
         return self.prediction.ms
 
     def __repr__(self) -> str:
@@ -63,13 +63,8 @@ class Predicted:
             "build_key": self.manifest.build_key,
             "clock_mhz": prediction.clock_mhz,
             "error": prediction.error,
-            "ms": prediction.ms,
-            "cycles": prediction.cycles.total,
-            "cycles_by_kind": prediction.cycles.by_kind(),
             "sampling_error_cycles": prediction.core_error,
-            "instructions": prediction.instructions,
-            "of_peak": prediction.of_peak,
-            "missed_lines": dict(prediction.misses),
+            **_as_dict(prediction),
             "functions": [
                 {
                     "function": each.name,
@@ -103,26 +98,26 @@ def predict(
 
     Args:
         network: a name of the zoo, a network's file, or a package: its archive, or the folder it was unpacked into.
-        board: the board, by name or by the path of a YAML file; its profile has a `core_model`.
-        threads: threads to use, as many as the board has cores at most.
-        against: other engines that are predicted too, separated by commas.
+        board: the board, by name or by the path of a YAML file; its profile needs a `core_model`.
+        threads: threads to use, at most the board's cores.
+        against: other engines to predict, separated by commas.
         shapes: shapes of inputs that the network's file leaves open, by name.
         options: what else it leaves open.
         progress: is told about each step.
 
     Raises:
-        InputError: there are not so many cores, or what is asked for does not go with a package.
-        EdgedeployError: a program that it needs is missing; or of building the network.
+        InputError: the board has fewer cores, or options do not go with a package.
+        EdgedeployError: a required program is missing; or any of the errors of building the network.
     """
     engines = find_predictable_peers(against) if against else []
     profile = resolved(board)
     means = Means.of(profile.label, profile.profile)
     if threads > profile.profile.cores:
-        raise InputError(f"{profile.label} has {profile.profile.cores} cores, and {threads} threads are asked for")
+        raise InputError(f"{profile.label} has {profile.profile.cores} cores, too few for {threads} threads")
     path, candidate = Path(network), None
     if fspath(network).endswith(SUFFIX) or (is_folder(path) and is_file(path / MANIFEST_NAME)):
         if shapes or options != AS_THE_FILE_SAYS:
-            raise InputError("what is said of a network's file does not go with a package", why="it is built already")
+            raise InputError("options about a network's file do not go with a package", why="it is built already")
         if engines:
             raise InputError("--against needs a network", why="other engines cannot read a package of edgedeploy")
     else:
@@ -139,17 +134,19 @@ def predict(
     return Predicted(manifest, profile.label, threads, means, prediction, peers)
 
 
+def _as_dict(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "ms": prediction.ms,
+        "cycles": prediction.cycles.total,
+        "cycles_by_kind": prediction.cycles.by_kind(),
+        "instructions": prediction.instructions,
+        "of_peak": prediction.of_peak,
+        "missed_lines": dict(prediction.misses),
+    }
+
+
 def _of_peer(peer: PeerPrediction) -> dict[str, Any]:
     named: dict[str, Any] = {"engine": peer.engine, "version": peer.version, "wheel_sha256": peer.sha256}
     if peer.prediction is None:
         return {**named, "left_out": peer.left_out}
-    return {
-        **named,
-        "ms": peer.prediction.ms,
-        "cycles": peer.prediction.cycles.total,
-        "cycles_by_kind": peer.prediction.cycles.by_kind(),
-        "instructions": peer.prediction.instructions,
-        "of_peak": peer.prediction.of_peak,
-        "difference_of_outputs": peer.difference,
-        "missed_lines": dict(peer.prediction.misses),
-    }
+    return {**named, **_as_dict(peer.prediction), "difference_of_outputs": peer.difference}

@@ -15,7 +15,7 @@ from edgedeploy.quantisation.making import MOST_SAMPLES, Made, Settings, find_ta
 from edgedeploy.quantised import Method
 from edgedeploy.vision.image import check_place
 
-# How many of the worst layers are listed.
+# The number of worst layers in reports.
 MOST_WORST = 10
 
 
@@ -27,7 +27,7 @@ class Quantised:
         network: the float network, as it was named.
         path: the ONNX file.
         bytes: its size.
-        made: what quantising cost.
+        made: the details of quantising.
     """
 
     network: str
@@ -37,7 +37,7 @@ class Quantised:
 
     @property
     def loss(self) -> float | None:
-        """What it lost: of accuracy if that was evaluated, else of agreement with the float network."""
+        """The loss: of accuracy if that was evaluated, else of agreement with the float network."""
         return self.made.record.loss
 
     def __fspath__(self) -> str:
@@ -88,26 +88,26 @@ def quantize(
     options: ImportOptions = AS_THE_FILE_SAYS,
     progress: Progress = SILENT,
 ) -> Quantised:
-    """Quantise a float network to 8-bit integers, and say what that costs.
+    """Quantise a float network to 8-bit integers, and report the loss.
 
     Args:
         network: a name of the zoo, or a network's file.
-        calibrate: what the ranges of activations are measured with: images below a folder, a video, or .npz files with
-            one array for each input.
+        calibrate: what to measure the ranges of activations on: images below a folder, a video, or .npz files with an
+            array for each input.
         output: the ONNX file to write; `NETWORK-int8.onnx` unless given.
-        demo: the demo that says how images become inputs, and outputs results; one of this network unless given.
+        demo: the demo that defines preprocessing and decoding; the network's own unless given.
         evaluate: labelled images, for the accuracy before and after.
-        method: how ranges of activations are chosen.
-        images: with how many images it is calibrated at most.
+        method: how to choose the ranges of activations.
+        images: the most images to calibrate with.
         keep: layers that stay in float: names, or patterns of them.
-        max_loss: layers that hurt most are left in float until the loss is at most so much; None leaves what it is.
-        all_pairs: whether results are rounded to bytes behind every operator, for the kernels of other engines.
+        max_loss: the most harmful layers are left in float until the loss is at most this; None for any loss.
+        all_pairs: whether to round results to bytes after every operator, for other engines' kernels.
         shapes: shapes of inputs that the network's file leaves open, by name.
         options: what else it leaves open.
         progress: is told about each step.
 
     Raises:
-        InputError: the output is the float network itself, or the loss stays larger than is allowed.
+        InputError: the output is the float network itself, or the loss stays larger than allowed.
         EdgedeployError: as `find_task` and `make`.
     """
     task = find_task(

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """What tuning a network came to.
+    """The result of tuning a network.
 
     Attributes:
         network: its name.
-        folder: the tuning records, which builds take from then on.
+        folder: the tuning records, which builds use from then on.
         ended: the tasks with their times, and the whole network's before and after, in ms; None if not measured.
     """
 
@@ -40,12 +40,12 @@ class Tuned:
 
     @property
     def before_ms(self) -> float | None:
-        """One inference of the untuned network."""
+        """The time of one inference of the untuned network, in ms."""
         return self.ended.before_ms
 
     @property
     def after_ms(self) -> float | None:
-        """One inference of the tuned network."""
+        """The time of one inference of the tuned network, in ms."""
         return self.ended.after_ms
 
     def __repr__(self) -> str:
@@ -81,35 +81,35 @@ def tune(
 ) -> Tuned:
     """Build a network's convolutions and products in several configurations, and measure them on the board.
 
-    What was found is recorded: `build` uses it from then on.
+    The results are recorded: `build` uses them from then on.
 
     Args:
         network: a name of the zoo, or a network's file.
         board: the board, by name or by the path of a YAML file.
-        host: where boards of this kind are, if the profile does not say it; one or several.
-        virtual: whether the virtual board of this profile is meant; what was set once unless given.
-        strict_host_key: whether boards are refused whose host keys are not known.
-        connection: a board that is connected, in the place of the four above.
-        tasks: which functions: `all`, or numbers such as `0,2,3-5`.
+        host: the addresses of one or several boards of this kind, if not the profile's.
+        virtual: whether to use the profile's virtual board; as configured if None.
+        strict_host_key: whether to refuse boards with unknown host keys.
+        connection: a connected board, instead of the four arguments above.
+        tasks: the functions to tune: `all`, or numbers such as `0,2,3-5`.
         options: how candidates are chosen: tuner, trials, early stopping, whether trials of earlier runs count, seed.
         evaluation: how a candidate is timed; as for the command unless given.
         records: the folder of records; the board's own unless given.
         warm_start: boards or folders whose records the search learns from.
-        compare: whether the whole network is measured at the end.
+        compare: whether to measure the whole network at the end.
         shapes: shapes of inputs that the network's file leaves open, by name.
         importing: what else it leaves open.
-        listener: is told what is measured.
+        listener: is told about each measurement.
         progress: is told about each step.
-        stopping: asked now and then whether to end; what was measured until then is kept.
+        stopping: called now and then; if it returns True, tuning ends, and the records keep the results so far.
 
     Raises:
-        InputError: both a connection and where a board is are given, or the network has nothing to tune.
-        EdgedeployError: of any other kind; what was measured until then is recorded.
+        InputError: both a connection and a board or host are given, or the network has nothing to tune.
+        EdgedeployError: of any other kind; the records keep the results until then.
     """
     hosts = [host] if isinstance(host, str) else list(host)
     if connection is not None:
         if hosts or virtual or board != "local":
-            raise InputError("a connection says which board is meant", why="a board or a host is named as well")
+            raise InputError("a connection does not go with a board or a host", why="it says which board to use")
         profile, hosts = connection.profile, [connection.address]
     else:
         profile = resolved(board)
@@ -131,5 +131,5 @@ def tune(
         stopping=stopping,
     )
     if not ended:
-        raise InputError(f"tuning {fspath(network)} was ended before it began")
+        raise InputError(f"tuning {fspath(network)} was stopped before it began")
     return Tuned(found[0][0].name, folder, ended[0])

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from edgedeploy import interruption
+from edgedeploy.attempts import refusal, require_address_space
 from edgedeploy.cli import (
     bench,
     boards,
@@ -41,13 +42,18 @@ from edgedeploy.cli import (
     tune,
     virtual,
 )
-from edgedeploy.cli.console import log, print_json, print_json_error, print_lines
+from edgedeploy.cli.console import log, print_json_error, print_result
+from edgedeploy.cli.global_options import (
+    GlobalOptions,
+    InvalidColourError,
+    global_options,
+    set_global_options,
+    split_global_options,
+)
 from edgedeploy.cli.groups import InSections
-from edgedeploy.cli.manners import Manners, WrongColourError, manners, speak, taken
 from edgedeploy.cli.options import MOST, JsonOption
 from edgedeploy.cli.tvmc import translated
 from edgedeploy.errors import InternalError, ReaderGoneError
-from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.settings import default_board, default_threads
 from edgedeploy.streams import give_up_output
 from edgedeploy.supervision import EndedError
@@ -105,19 +111,19 @@ for _section, _commands in _COMMANDS.items():
 # The commands that load the compiler or its runtime.
 _LARGE = {"build", "run", "demo", "bench", "predict", "tune", "quantize"}
 
-# They work whatever is set.
+# Commands that ignore the user's settings.
 _WITHOUT_SETTINGS = {"help", "version"}
 
-# Said of every command in the help of `edgedeploy` itself; `manners.taken` takes them, wherever they stand.
-_VERBOSE = typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")
-_QUIET = typer.Option("-q", "--quiet", help="Say nothing but results and errors.")
+# For the help of `edgedeploy` itself; `split_global_options` parses them, anywhere on the command line.
+_VERBOSE = typer.Option("-v", "--verbose", count=True, help="Print more; -vv also prints tracebacks.")
+_QUIET = typer.Option("-q", "--quiet", help="Print only results and errors.")
 _NO_PROGRESS = typer.Option("--no-progress", help="Hide progress output; notes about decisions stay.")
-_JSON = typer.Option("--json", help="Print JSON, errors too: the commands that can do so.")
-_COLOUR = typer.Option("--color", metavar="auto|always|never", help="When to print in colours.")
+_JSON = typer.Option("--json", help="Print results and errors as JSON, in commands that support it.")
+_COLOUR = typer.Option("--color", metavar="auto|always|never", help="When to use colours.")
 
 
 def _defaults(command: Any, stated: dict[str, Any]) -> dict[str, Any]:
-    """What the options of all commands below one are unless the command line says it."""
+    """Defaults of the options of all commands below one."""
     below = {name: _defaults(each, stated) for name, each in getattr(command, "commands", {}).items()}
     options = {each.name for each in command.params if each.name in stated and each.opts[0].startswith("-")}
     return below | {name: stated[name] for name in options}
@@ -143,16 +149,16 @@ def _options(
 ) -> None:
     if context.invoked_subcommand in _LARGE:
         require_address_space()
-    # Help is shown whatever is set, be it wrong.
+    # Help is shown even if settings are invalid.
     if context.invoked_subcommand not in _WITHOUT_SETTINGS and not {"-h", "--help", "help"} & set(sys.argv[1:]):
         stated = {"board": default_board(), "threads": default_threads()}
         context.default_map = _defaults(context.command, {name: value for name, value in stated.items() if value})
-    log({-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}.get(manners().verbosity, logging.DEBUG))
+    log({-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}.get(global_options().verbosity, logging.DEBUG))
 
 
 @cache
 def _tree() -> Any:
-    """All commands as typer parses them, which takes long to make; ranges of numbers stand in words in their help."""
+    """All commands as typer parses them, which is slow to create; their help states ranges of numbers in words."""
 
     def in_words(command: Any) -> Any:
         for each in command.params:
@@ -183,26 +189,27 @@ def show_help(
 
 @app.command("version", rich_help_panel="About")
 def show_version(json_output: JsonOption = False) -> None:
-    """Print the versions of edgedeploy, Python, and what networks are compiled and checked with.
+    """Print the versions of edgedeploy, Python, and the packages that compile and check networks.
 
     Example: edgedeploy version --json
     """
-    from edgedeploy.cli.versions import versions
+    import importlib.metadata
+    import platform
 
-    found = versions()
-    if json_output:
-        print_json(found)
-    else:
-        print_lines(f"{name} {version}" for name, version in found.items())
+    found = {"edgedeploy": __version__, "python": platform.python_version()}
+    for name in ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "ziglang", "numpy", "paramiko"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    print_result(json_output, found, *(f"{name} {version}" for name, version in found.items()))
 
 
 def main(ended: EndedError | None = None) -> None:
     """Run the command line; every failure ends in a message and a documented exit code.
 
     Args:
-        ended: how the compiler ended the process that ran it, of which nothing is left to do but to say so.
+        ended: how the compiler ended the process that ran the command, which is then only reported.
     """
-    speak(Manners())
+    set_global_options(GlobalOptions())
     code = _code_of(partial(_refuse, ended) if ended else _run)
     flushed = _code_of(sys.stdout.flush)
     if flushed:
@@ -211,21 +218,21 @@ def main(ended: EndedError | None = None) -> None:
 
 
 def _refuse(ended: EndedError) -> None:
-    with suppress(WrongColourError):
-        speak(taken(sys.argv[1:], _tree())[0])
+    with suppress(InvalidColourError):
+        set_global_options(split_global_options(sys.argv[1:], _tree())[0])
     raise ended.error()
 
 
 def _run() -> object:
-    """Run the command that is named; gives its exit code where it ends with one."""
+    """Run the named command; returns its exit code if it ends with one."""
     if "_EDGEDEPLOY_COMPLETE" in os.environ:
         return app(prog_name="edgedeploy")
     try:
-        chosen, words = taken(sys.argv[1:], _tree())
-    except WrongColourError as error:
+        chosen, words = split_global_options(sys.argv[1:], _tree())
+    except InvalidColourError as error:
         print(f"Usage: edgedeploy [OPTIONS] COMMAND\n\nError: {error}", file=sys.stderr)
         return 2
-    speak(chosen)
+    set_global_options(chosen)
     if (typed := translated([word for word in words if word != "--json"], _options_of)) is not None:
         what, why = "this is a command line of tvmc's", "; ".join(typed.reasons)
         if chosen.json:
@@ -252,7 +259,6 @@ def _run() -> object:
 
 
 def _options_of(name: str) -> set[str]:
-    """All options of a command."""
     command: Any = _tree().commands.get(name)
     command = getattr(command, "commands", {}).get(getattr(command, "usual", ""), command)
     return {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
@@ -263,15 +269,14 @@ def _command_of(words: list[str]) -> list[str]:
     named: list[str] = []
     command: Any = _tree()
     for word in words:
-        command = getattr(command, "commands", {}).get(word)
-        if command is None:
+        if (command := getattr(command, "commands", {}).get(word)) is None:
             break
         named.append(word)
     return named
 
 
 def _code_of(work: Callable[[], object]) -> int | str | None:
-    """Do the work; the exit code that says how it ended."""
+    """Do the work; returns the exit code."""
     try:
         ended_with = work()
     except SystemExit as ended:
@@ -285,14 +290,14 @@ def _code_of(work: Callable[[], object]) -> int | str | None:
 
 
 def _reported(error: Exception) -> int:
-    """Print what happened, and what to do where that is known; the exit code."""
+    """Print an error; returns its exit code."""
     known = refusal(error) or InternalError.of(error)
     if isinstance(known, ReaderGoneError):
         return known.exit_code
     try:
         from edgedeploy.cli.console import print_error
 
-        if manners().json:
+        if global_options().json:
             print_json_error(known.what, known.why, known.hints, known.exit_code)
         print_error(known)
     except Exception:  # rich cannot be imported: there is too little memory

@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option, Typer
 
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
+from edgedeploy.cli.console import conclude, print_json, print_lines, print_table, quiet_if, stdout
 from edgedeploy.cli.groups import USUAL, ModelsOrCommand
 from edgedeploy.cli.options import (
     MOST,
     BoardOption,
-    EpsilonOption,
-    InputShapeOption,
+    Importing,
     JsonOption,
-    SetOption,
+    ModelsArgument,
     ThreadsOption,
-    Weights,
-    WeightsOption,
     WhereOrHere,
-    check_one_model,
-    complete_model,
     complete_records,
     file_option,
-    import_options,
     parse_batches,
-    parse_shapes,
 )
-from edgedeploy.cli.overrides import overridable
+from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.errors import InputError, SlowerError
+from edgedeploy.text import significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgedeploy.benchmarking.report import Report
-    from edgedeploy.benchmarking.tables import Column
-    from edgedeploy.board import Overrides
+
+
+def _complete_list(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The list that was typed, continued by each name that fits."""
+    typed, comma, last = incomplete.rpartition(",")
+    return [f"{typed}{comma}{name}" for name in names if name.startswith(last)]
 
 
 def complete_columns(incomplete: str) -> list[str]:
-    """Lists of columns that go on from the list that was typed."""
+    """Lists of columns."""
     from edgedeploy.benchmarking.tables import ALL, COLUMNS
 
-    typed, comma, last = incomplete.rpartition(",")
-    return [f"{typed}{comma}{name}" for name in (*COLUMNS, ALL) if name.startswith(last)]
+    return _complete_list(incomplete, (*COLUMNS, ALL))
 
 
 def complete_engines(incomplete: str) -> list[str]:
-    """Lists of engines that go on from the list that was typed."""
+    """Lists of engines."""
     from edgedeploy.benchmarking.engines import PEERS
 
-    typed, comma, last = incomplete.rpartition(",")
-    return [f"{typed}{comma}{engine.name}" for engine in PEERS if engine.name.startswith(last)]
+    return _complete_list(incomplete, (engine.name for engine in PEERS))
 
 
-app = typer.Typer(
+app = Typer(
     cls=ModelsOrCommand,
     help="Measure networks against other inference engines, and compare what was measured.",
     no_args_is_help=True,
@@ -62,84 +61,57 @@ app = typer.Typer(
 
 
 @app.command(USUAL)
-@overridable
+@flattened
 def bench(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL", help="Names of the zoo or paths of networks' files.", autocompletion=complete_model
-        ),
-    ],
+    models: ModelsArgument,
     board: BoardOption = "local",
     *,
     where: WhereOrHere,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="ENGINES",
-            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert,torch, which are all measured by "
-            "default, and torch-compile,tensorrt,onnxruntime-gpu.",
-            autocompletion=complete_engines,
-        ),
-    ] = None,
+    against: str | None = Option(
+        None,
+        metavar="ENGINES",
+        help="Measure these engines: onnxruntime,openvino,ncnn,mnn,litert,torch (default: all of them), and "
+        "torch-compile,tensorrt,onnxruntime-gpu.",
+        autocompletion=complete_engines,
+    ),
     threads: ThreadsOption = None,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, max=MOST, help="Rounds to run; each engine has its turn in each.")
-    ] = 10,
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            "--runs",
-            min=1,
-            max=MOST,
-            help="How many inferences of each engine are timed, with mean and standard deviation: "
-            f"{RUNS_ON_DEVICES} for boards with a device, else as many as fit into a tenth of a second each round.",
-        ),
-    ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            "--batch", metavar="N,N,...", help="Sizes of the inputs' first dimension: all are measured with each."
-        ),
-    ] = None,
-    tuned: Annotated[
-        str | None,
-        typer.Option(
-            "--tuned",
-            metavar="BOARD|DIR",
-            help="Build with these tuning records, and measure edgedeploy without any beside it.",
-            autocompletion=complete_records,
-        ),
-    ] = None,
-    profile: Annotated[
-        bool,
-        typer.Option("--profile", help="Measure the time by function, too, of each engine that tells: 10 inferences."),
-    ] = False,
-    energy: Annotated[
-        bool, typer.Option("--energy", help="Measure the energy of an inference, too, where the board tells.")
-    ] = False,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="NAMES",
-            help="Columns of the table of engines, separated by commas: median,compile,load,energy,power,memory,size,"
-            "p99,first,per-second,deviation,mean,p90,difference,top-1, or all; by default those that fit.",
-            autocompletion=complete_columns,
-        ),
-    ] = None,
-    input_shape: InputShapeOption = None,
-    set_inputs: SetOption = None,
-    weights: WeightsOption = Weights.file,
-    epsilon: EpsilonOption = None,
-    overrides: Overrides,
+    rounds: int = Option(10, min=1, max=MOST, help="Rounds to run; each engine has a turn in each."),
+    runs: int | None = Option(
+        None,
+        min=1,
+        max=MOST,
+        help=f"Inferences to time with each engine; default: {RUNS_ON_DEVICES} for boards with a device, else as "
+        "many as fit into 0.1 s each round.",
+    ),
+    batch: str | None = Option(
+        None, metavar="N,N,...", help="Measure with these batch sizes: the inputs' first dimension."
+    ),
+    tuned: str | None = Option(
+        None,
+        metavar="BOARD|DIR",
+        help="Build with these tuning records, and also measure edgedeploy without any.",
+        autocompletion=complete_records,
+    ),
+    profile: bool = Option(
+        False, "--profile", help="Also measure the time by function, over 10 inferences, if the engine reports it."
+    ),
+    energy: bool = Option(
+        False, "--energy", help="Also measure the energy of an inference, if the board reports power."
+    ),
+    columns: str | None = Option(
+        None,
+        metavar="NAMES",
+        help="Columns of the engines' table: median,compile,load,energy,power,memory,size,p99,first,per-second,"
+        "deviation,mean,p90,difference,top-1, or all; default: those that fit.",
+        autocompletion=complete_columns,
+    ),
+    importing: Importing,
+    overrides: Overriding,
     json_output: JsonOption = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
-    report: Annotated[
-        Path | None,
-        file_option("--report", what="Write a page with charts, too: an HTML file. It needs edgedeploy[report]."),
-    ] = None,
+    markdown: bool = Option(False, "--markdown", help="Print tables in Markdown."),
+    report: Path | None = file_option(
+        None, "--report", what="Also write an HTML page with charts; needs edgedeploy[report]."
+    ),
 ) -> None:
     """Measure networks against other inference engines, interleaved in one run, with the same number of threads.
 
@@ -150,27 +122,27 @@ def bench(
 
     An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
     large; `edgedeploy[bench-gpu]` for NVIDIA's graphics processors) or cannot run a network is named and left out.
-    Networks of the zoo that edgedeploy can write itself have random weights where their files are not in reach, and the
+    Networks of the zoo that edgedeploy can write itself get random weights if their files are not available, and the
     report says so.
 
-    The second table has a line for each engine on each network: what its compiler or converter took, what loading the
-    network took without importing the engine, the memory of its process while it ran, and the size of the files that it
-    reads. `--columns` chooses, and `--json` has all. With `--batch`, times are those of a whole batch, and `per second`
-    counts its images; a batch that exporters wrote into constants is changed, and a network whose images would then
-    change each other's results is left out, as is an engine that has no batch.
+    The second table has a line for each engine on each network: the time of its compiler or converter, the time to load
+    the network without importing the engine, the memory of its process while it ran, and the size of the files that it
+    reads. `--columns` selects columns, and `--json` prints all. With `--batch`, times are those of a whole batch, and
+    `per second` counts its images. A batch size that exporters wrote into constants is changed. A network whose images
+    would then change each other's results is left out, as is an engine without batches.
 
     `--report` writes all of it as a page with charts, and `edgedeploy bench compare` shows what changed between two
     outputs of `--json`.
 
-    On a board over SSH, times are taken there, and outputs are compared here. Of the other engines, those that are
-    named with `--against` take turns there too: ncnn, onnxruntime, mnn and litert. Pip downloads their wheels here for
-    the board's Python, which it must have (python3), and they lie in a folder of their own there until the end. One
-    that the board's Python or CPU cannot load is named with the reason. `--host local` measures here what was built for
-    another board, beside all engines.
+    On a board over SSH, times are taken there, and outputs are compared here. Of the other engines, those named with
+    `--against` take turns there too: ncnn, onnxruntime, mnn and litert. Pip downloads their wheels here for the board's
+    Python, which it must have (python3); they are removed from the board at the end. An engine that the board's Python
+    or CPU cannot load is named with the reason. `--host local` measures code for another board on this machine, next to
+    all engines.
 
     With --energy, each engine runs for some seconds more while the board's power is read: by a sensor in its supply
     line (INA219 and the like), by the power chip of a Raspberry Pi 5, or by the processor's counters on x86. The report
-    says which, and whether that is all that the board takes.
+    says which, and whether that covers the whole board.
 
     Examples: edgedeploy bench digits; edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
 
@@ -188,28 +160,24 @@ def bench(
     """
     from edgedeploy.api.measuring import bench as measured
     from edgedeploy.benchmarking.tables import as_markdown, columns_called
-    from edgedeploy.cli.console import conclude, print_json, print_lines, quiet_if
-    from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
 
     shown = columns_called(None if columns is None else _names(columns))
     if json_output and markdown:
         raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
-    batches = parse_batches(batch)
-    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
-    check_one_model(models, "measured", shapes, options)
+    importing.check_one(models, "measured")
     found = measured(
         models,
-        board=resolve(board, overrides),
+        board=resolve(board, overrides.fields),
         **where.options,
         against=None if against is None else _names(against),
         threads=threads,
         rounds=rounds,
         runs=runs,
-        batches=batches,
+        batches=parse_batches(batch),
         tuned=tuned,
-        shapes=shapes,
-        options=options,
+        shapes=importing.shapes,
+        options=importing.options,
         energy=energy,
         profile=profile,
         page=report,
@@ -226,37 +194,28 @@ def bench(
 
 @app.command()
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="What `edgedeploy bench --json` printed.")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The same of another day, version or machine.")],
-    fail_above: Annotated[
-        float | None,
-        typer.Option(
-            "--fail-above",
-            metavar="RATIO",
-            min=1.0,
-            help="End with exit code 28 if an engine takes more than this times as long as before, and that is more "
-            "than chance.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="ENGINE", help="The engine that --fail-above is about.")
-    ] = "edgedeploy",
+    before: Path = Argument(..., metavar="BEFORE", help="A file printed by `edgedeploy bench --json`."),
+    after: Path = Argument(..., metavar="AFTER", help="Another, of a later day, version or machine."),
+    fail_above: float | None = Option(
+        None,
+        metavar="RATIO",
+        min=1.0,
+        help="Exit with code 28 if an engine takes more than RATIO times as long as before, beyond chance.",
+    ),
+    engine: str = Option("edgedeploy", metavar="ENGINE", help="The engine that --fail-above checks."),
     json_output: JsonOption = False,
 ) -> None:
-    """Show what changed between two reports of `edgedeploy bench --json`, and what of it is more than chance.
+    """Show what changed between two reports of `edgedeploy bench --json`, and which changes are more than chance.
 
-    By Mann and Whitney's test: how often would chance alone order the medians of all rounds like this? What is below
-    0.05, corrected for the number of changes as Holm does, counts as slower or quicker. It takes ten rounds or so. Two
-    runs of a program may differ by a few percent more than their rounds do: leave room for that in --fail-above.
+    By Mann and Whitney's test: how often would chance alone order the medians of all rounds like this? Results below
+    0.05, corrected for the number of changes by Holm's method, count as slower or quicker. Measure ten rounds or more.
+    Two runs of a program may differ by a few percent more than their rounds do: leave room for that in --fail-above.
 
     Example: edgedeploy bench digits --json > a.json
 
     Example: edgedeploy bench compare a.json b.json --fail-above 1.05
     """
     from edgedeploy.benchmarking.comparison import change_table, compare_reports, read_report
-    from edgedeploy.cli.console import print_json, print_table, stdout
-    from edgedeploy.errors import SlowerError
-    from edgedeploy.text import significant
 
     found = compare_reports(read_report(before), read_report(after))
     slower = found.slower(fail_above, engine) if fail_above is not None else []
@@ -287,7 +246,6 @@ def _print(report: Report, columns: Sequence[Column], *, fitting: bool) -> None:
     """The report as tables on the terminal; those of the columns that fit, where that is wanted."""
     from edgedeploy.benchmarking.report import heading, notes
     from edgedeploy.benchmarking.tables import MOST_FUNCTIONS, profile_tables, tables
-    from edgedeploy.cli.console import print_table, stdout
     from edgedeploy.runtime.profile import NAMES
 
     console = stdout()

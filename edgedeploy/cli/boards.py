@@ -1,33 +1,30 @@
-"""`edgedeploy boards`: the board profiles there are, what they mean, and new ones."""
+"""`edgedeploy boards`: list, show, create and probe board profiles."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Context, Option, Typer
 
-from edgedeploy.cli.options import (
-    JsonOption,
-    LastBoardOption,
-    Where,
-    board_or_last,
-    complete_board,
-)
+from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, readable, stdout
+from edgedeploy.cli.options import BoardArgument, JsonOption, LastBoardOption, Where, board_or_last, complete_board
 from edgedeploy.cli.overrides import flattened
+from edgedeploy.errors import InputError
+from edgedeploy.files import replacing
 
 if TYPE_CHECKING:
     from edgedeploy.facts import Facts
 
-app = typer.Typer(invoke_without_command=True)
+app = Typer(invoke_without_command=True)
 
 _STATED: Any = {"mode": "json", "exclude_none": True}
 
-BoardName = Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)]
-
 
 @app.callback()
-def list_boards(context: typer.Context, json_output: JsonOption = False) -> None:
+def list_boards(context: Context, json_output: JsonOption = False) -> None:
     """List, show and create board profiles.
 
     Example: edgedeploy boards
@@ -35,7 +32,6 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
     if context.invoked_subcommand is not None:
         return
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.resolved import resolve
 
     boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
@@ -51,59 +47,42 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
 
 
 @app.command()
-def show(name: BoardName, json_output: JsonOption = False) -> None:
-    """Show one board's profile, the TVM target derived from it, and what was probed on such boards.
+def show(name: BoardArgument, json_output: JsonOption = False) -> None:
+    """Show a board's profile, the TVM target derived from it, and the facts probed on boards of this kind.
 
     Example: edgedeploy boards show rpi4
     """
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.facts import stored
     from edgedeploy.resolved import resolve
 
     path, board = BOARDS.find(name), resolve(name).profile
     probed = stored(path.stem)
     if json_output:
-        print_json(
-            {
-                "name": path.stem,
-                "file": str(path),
-                **board.model_dump(**_STATED),
-                "target": board.target(),
-                "probed": [each.model_dump(exclude={"board"}, **_STATED) for each in probed],
-            }
-        )
+        about = {"name": path.stem, "file": str(path), **board.model_dump(**_STATED), "target": board.target()}
+        print_json({**about, "probed": [each.model_dump(exclude={"board"}, **_STATED) for each in probed]})
         return
-    import json
-
     import yaml
 
-    console = stdout()
-    console.print(f"# {path}")
     stated = {**board.model_dump(mode="json", exclude_defaults=True), "cores": board.cores}
-    console.print(*yaml.safe_dump(stated, sort_keys=False).rstrip().split("\n"), sep="\n")
-    console.print("", f"TVM target: {json.dumps(board.target())}", sep="\n")
+    lines = [f"# {path}", *yaml.safe_dump(stated, sort_keys=False).rstrip().split("\n"), ""]
+    lines.append(f"TVM target: {json.dumps(board.target())}")
     for each in probed:
-        console.print("", f"probed {each.time:%Y-%m-%d %H:%M} UTC, {each.host}: {each.facts.line()}", sep="\n")
-        _print_facts(each.facts)
+        lines += ["", f"probed {each.time:%Y-%m-%d %H:%M} UTC, {each.host}: {each.facts.line()}", *_lines(each.facts)]
+    stdout().print(*lines, sep="\n")
 
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="The new board's name, or a path that ends in .yaml.")],
-    template: Annotated[str, typer.Option("--from", help="The board to start from.", autocompletion=complete_board)],
+    name: str = Argument(..., help="The new board's name, or a path ending in .yaml."),
+    template: str = Option(..., "--from", help="The board to copy.", autocompletion=complete_board),
     json_output: JsonOption = False,
 ) -> None:
     """Create a board profile as a copy of another, in the user's configuration folder.
 
     Example: edgedeploy boards new my-board --from rpi4
     """
-    import re
-
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
-    from edgedeploy.files import replacing
     from edgedeploy.settings import user_folder
 
     source = BOARDS.find(template)
@@ -112,8 +91,7 @@ def new(
     if path.suffix not in (".yaml", ".yml"):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             raise InputError(
-                f"{name!r} cannot name a board",
-                hints=["use letters, digits, dots, dashes and underscores only"],
+                f"{name!r} cannot name a board", hints=["use letters, digits, dots, dashes and underscores only"]
             )
         path = user_folder() / "boards" / f"{name}.yaml"
     if path.exists():
@@ -121,33 +99,24 @@ def new(
     is_another = name in BOARDS.names()
     with replacing(path) as temporary:
         temporary.write_bytes(source.read_bytes())
-    if json_output:
-        used = BOARDS.find(name) if is_another else path
-        print_json({"name": name, "file": str(path), "from": template, "used": str(used)})
-        return
-    stdout().print(f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`")
-    if is_another:
-        stdout().print(f"there is another board {name} already; {BOARDS.find(name)} is used")
+    used = BOARDS.find(name) if is_another else path
+    lines = [f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`"]
+    lines += [f"there is another board {name} already; {used} is used"] if is_another else []
+    print_result(json_output, {"name": name, "file": str(path), "from": template, "used": str(used)}, *lines)
 
 
 @app.command()
 @flattened
-def probe(
-    board: LastBoardOption = None,
-    *,
-    where: Where,
-    json_output: JsonOption = False,
-) -> None:
+def probe(board: LastBoardOption = None, *, where: Where, json_output: JsonOption = False) -> None:
     """Probe a board over SSH, and store what it reports.
 
-    Cores, glibc and properties of the OpenCL device that the profile leaves open are then taken from there;
-    `edgedeploy boards show` shows it.
+    The stored facts fill in what the profile leaves open: cores, glibc and properties of the OpenCL device.
+    `edgedeploy boards show` shows them.
 
     Example: edgedeploy boards probe --board rpi4 --host pi@10.0.0.7
     """
     from datetime import datetime, timezone
 
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
     from edgedeploy.opencl.profile import opencl_of
@@ -163,19 +132,12 @@ def probe(
             facts = facts.model_copy(update={"opencl": devices_on(connection, resolved.profile)})
     now = datetime.now(timezone.utc).replace(microsecond=0)
     path = store(Probed(board=resolved.label, host=str(address), time=now, facts=facts))
-    if json_output:
-        print_json({"host": str(address), "file": str(path), **facts.model_dump()})
-        return
-    stdout().print(f"{address}: {facts.line()}")
-    _print_facts(facts)
-    stdout().print(f"stored in {path}")
+    lines = [f"{address}: {facts.line()}", *_lines(facts), f"stored in {path}"]
+    print_result(json_output, {"host": str(address), "file": str(path), **facts.model_dump()}, *lines)
 
 
-def _print_facts(facts: Facts) -> None:
-    from edgedeploy.cli.console import stdout
-
+def _lines(facts: Facts) -> list[str]:
+    lines = []
     for name, value in facts.model_dump(exclude_none=True, exclude={"opencl"}).items():
-        shown = " ".join(value) if isinstance(value, list) else value
-        stdout().print(f"  {name:<14} {shown}")
-    for device in facts.opencl:
-        stdout().print(f"  {'opencl':<14} {device.line()}")
+        lines.append(f"  {name:<14} {' '.join(value) if isinstance(value, list) else value}")
+    return [*lines, *(f"  {'opencl':<14} {device.line()}" for device in facts.opencl)]

@@ -2,118 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+from typer import Argument, Option
 
+from edgedeploy.attempts import attempted
+from edgedeploy.cli.console import conclude, print_json, print_outcomes, print_table, quiet_if, stdout
 from edgedeploy.cli.options import (
-    BatchOption,
     BoardOption,
     DemoOption,
-    EpsilonOption,
-    InputShapesOption,
+    ImportingEntries,
     JsonOption,
-    SetOption,
     TuningRecordsOption,
-    Weights,
-    WeightsOption,
-    check_one_model,
     complete_model,
-    import_options,
-    parse_batches,
-    parse_entries,
+    completing,
 )
-from edgedeploy.cli.overrides import overridable
-from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimesOption
+from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.files import is_folder
 
 if TYPE_CHECKING:
-    from edgedeploy.api.packages import Plan
-    from edgedeploy.board import Board, Overrides
+    from edgedeploy.api.packages import Package, Plan
+    from edgedeploy.board import Board
     from edgedeploy.building import Built
-    from edgedeploy.errors import EdgedeployError
 
 
-@overridable
+complete_pass = completing("edgedeploy.compile.passes.order:disableable")
+
+
+@flattened
 def build(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Names of the zoo or paths of networks' files; by default those of the configuration "
-            "(`build.models`), else those of the demos classification, landmark, retinaface and yolo-fastest.",
-            autocompletion=complete_model,
-        ),
-    ] = None,
-    all_demos: Annotated[bool, typer.Option("--all-demos", help="Build the networks of all demos.")] = False,
+    models: list[str] | None = Argument(
+        None,
+        metavar="MODEL",
+        help="Networks: zoo names or files; default: `build.models` of the configuration, else the networks of the "
+        "demos classification, landmark, retinaface and yolo-fastest.",
+        autocompletion=complete_model,
+    ),
+    all_demos: bool = Option(False, "--all-demos", help="Build the networks of all demos."),
     board: BoardOption = "local",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder for the packages; dist/BOARD by default.")
-    ] = None,
-    input_shape: InputShapesOption = None,
-    batch: BatchOption = None,
-    set_inputs: SetOption = None,
-    weights: WeightsOption = Weights.file,
-    epsilon: EpsilonOption = None,
-    quantize: Annotated[
-        Path | None,
-        typer.Option(
-            "--quantize",
-            metavar="FOLDER",
-            help="Quantise the network first, calibrated with the images below this folder; see `edgedeploy quantize`.",
-        ),
-    ] = None,
-    demo: DemoOption = None,
-    camera: Annotated[
-        str | None,
-        typer.Option(
-            "--camera",
-            metavar="WIDTHxHEIGHT:FORMAT",
-            help="The package takes a camera's frames of this size as they are: yuv420, nv12, yuyv, rgb, bgr or gray. "
-            "Colour, size and normalisation are compiled into the network.",
-        ),
-    ] = None,
-    tuning_records: TuningRecordsOption = None,
+    output: Path | None = Option(None, "--output", "-o", help="Package folder; default: dist/BOARD."),
     *,
-    overrides: Overrides,
-    dump: Annotated[
-        str,
-        typer.Option(
-            "--dump",
-            metavar="KINDS",
-            help="Also write intermediate code: ir,ll,asm,passes or some of them. passes is a folder with the module "
-            "after each pass.",
-        ),
-    ] = "",
-    disable_pass: DisablePassOption = None,
-    print_pass_times: PassTimesOption = False,
-    list_passes: ListPassesOption = False,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="List functions with template, type, tile, inner step and its products per cycle, threads and work; "
-            "fallbacks; functions that run on the CPU instead of a device; why bytes are summed up in float; "
-            "transposes; removed channels; slow operators.",
-        ),
-    ] = False,
-    no_check: Annotated[
-        bool, typer.Option("--no-check", help="Do not compare the code's outputs with the reference's.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Build even if the same was built before, from the same and with the same settings."
-        ),
-    ] = False,
-    virtual: Annotated[
-        bool,
-        typer.Option(
-            "--virtual", help="Check the packages on the virtual board of this profile; it is started unless it runs."
-        ),
-    ] = False,
+    importing: ImportingEntries,
+    quantize: Path | None = Option(
+        None, metavar="FOLDER", help="Quantise first, calibrated with the images below FOLDER (`edgedeploy quantize`)."
+    ),
+    demo: DemoOption = None,
+    camera: str | None = Option(
+        None,
+        metavar="WIDTHxHEIGHT:FORMAT",
+        help="Take camera frames as input: yuv420, nv12, yuyv, rgb, bgr or gray. Colour conversion, resizing and "
+        "normalisation are compiled into the network.",
+    ),
+    tuning_records: TuningRecordsOption = None,
+    overrides: Overriding,
+    dump: str = Option(
+        "", metavar="KINDS", help="Also write intermediate code: ir,ll,asm,passes (the module after each pass)."
+    ),
+    disable_pass: list[str] | None = Option(
+        None, metavar="NAME", help="Leave out a compiler pass; repeat for several.", autocompletion=complete_pass
+    ),
+    print_pass_times: bool = Option(False, "--print-pass-times", help="Print how long each pass took."),
+    list_passes: bool = Option(False, "--list-passes", help="List the compiler's passes in order, and build nothing."),
+    explain: bool = Option(
+        False,
+        "--explain",
+        help="List functions with template, type, tile, products per cycle, threads and work; fallbacks; functions "
+        "on the CPU, not the device; why bytes are summed in float; transposes; removed channels; slow operators.",
+    ),
+    no_check: bool = Option(False, "--no-check", help="Do not compare outputs with the reference's."),
+    force: bool = Option(False, "--force", help="Rebuild even if an up-to-date package exists."),
+    virtual: bool = Option(
+        False, "--virtual", help="Check packages on the profile's virtual board, starting it if needed."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Build one package per network, compared with another program before it is written.
@@ -121,19 +85,18 @@ def build(
     A network that fails does not stop the others; it is listed at the end with the reason. One that is unavailable,
     such as one that cannot be downloaded, does not count as a failure if any other was built (docs/exit-codes.md).
 
-    Formats are recognised by content. Where weights are in a file of their own, either of the two files names the
-    network.
+    Formats are recognised by content. If weights are in a separate file, either of the two files names the network.
 
-    The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
+    The first build for a board also builds the agent, the program that runs packages there; this takes minutes.
     Code for another architecture is checked under qemu's user-mode emulator if that is installed, else by the
     same network compiled for this machine. --virtual checks on an emulated board as well.
 
-    A package that lies there, or was kept, and was built from the same with the same settings, is not built again.
+    An up-to-date package in the output folder or the cache is not rebuilt.
 
-    Functions that were tuned on such a board (`edgedeploy tune`) are built in their fastest configuration.
+    Functions that were tuned on the same kind of board (`edgedeploy tune`) are built in their fastest configuration.
 
-    The compiler's passes are described in docs/passes.md. The package of a build without some of them is never taken
-    for the usual one: run, demo and push build that again.
+    The compiler's passes are described in docs/passes.md. A package built without some of them never replaces the
+    usual one: run, demo and push build that again.
 
     --toolchain and the options after it override the board's profile for this build.
 
@@ -156,45 +119,36 @@ def build(
     from edgedeploy.agent.build import agent_for
     from edgedeploy.api.boards import connect
     from edgedeploy.api.packages import Plan, plan
-    from edgedeploy.attempts import attempted
     from edgedeploy.building import DUMPS, package_name
-    from edgedeploy.cli import passes
-    from edgedeploy.cli.console import conclude, print_json, print_outcomes, quiet_if
-    from edgedeploy.errors import EdgedeployError, InputError
-    from edgedeploy.files import is_folder
     from edgedeploy.resolved import resolve
 
     if list_passes:
-        passes.show_passes(disable_pass or (), json_output)
+        _show_passes(disable_pass or (), json_output)
         return
-    entries, batches = parse_entries(input_shape), parse_batches(batch)
-    options = import_options(weights, epsilon, set_inputs)
+    arguments = importing.arguments
     kinds = [kind for kind in dump.split(",") if kind]
     for kind in kinds:
         if kind not in DUMPS:
-            raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
+            raise InputError(f"cannot dump {kind!r}", why=f"the kinds are {', '.join(DUMPS)}")
     if models and all_demos:
-        raise InputError("--all-demos does not go with networks that are named", why=f"{models[0]} is one")
+        raise InputError("--all-demos does not go with named networks", why=f"{models[0]} is one")
     # What became of each network: first its plan, then its result.
     outcomes: dict[str, Plan | dict[str, Any] | EdgedeployError] = {}
-    names = list(dict.fromkeys(models or _networks(all_demos, weights.value, outcomes)))
+    names = list(dict.fromkeys(models or _networks(all_demos, importing.weights.value, outcomes)))
     alone = len(names) + len(outcomes) == 1
-    check_one_model(names, "built", entries[0], options, batches)
-    resolved = resolve(board, overrides)
+    importing.check_one(names, "built")
+    resolved = resolve(board, overrides.fields)
     progress = quiet_if(json_output)
-    if demo and len(names) > 1:
-        raise InputError("--demo needs one model", why=f"{len(names)} are to be built")
-    if quantize and len(names) > 1:
-        raise InputError("--quantize needs one network", why=f"{len(names)} are to be built")
+    for option, value in (("--demo", demo), ("--quantize", quantize)):
+        if value and len(names) > 1:
+            raise InputError(f"{option} needs one model", why=f"{len(names)} are to be built")
     taken: dict[str, Path] = {}
 
     def planned(name: str) -> Plan:
         found = plan(
             name,
             resolved,
-            shapes=entries,
-            batches=batches,
-            options=options,
+            **arguments,
             calibrate=quantize,
             demo=demo,
             camera=camera,
@@ -215,8 +169,7 @@ def build(
         progress.note(f"{each.source.name} for {resolved.label}")
         package = each.build(
             output / package_name(each.source.name) if output else None,
-            # What is told of a build is not kept.
-            force=force or explain or print_pass_times,
+            force=force or explain or print_pass_times,  # the cache does not hold what these print
             checks="none" if no_check else "all",
             dumps=kinds,
             progress=progress,
@@ -233,38 +186,13 @@ def build(
             if explain:
                 _print_code(built, resolved.profile)
                 _print_explanation(explanation)
-        manifest = built.manifest
-        return {
-            "model": each.source.name,
-            "board": resolved.label,
-            "state": "built",
-            "package": str(built.path),
-            "bytes": built.path.stat().st_size,
-            "target": manifest.target,
-            "linker": manifest.linker,
-            "tuning_records": manifest.tuning_records,
-            "quantisation": manifest.quantisation.model_dump(mode="json") if manifest.quantisation else None,
-            "disabled_passes": manifest.disabled_passes,
-            "abi": manifest.abi.model_dump(),
-            "memory": manifest.memory.model_dump(),
-            "checked": manifest.checked.how,
-            "emulator": manifest.checked.emulator,
-            "error_of_tolerance": error,
-            "tolerance": [
-                case.model_dump(include={"name", "usual", "relative", "absolute", "spread"})
-                for case in manifest.selftest.cases
-            ],
-            "spread_to": manifest.selftest.spread_to,
-            "dumps": [str(path) for path in built.dumps],
-            **({"pass_times": passes.pass_times(built.pass_times)} if print_pass_times else {}),
-            **explanation,
-        }
+        return {**_as_dict(package, error, print_pass_times=print_pass_times), **explanation}
 
     # All networks are found before the first is built.
     for name in names:
         outcomes[name] = attempted(partial(planned, name), alone=alone)
     if output and not is_folder(output):
-        progress.note(f"the new folder {output} is for the packages")
+        progress.note(f"creating the folder {output} for the packages")
     for name, found in outcomes.items():
         if isinstance(found, Plan):
             outcomes[name] = attempted(partial(built, found), alone=alone)
@@ -289,10 +217,8 @@ def build(
 def _networks(
     all_demos: bool, weights: Literal["file", "random"], unreadable: dict[str, Plan | dict[str, Any] | EdgedeployError]
 ) -> list[str]:
-    """The networks that are built where none is named; demos that cannot be read are told by their errors."""
-    from edgedeploy.attempts import attempted
+    """The default networks; demos that cannot be read are added to `unreadable` with their errors."""
     from edgedeploy.demo import spec
-    from edgedeploy.errors import EdgedeployError
     from edgedeploy.settings import networks_to_build
 
     if not all_demos and (stated := networks_to_build()):
@@ -307,41 +233,89 @@ def _networks(
     return found
 
 
-def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None:
-    """Print what a package is and how it was checked."""
-    from edgedeploy.cli import passes
-    from edgedeploy.cli.console import stdout
+def _as_dict(package: Package, error: float | None, *, print_pass_times: bool) -> dict[str, Any]:
+    """A package as JSON."""
+    built = package.built
+    assert built
+    manifest = built.manifest
+    tolerance = {"name", "usual", "relative", "absolute", "spread"}
+    times = [{"pass": name, "ms": round(seconds * 1e3, 3)} for name, seconds in built.pass_times]
+    return {
+        "model": manifest.model,
+        "board": manifest.board,
+        "state": "built",
+        "package": str(built.path),
+        "bytes": built.path.stat().st_size,
+        "target": manifest.target,
+        "linker": manifest.linker,
+        "tuning_records": manifest.tuning_records,
+        "quantisation": manifest.quantisation.model_dump(mode="json") if manifest.quantisation else None,
+        "disabled_passes": manifest.disabled_passes,
+        "abi": manifest.abi.model_dump(),
+        "memory": manifest.memory.model_dump(),
+        "checked": manifest.checked.how,
+        "emulator": manifest.checked.emulator,
+        "error_of_tolerance": error,
+        "tolerance": [case.model_dump(include=tolerance) for case in manifest.selftest.cases],
+        "spread_to": manifest.selftest.spread_to,
+        "dumps": [str(path) for path in built.dumps],
+        **({"pass_times": times} if print_pass_times else {}),
+    }
 
+
+def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None:
     test, checked, record = built.manifest.selftest, built.manifest.checked, built.manifest.quantisation
     ways = [checked.line()] * (checked.how != "no") + ["on the virtual board"] * virtual
     compared = f"equal to {test.reference} within {test.relative:g}" if ways else "not compared"
-    stdout().print(f"{built.path}  {built.path.stat().st_size:,} bytes, {compared}")
-    stdout().print(f"checked: {', and '.join(ways) or 'no'}")
-    for line in test.raised(built.manifest.outputs, quantised=record is not None):
-        stdout().print(f"tolerance: {line}")
-    stdout().print(f"memory: {built.manifest.memory.line()}")
-    for line in record.lines() if record else []:
-        stdout().print(f"quantised: {line}")
-    for path in built.dumps:
-        stdout().print(str(path))
+    lines = [
+        f"{built.path}  {built.path.stat().st_size:,} bytes, {compared}",
+        f"checked: {', and '.join(ways) or 'no'}",
+        *(f"tolerance: {line}" for line in test.raised(built.manifest.outputs, quantised=record is not None)),
+        f"memory: {built.manifest.memory.line()}",
+        *(f"quantised: {line}" for line in (record.lines() if record else [])),
+        *map(str, built.dumps),
+    ]
+    stdout().print(*lines, sep="\n")
     if print_pass_times:
-        passes.print_pass_times(built.pass_times)
+        whole = [*built.pass_times, ("all", sum(seconds for _, seconds in built.pass_times))]
+        print_table(["pass", "ms"], ([name, f"{seconds * 1e3:.1f}"] for name, seconds in whole), right=["ms"])
+
+
+def _show_passes(disabled: Sequence[str], json_output: bool) -> None:
+    """List all passes in order; disabled ones of other packages are not loaded."""
+    from edgedeploy.compile.passes.installed import load_installed
+    from edgedeploy.compile.passes.order import ordered
+
+    records = [
+        {
+            "name": each.name,
+            "what": each.what,
+            "expects": str(each.expects),
+            "leaves": str(each.result),
+            "required": each.required or None,
+            "package": each.package or "edgedeploy",
+        }
+        for each in ordered(load_installed(disabled))
+    ]
+    if json_output:
+        print_json(records)
+        return
+    keys = ("what", "expects", "leaves", "package")
+    rows = (
+        [f"{each['name']}{' *' if each['required'] else ''}", *(str(each[key]) for key in keys)] for each in records
+    )
+    print_table(["pass", "", *keys[1:]], rows)
+    stdout().print("* required: it cannot be disabled")
 
 
 def _print_code(built: Built, board: Board) -> None:
-    """What the package's code is for, what linked it, and what it needs."""
-    from edgedeploy.cli.console import stdout
-
     abi = built.manifest.abi
     needs = [f"glibc {abi.glibc}" if abi.glibc else "no version of glibc", *abi.libraries]
-    console = stdout()
-    console.print(f"code for {' '.join([board.triple, board.cpu, *board.features])}")
-    console.print(f"linked by {built.manifest.linker}")
-    console.print(f"needs {', '.join(needs)}")
+    code = f"code for {' '.join([board.triple, board.cpu, *board.features])}"
+    stdout().print(code, f"linked by {built.manifest.linker}", f"needs {', '.join(needs)}", sep="\n")
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
-    from edgedeploy.cli.console import print_table, stdout
 
     rows = []
     for record in explanation["functions"]:

@@ -17,7 +17,7 @@ import typer
 
 from edgedeploy import interruption
 from edgedeploy.attempts import first_failure
-from edgedeploy.cli.manners import manners
+from edgedeploy.cli.global_options import global_options
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import SECONDS_PER_LINE, Notes, Progress
 from edgedeploy.text import duration, json_text, printable, without_secrets
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def stdout(*, wrap: bool = False) -> Console:
-    """The console of results, which leaves lines as long as they are unless `wrap`."""
+    """The console of results, which does not break lines unless `wrap`."""
     from edgedeploy.cli.terminal import Terminal
 
     # Into a pipe, tables are as wide as they need to be.
@@ -46,14 +46,14 @@ def stderr() -> Console:
 
 
 class _AsText(logging.Formatter):
-    """Messages of libraries, which may hold what others wrote."""
+    """Log messages of libraries, which may contain foreign text."""
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(map(printable, without_secrets(super().format(record)).splitlines()))
 
 
 def log(level: int) -> None:
-    """Print what is logged at a level or above to standard error."""
+    """Log to standard error from a level on."""
     handler = logging.StreamHandler()
     handler.setFormatter(_AsText("%(message)s"))
     logging.basicConfig(handlers=[handler])
@@ -61,7 +61,7 @@ def log(level: int) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of a form that scripts compare, as they come; what cannot be printed in them as its escape."""
+    """Print lines that scripts compare, unwrapped, with unprintable characters escaped."""
     print(*map(printable, lines), sep="\n", flush=True)
 
 
@@ -70,20 +70,28 @@ def print_json(content: Any) -> None:
     print(_json(content, indent=2))
 
 
+def print_result(as_json: bool, value: Any, *lines: str) -> None:
+    """Print a result: one JSON value for scripts, or lines for people."""
+    if as_json:
+        print_json(value)
+    elif lines:
+        stdout().print(*lines, sep="\n")
+
+
 def print_json_line(content: Any) -> None:
-    """Print one JSON value of several, on a line of its own and at once."""
+    """Print one JSON value on a line of its own, at once."""
     print(_json(content), flush=True)
 
 
 def _json(content: Any, indent: int | None = None) -> str:
-    """JSON whose strings are exact, with what cannot be printed as its escape."""
+    """JSON with exact strings and unprintable characters escaped."""
     text = json_text(content, indent=indent, ascii_only=False)
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 @contextmanager
 def until_interrupted() -> Iterator[Callable[[], bool]]:
-    """Within the block Ctrl-C only asks for an end: the call says whether it came. A second one interrupts as ever."""
+    """Within the block, yield a call that says whether Ctrl-C came, which ends nothing. A second one interrupts."""
     asked = False
 
     def ask(number: int, frame: object) -> None:
@@ -99,7 +107,7 @@ def until_interrupted() -> Iterator[Callable[[], bool]]:
 
 
 def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
-    """All documents of a catalogue with their files; a warning for each broken one, which must not hide the rest."""
+    """All documents of a catalogue with their files; broken ones are left out with a warning."""
     entries = []
     for name in catalog.names():
         try:
@@ -110,14 +118,14 @@ def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
 
 
 def print_json_error(what: str, why: str | None, hints: Iterable[str], code: int) -> None:
-    """Print the error that a command ends with, in the place of a result, as a JSON value for scripts."""
+    """Print the error that ends a command, instead of a result, as one JSON value."""
     print_json_line({"error": {"what": what, "why": why, "try": list(hints), "code": code}})
 
 
 def print_error(error: EdgedeployError, heading: str = "error:") -> None:
     """Print what happened, why, and what to try, after a heading.
 
-    Further lines, which compilers, boards and drivers wrote, have a bar before them: no hint looks so.
+    Further lines, which compilers, boards and drivers wrote, have a bar before them, so that none looks like a hint.
     """
     console = stderr()
     console.print(foreign(heading, style="bold red"), end=" ")
@@ -127,13 +135,10 @@ def print_error(error: EdgedeployError, heading: str = "error:") -> None:
 
 
 def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
-    """Print each failure of several items and what to try; end with their exit code if that is not 0.
+    """Print each failure of several items, and end with their common exit code (docs/exit-codes.md) if it is not 0.
 
     Args:
         outcomes: each item, and what `attempted` returned.
-
-    Raises:
-        Exit: as docs/exit-codes.md says of several networks.
     """
     found = list(outcomes)
     for name, outcome in found:
@@ -144,12 +149,12 @@ def conclude(outcomes: Iterable[tuple[str, object]]) -> None:
 
 
 def print_outcomes(outcomes: Mapping[str, object], done: Callable[[Any], str], *, what: str = "network") -> None:
-    """Print a table of several items and what became of each to standard error.
+    """Print a table of items and their outcomes to standard error.
 
     Args:
         outcomes: what `attempted` returned, by item.
-        done: says what became of an item that did not fail.
-        what: what the items are.
+        done: words the outcome of an item that did not fail.
+        what: the noun for items.
     """
     rows = (
         [name, outcome.state if isinstance(outcome, EdgedeployError) else done(outcome)]
@@ -160,7 +165,7 @@ def print_outcomes(outcomes: Mapping[str, object], done: Callable[[Any], str], *
 
 
 def _lines(text: str) -> list[str]:
-    """A text whose further lines somebody else wrote, with a bar before those."""
+    """The lines of a text, with a bar before all but the first, which are foreign."""
     first, *further = text.expandtabs().splitlines() or [""]
     return [first, *(f"  | {line}" for line in further)]
 
@@ -178,10 +183,10 @@ def print_table(
 
     Args:
         titles: of the columns.
-        rows: a cell for each column: a string, or what `foreign` makes.
-        right: columns of numbers, which are aligned at the right.
+        rows: a cell for each column: a string, or what `foreign` returns.
+        right: columns that are right-aligned.
         whole: columns whose texts are not broken between words.
-        title: what stands above it.
+        title: the line above the table.
         to: the console; that of results unless given.
     """
     from rich.table import Table
@@ -196,7 +201,7 @@ def print_table(
 
 
 def foreign(*lines: str, style: str = "") -> Text:
-    """Lines that anybody may have written in one place, such as a cell of a table, or one in a style."""
+    """Foreign lines, made printable, as one text: for cells with several lines, or with a style."""
     from rich.text import Text
 
     return Text("\n".join(map(printable, lines)), style)
@@ -206,93 +211,90 @@ class ConsoleProgress(Progress):
     """Progress as bars on a terminal, and as plain lines elsewhere; always on standard error."""
 
     def __init__(self, *, every_s: float = SECONDS_PER_LINE, clock: Callable[[], float] = monotonic) -> None:
-        """With the time between lines where no bar can be drawn, and a clock that gives seconds."""
+        """Set the time between lines without a bar, and a clock that gives seconds."""
         self._console = stderr()
         self._every_s, self._clock = every_s, clock
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:
         """Show a spinner while the step runs, and one line with its time after it."""
-        started = perf_counter()
-        if self._console.is_terminal:
-            with self._console.status(foreign(title)):
+        with self._timed(title):
+            with self._console.status(foreign(title)) if self._console.is_terminal else self._waiting(title):
                 yield
-        else:
-            with self._waiting(title):
-                yield
-        interruption.check()
-        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
+            interruption.check()
 
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
         """Show a bar with size, speed and remaining time."""
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-        from rich.progress import Progress as Bars
+        from rich.progress import DownloadColumn, TransferSpeedColumn
 
-        if not self._console.is_terminal:
-            self._console.print(f"  {title} ({total:,} bytes)")
-            sent = done
-
-            def advance(count: int) -> None:
-                nonlocal sent
-                sent += count
-
-            with self._waiting(title, lambda: f"{sent / max(total, 1):.0%}"):
-                yield advance
-            return
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-        with Bars(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=self._console) as bars:
-            task = bars.add_task(printable(title), total=total, completed=done)
-            yield lambda count: bars.advance(task, count)
+        columns = (DownloadColumn(), TransferSpeedColumn())
+        with (
+            self._bar(title, total, *columns, done=done)
+            if self._console.is_terminal
+            else self._counted(title, f"{total:,} bytes", lambda sent: f"{sent / max(total, 1):.0%}", done)
+        ) as advance:
+            yield advance
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Show the remaining time on a bar, or in a line now and then; and one line with the whole time after it."""
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
+        from rich.progress import MofNCompleteColumn
 
         started = perf_counter()
-        if self._console.is_terminal:
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            # By default rich would take over results on their way into a file, too.
-            redirect = sys.stdout.isatty()
-            with Bars(*columns, console=self._console, transient=True, redirect_stdout=redirect) as bars:
-                task = bars.add_task(printable(title), total=total)
-                yield lambda: bars.advance(task)
-        else:
-            self._console.print(f"  {title} ({total} steps)")
-            finished = 0
 
-            def count() -> None:
-                nonlocal finished
-                finished += 1
+        def state(finished: int) -> str:
+            left = (perf_counter() - started) / finished * (total - finished) if finished else None
+            return f"{finished} of {total}" + (f", about {duration(left)} left" if left is not None else "")
 
-            def state() -> str:
-                left = (perf_counter() - started) / finished * (total - finished) if finished else None
-                return f"{finished} of {total}" + (f", about {duration(left)} left" if left is not None else "")
+        # By default rich would take over results on their way into a file, too.
+        options: dict[str, Any] = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
+        with (
+            self._timed(title),
+            self._bar(title, total, MofNCompleteColumn(), **options)
+            if self._console.is_terminal
+            else self._counted(title, f"{total} steps", state) as advance,
+        ):
+            yield lambda: advance(1)
 
-            with self._waiting(title, state):
-                yield count
+    @contextmanager
+    def _timed(self, title: str) -> Iterator[None]:
+        started = perf_counter()
+        yield
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
+    @contextmanager
+    def _bar(
+        self, title: str, total: int, *columns: Any, done: int = 0, **options: Any
+    ) -> Iterator[Callable[[int], None]]:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        shown = (TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn())
+        with Bars(*shown, console=self._console, **options) as bars:
+            task = bars.add_task(printable(title), total=total, completed=done)
+            yield lambda count: bars.advance(task, count)
+
+    @contextmanager
+    def _counted(
+        self, title: str, size: str, state: Callable[[int], str], done: int = 0
+    ) -> Iterator[Callable[[int], None]]:
+        self._console.print(f"  {title} ({size})")
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+
+        with self._waiting(title, lambda: state(done)):
+            yield advance
+
     def note(self, text: str) -> None:
-        """Print the line, and below it those that an error in it has."""
+        """Print the line, and the further lines of an error in it."""
         self._console.print(*_lines(text), sep="\n")
 
     @contextmanager
     def _waiting(self, title: str, state: Callable[[], str] | None = None) -> Iterator[None]:
-        """Within the block, print a line now and then, so that nobody takes long work for a program that hangs."""
+        """Within the block, print a line now and then, so that long work does not look like a hang."""
         ended, started = threading.Event(), self._clock()
 
         def tell() -> None:
@@ -310,7 +312,7 @@ class ConsoleProgress(Progress):
 
 
 def quiet_if(json_output: bool) -> Progress:
-    """The progress listener of a command: silent where that is asked for, or a script reads JSON and nobody watches."""
-    if manners().verbosity < 0 or (json_output and not sys.stderr.isatty()):
+    """The progress listener of a command: silent with --quiet, or if JSON is printed and nobody watches."""
+    if global_options().verbosity < 0 or (json_output and not sys.stderr.isatty()):
         return Progress()
-    return ConsoleProgress() if manners().progress else Notes(ConsoleProgress())
+    return ConsoleProgress() if global_options().progress else Notes(ConsoleProgress())

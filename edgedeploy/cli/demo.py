@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, nullcontext
 from enum import Enum
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Exit, Option
 
-from edgedeploy.cli.live import Live
+from edgedeploy.attempts import attempted
+from edgedeploy.cli.console import (
+    conclude,
+    print_json,
+    print_outcomes,
+    print_table,
+    quiet_if,
+    readable,
+    until_interrupted,
+)
+from edgedeploy.cli.demo_output import Live, Printer
 from edgedeploy.cli.options import (
     MOST,
+    Importing,
     JsonOption,
     LastBoardOption,
     SetOption,
@@ -24,23 +37,21 @@ from edgedeploy.cli.options import (
     complete_model,
     file_option,
     here_if_silent,
-    import_options,
 )
-from edgedeploy.cli.overrides import overridable
-from edgedeploy.cli.sound_demo import MicrophoneOption, ThresholdOption, WavOption, is_sound_demo, sound_demo
+from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.cli.sound_demo import Listening, is_sound_demo, sound_demo
+from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Overrides
-    from edgedeploy.cli.demo_output import Printer
-    from edgedeploy.cli.live import Shown
     from edgedeploy.demo.output import Save
+    from edgedeploy.cli.demo_output import Shown
     from edgedeploy.demo.program import DemoSession
     from edgedeploy.progress import Progress
     from edgedeploy.vision.source import Source
 
 
 class Log(str, Enum):
-    """What lines say."""
+    """The style of the log."""
 
     tengine = "tengine"
     named = "named"
@@ -51,85 +62,57 @@ INTERRUPTED = 130
 
 
 def complete_demo(incomplete: str) -> list[str]:
-    """Names of demos that begin with what was typed."""
+    """Names of demos, and `all`."""
     return [*complete("demos", "demos/audio")(incomplete), *([ALL] if ALL.startswith(incomplete) else [])]
 
 
-@overridable
+@flattened
 def demo(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[DEMO|PACKAGE]",
-            help="A demo's name or file, a package that says how it is used, or `all`; without it demos are listed.",
-            autocompletion=complete_demo,
-        ),
-    ] = None,
-    image: Annotated[
-        Path | None,
-        typer.Option(
-            "--image",
-            metavar="WHAT",
-            help="Run on this instead of the demo's image: an image of any size, a folder of images, a video, or a "
-            "camera of this machine by its number.",
-        ),
-    ] = None,
+    name: str | None = Argument(
+        None,
+        metavar="[DEMO|PACKAGE]",
+        help="A demo's name or file, a package with demo information, or `all`; default: list the demos.",
+        autocompletion=complete_demo,
+    ),
+    image: Path | None = Option(
+        None,
+        metavar="WHAT",
+        help="Run on this instead of the demo's image: an image, a folder of images, a video, or a camera of this "
+        "machine by its number.",
+    ),
     board: LastBoardOption = None,
     *,
     where: WhereOrHere,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="Use this network, a name of the zoo or a file, instead of the demo's.",
-            autocompletion=complete_model,
-        ),
-    ] = None,
+    model: str | None = Option(
+        None, help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model
+    ),
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
-    camera: Annotated[
-        str | None,
-        typer.Option(
-            "--camera",
-            metavar="DEVICE",
-            help="A camera of the board: its number or device, `rpicam` for a Raspberry Pi's own, rtsp://... or "
-            "http://... for one of the network, or `auto`. The board looks by itself, and sends what it sees.",
-        ),
-    ] = None,
-    repeat: Annotated[
-        int | None, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many inferences to time; 1 unless given.")
-    ] = None,
+    camera: str | None = Option(
+        None,
+        metavar="DEVICE",
+        help="Use a camera of the board, which sends what it sees: its number or device, `rpicam` for a Raspberry "
+        "Pi's own, rtsp://... or http://... for a network camera, or `auto`.",
+    ),
+    repeat: int | None = Option(
+        None, "--repeat", "-r", min=1, max=MOST, help="Number of inferences to time; default: 1."
+    ),
     threads: ThreadsOption = None,
-    save: Annotated[
-        Path | None,
-        file_option(
-            "--save",
-            what="Save the images with the results drawn in: an image; a folder, for a folder; a .mp4 or .avi, for a "
-            "video or camera. `all` puts each demo's name into the name.",
-        ),
-    ] = None,
-    log: Annotated[
-        Log,
-        typer.Option(
-            "--log",
-            help="`named`: with the names of classes, and landmarks' points. `tengine`: exactly as Tengine's examples.",
-        ),
-    ] = Log.named,
-    frames: Annotated[
-        int | None,
-        typer.Option(
-            "--frames",
-            metavar="N",
-            min=1,
-            max=MOST,
-            help="Stop after N images of a folder, video or camera, or N scores.",
-        ),
-    ] = None,
-    wav: WavOption = None,
-    microphone: MicrophoneOption = False,
-    threshold: ThresholdOption = None,
+    save: Path | None = file_option(
+        None,
+        "--save",
+        what="Save the images with results drawn in: to an image, a folder (for folders), or a .mp4 or .avi (for "
+        "videos and cameras). With `all`, each demo's name is added to the file name.",
+    ),
+    log: Log = Option(
+        Log.named, help="`named`: with class names and landmarks; `tengine`: exactly as Tengine's examples."
+    ),
+    frames: int | None = Option(
+        None, metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera, or N scores."
+    ),
+    listening: Listening,
     live: Live,
-    overrides: Overrides,
+    overrides: Overriding,
     json_output: JsonOption = False,
 ) -> None:
     """Run a network on an image, a folder of images, a video or a camera, and print the results.
@@ -137,24 +120,24 @@ def demo(
     Results are printed in the format of Tengine's examples, with the names of classes and the points of landmarks;
     `--log tengine` leaves both out where Tengine does. For a folder, video or camera they follow the times of each
     image's preprocessing, inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video
-    or camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras
+    or camera with the summary, and the video saved so far is playable. With --json, folders, videos and cameras
     give one object on each line, the last one under the key `summary`.
 
     --serve shows folders, videos and cameras on a page in the browser, with the results drawn in and the rates
     (docs/live-page.md). It ends with the video, or with Ctrl-C.
 
     With a board, only the networks run there, over one connection; preprocessing and postprocessing run here. With
-    --camera all of it runs there, on the board's own camera: `--image 0` is this machine's, whatever the board.
-    Without --board, it is the last board that was built for in this folder, or this machine.
+    --camera everything runs there, on the board's own camera; `--image 0` is always this machine's camera. The default
+    is the board last built for in this folder, else this machine.
 
     Demos on sounds (wake-word, voice-activity) print a line `TIME SCORE` for each frame, and `TIME SCORE LABEL
-    begin|end` for what they detect; with --json one object on each line.
+    begin|end` for each detection; with --json one object on each line.
 
     The results go to standard output, progress to standard error. `all` runs the demos on images one after
     another. One that fails does not stop the others; it is listed at the end with the reason. One that is
     unavailable, such as one that cannot be downloaded, does not count as a failure if any other ran
-    (docs/exit-codes.md). Networks that the zoo has no weights of are left out. `yolo`, `segmentation` and `depth` are
-    for networks of yours: give one with --model.
+    (docs/exit-codes.md). Demos without weights in the zoo are left out. `yolo`, `segmentation` and `depth` are
+    for your own networks: give one with --model.
 
     Example: edgedeploy demo retinaface --save faces.jpg
 
@@ -189,14 +172,11 @@ def demo(
     if name is None:
         _list(json_output)
         return
-    from edgedeploy.attempts import attempted
-    from edgedeploy.cli.console import conclude, print_outcomes, quiet_if
-    from edgedeploy.cli.demo_output import Printer
     from edgedeploy.demo.output import saving
     from edgedeploy.demo.packaged import PackagedProgram
+    from edgedeploy.demo.board_camera import board_camera
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.spec import all_demos
-    from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.package.archive import SUFFIX
     from edgedeploy.vision.source import open_source
 
@@ -210,20 +190,16 @@ def demo(
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
     progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress, overrides, otherwise="local")
-    place, options = where.place(resolved), import_options(weights, values=set_inputs)
+    resolved = board_or_last(board, progress, overrides.fields, otherwise="local")
+    place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
     hinting = here_if_silent(board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
-        if wav and microphone:
-            raise InputError("--wav does not go with --microphone")
         if hinting(sound_demo)(
             name,
-            wav,
-            from_microphone=microphone,
-            threshold=threshold,
+            listening,
             model=model,
             place=place,
             threads=threads,
@@ -232,53 +208,45 @@ def demo(
             as_json=json_output,
             progress=progress,
         ):
-            raise typer.Exit(INTERRUPTED)
+            raise Exit(INTERRUPTED)
         return
-    if wav or microphone or threshold is not None:
-        raise InputError(
-            "--wav, --microphone and --threshold are for demos on sounds", hints=["name one of them, as wake-word"]
-        )
+    if listening != Listening():
+        hints = ["name one of them, as wake-word"]
+        raise InputError("--wav, --microphone and --threshold are for demos on sounds", hints=hints)
     printer = Printer(json_output, log.value, several=name == ALL)
 
     @hinting
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
         program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)
-        target = _with_name(save, each) if save and name == ALL else save
-        if camera is not None and place.remote:
-            if repeat:
-                raise InputError("--repeat needs a single image", why="a camera gives many")
-            if isinstance(program, PackagedProgram):
-                raise InputError("--camera needs a demo's name", why="boards look with networks that were built here")
-            from edgedeploy.demo.board_camera import board_camera
-
-            with (
-                board_camera(program, place, camera, threads=threads, options=options, progress=progress) as seen,
-                saving(target, seen[1], progress) as save_drawn,
-                live.page(seen[1], f"{each} on {resolved.name}") as showing,
-            ):
-                session, source = seen
-                return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
-        with (
-            open_source(_image_of(image, camera) or program.image(progress), progress) as source,
-            saving(target, source, progress) as save_drawn,
-        ):
-            if source.kind == "camera" and place.remote:
+        target = save.with_name(f"{save.stem}-{each}{save.suffix}") if save and name == ALL else save
+        opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
+        with ExitStack() as stack:
+            session: DemoSession | None = None
+            if camera is not None and place.remote:
+                if repeat:
+                    raise InputError("--repeat needs a single image", why="a camera has many")
+                if isinstance(program, PackagedProgram):
+                    why = "boards can use only networks that were built here"
+                    raise InputError("--camera needs a demo's name", why=why)
+                session, source = stack.enter_context(board_camera(program, place, camera, **opening))
+            else:
+                here = image if camera is None else Path("0" if camera == "auto" else camera)
+                source = stack.enter_context(open_source(here or program.image(progress), progress))
+            save_drawn = stack.enter_context(saving(target, source, progress))
+            if source.kind == "camera" and place.remote and session is None:
                 progress.note(f"{source.path} is this machine's camera; --camera names one of the board")
             if repeat and source.kind != "image":
                 raise InputError("--repeat needs a single image", why=f"{source.path} is a {source.kind}")
-            with (
-                live.page(source, f"{each} on {resolved.name}") as showing,
-                program.opened(place, threads=threads, options=options, progress=progress) as session,
-            ):
-                if source.kind != "image":
-                    save_if_asked = save_drawn if target else None
-                    return _show_all(session, source, save_if_asked, printer, frames, progress, showing)
-                [shot] = source.shots()
-                result = session.infer(shot, repeat=repeat or 1)
-                save_drawn(shot, result.drawn(still=True))
-                printer.image(result)
-                return False
+            showing = stack.enter_context(live.page(source, f"{each} on {resolved.name}"))
+            session = session or stack.enter_context(program.opened(place, **opening))
+            if source.kind != "image":
+                return _show_all(session, source, save_drawn if target else None, printer, frames, progress, showing)
+            [shot] = source.shots()
+            result = session.infer(shot, repeat=repeat or 1)
+            save_drawn(shot, result.drawn(still=True))
+            printer.image(result)
+            return False
 
     names = all_demos(weights.value) if name == ALL else [name]
     if name == ALL and (left := [each for each in all_demos("random") if each not in names]):
@@ -296,7 +264,7 @@ def demo(
     if name == ALL and not json_output:
         print_outcomes(outcomes, lambda _: "shown", what="demo")
     if interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
     conclude(outcomes.items())
 
 
@@ -309,11 +277,7 @@ def _show_all(
     progress: Progress,
     showing: Shown | None,
 ) -> bool:
-    """Show a sequence, with a summary however it ends; returns whether Ctrl-C ended it."""
-    from contextlib import nullcontext
-    from itertools import islice
-
-    from edgedeploy.cli.console import until_interrupted
+    """Show a sequence, and always its summary; returns whether Ctrl-C ended it."""
     from edgedeploy.demo.output import Summary
     from edgedeploy.live.showing import timed
 
@@ -343,18 +307,8 @@ def _show_all(
         return interrupted()
 
 
-def _image_of(image: Path | None, camera: str | None) -> Path | None:
-    """What is shown here: the camera of this machine, if the networks run on it and its camera is meant."""
-    return image if camera is None else Path("0" if camera == "auto" else camera)
-
-
-def _with_name(path: Path, name: str) -> Path:
-    return path.with_name(f"{path.stem}-{name}{path.suffix}")
-
-
 def _list(json_output: bool) -> None:
     from edgedeploy.audio.spec import SOUND_DEMOS
-    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.demo.spec import DEMOS
 
     demos = [(path.stem, each.model, each.description) for path, each in readable(DEMOS)]

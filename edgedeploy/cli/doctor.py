@@ -1,12 +1,14 @@
-"""`edgedeploy doctor`: can networks be built, pushed and run, and what is to be done where they cannot?"""
+"""`edgedeploy doctor`: check whether networks can be built, pushed and run, and suggest remedies."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy.cli.console import foreign, print_json, quiet_if, stdout
 from edgedeploy.cli.options import BoardOption, JsonOption, Where
 from edgedeploy.cli.overrides import flattened
+from edgedeploy.errors import NotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,23 +22,15 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applic
 
 
 @flattened
-def doctor(
-    board: BoardOption = "local",
-    *,
-    where: Where,
-    json_output: JsonOption = False,
-) -> None:
+def doctor(board: BoardOption = "local", *, where: Where, json_output: JsonOption = False) -> None:
     """Check this machine and a board, and suggest what to do about faults.
 
-    Without a board, only this machine is checked. Nothing stays on a board; its host key is recorded if none was
-    known, as by every command. All checks together take half a minute at most. The exit code is 0 only if networks can
-    be built, pushed and run; warnings do not count.
+    Without a board, only this machine is checked. Nothing stays on a board; an unknown host key is recorded, as by
+    every command. All checks together take half a minute at most. The exit code is 0 only if networks can be built,
+    pushed and run; warnings do not count.
 
     Examples: edgedeploy doctor; edgedeploy doctor --board rpi4 --host pi@10.0.0.7; edgedeploy doctor -b rpi4 --virtual
     """
-    from edgedeploy.cli.console import print_json, quiet_if
-    from edgedeploy.errors import NotReadyError
-
     results = _results(board, where, quiet_if(json_output))
     failures = [result.check.name for result in results if result.finding.state == "failed"]
     if json_output:
@@ -48,7 +42,7 @@ def doctor(
 
 
 def _results(board: str, where: Where, progress: Progress) -> list[Result]:
-    """What the checks find; where packages are missing that the checks themselves need, only that."""
+    """The results of the checks; if Python packages that the checks need are missing, only that result."""
     try:
         from edgedeploy.doctor.case import case_of
         from edgedeploy.doctor.diagnosis import CHECKS
@@ -71,8 +65,6 @@ def _results(board: str, where: Where, progress: Progress) -> list[Result]:
 
 def _print(results: list[Result]) -> None:
     """A table on a terminal, lines elsewhere."""
-    from edgedeploy.cli.console import stdout
-
     if sys.stdout.isatty():
         # Texts are long: unlike elsewhere, cells are to wrap.
         stdout(wrap=True).print(_table(results))
@@ -84,8 +76,6 @@ def _print(results: list[Result]) -> None:
 def _table(results: list[Result]) -> Table:
     from rich.table import Table
     from rich.text import Text
-
-    from edgedeploy.cli.console import foreign
 
     table = Table("", "check", "", "found, and what to do", box=None, pad_edge=False)
     table.columns[1].no_wrap = table.columns[2].no_wrap = True

@@ -1,4 +1,4 @@
-"""Groups of commands: with sections in their help, or with models in the place of a command."""
+"""Groups of commands: with sections in their help, or with models instead of a command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ USUAL = "models"
 
 
 class ModelsOrCommand(TyperGroup):
-    """A group whose first argument may be a model: what is none of its commands is one, or an option about models."""
+    """A group whose first argument may be a model or one of its options, instead of a command."""
 
     usual = USUAL
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command for models before what is none."""
+        """Insert the command for models before any other first word."""
         if args and args[0] not in self.commands:
             args = [self.usual, *args]
         return super().parse_args(ctx, args)
@@ -26,7 +26,7 @@ class InSections(TyperGroup):
     """A group whose help lists commands by their `rich_help_panel`, without rich."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one section for each panel, in the order in which they first come."""
+        """Write one section for each panel, in the order of their first commands."""
         sections: dict[str, dict[str, Any]] = {}
         command: Any
         for name, command in self.commands.items():

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
-from edgedeploy.cli.options import JsonOption, complete, file_option
+from edgedeploy.cli.console import print_result
+from edgedeploy.cli.options import JsonOption, complete_model, file_option
+from edgedeploy.errors import InputError
 
-app = typer.Typer(help="Turn images into inputs of networks.", no_args_is_help=True)
+app = Typer(help="Turn images into network inputs.", no_args_is_help=True)
 
 
 class Fit(str, Enum):
-    """How an image is brought to the network's size."""
+    """How to fit an image to the network's input."""
 
     stretch = "stretch"
     fill = "fill"
@@ -26,37 +27,27 @@ class Fit(str, Enum):
 
 @app.command("to-npz")
 def to_npz(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The image: JPEG, PNG and others.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="The network of the zoo, or the file of such an entry, that says size, colours, mean and scale.",
-            autocompletion=complete("models"),
-        ),
-    ],
-    output: Annotated[Path, file_option("--output", "-o", what="The .npz file to write.")],
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="INPUT", help="The input's name, if it is not the entry's.")
-    ] = None,
-    fit: Annotated[
-        Fit, typer.Option("--fit", help="How the image is brought to the network's size, as `fit` of a demo says it.")
-    ] = Fit.stretch,
+    image: Path = Argument(..., metavar="IMAGE", help="The image: JPEG, PNG and others."),
+    model: str = Option(
+        ...,
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="Take size, colours, mean and scale from this zoo network, or from the file of an entry.",
+        autocompletion=complete_model,
+    ),
+    output: Path = file_option(..., "--output", "-o", what="The .npz file to write."),
+    name: str | None = Option(None, metavar="INPUT", help="The input's name; default: the entry's."),
+    fit: Fit = Option(Fit.stretch, help="How to fit the image to the network's input: `fit` of a demo."),
     json_output: JsonOption = False,
 ) -> None:
     """Write an image as the input of a network, for `edgedeploy run --inputs`.
 
-    `--fit stretch` resizes both sides on their own; `cover` keeps the proportions and cuts off what reaches out, as
-    networks that classify are often shown images.
+    `--fit stretch` resizes both sides independently; `cover` keeps the proportions and crops the rest, as is usual for
+    classification.
 
     Example: edgedeploy image to-npz cat.png --model resnet50 -o in.npz
     """
-    import numpy as np
-
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.runtime.arrays import write_arrays
     from edgedeploy.vision.image import read_image
     from edgedeploy.vision.preprocess import place, to_tensor
@@ -66,10 +57,7 @@ def to_npz(
     if spec.kind != "image":
         raise InputError(f"{model} takes no images", why=f"its input {spec.name!r} is a tensor")
     pixels, _ = place(read_image(image), spec.size, fit.value)
-    tensor: np.ndarray = to_tensor(pixels, spec)
-    write_arrays(output, {name or spec.name: tensor})
-    if json_output:
-        said = {"input": name or spec.name, "dtype": str(tensor.dtype), "shape": list(tensor.shape)}
-        print_json({**said, "file": str(output)})
-        return
-    stdout().print(f"{name or spec.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}] written to {output}")
+    tensor, name = to_tensor(pixels, spec), name or spec.name
+    write_arrays(output, {name: tensor})
+    about = {"input": name, "dtype": str(tensor.dtype), "shape": list(tensor.shape), "file": str(output)}
+    print_result(json_output, about, f"{name}: {tensor.dtype}{list(tensor.shape)} written to {output}")

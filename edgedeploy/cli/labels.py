@@ -1,50 +1,36 @@
-"""`edgedeploy labels`: the classes that outputs of networks stand for."""
+"""`edgedeploy labels`: the classes that networks' outputs stand for."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from edgedeploy.cli.options import MOST, JsonOption
-
-
-def complete_labels(incomplete: str) -> list[str]:
-    """Label sets that begin with what was typed."""
-    from edgedeploy.zoo.entry import label_sets
-
-    return [name for name in label_sets() if name.startswith(incomplete)]
+from edgedeploy.cli.console import print_json, print_lines
+from edgedeploy.cli.options import MOST, JsonOption, completing
+from edgedeploy.errors import InputError
 
 
 def labels(
-    outputs: Annotated[Path, typer.Argument(metavar="OUTPUTS", help="What `edgedeploy run --outputs` wrote: .npz.")],
-    label_set: Annotated[
-        str,
-        typer.Option(
-            "--labels",
-            metavar="SET|FILE",
-            help="A label set of the zoo, or a .txt file with a name in each line.",
-            autocompletion=complete_labels,
-        ),
-    ] = "imagenet",
-    output: Annotated[
-        str | None, typer.Option("--output", metavar="NAME", help="The output with the scores; the first by default.")
-    ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, max=MOST, help="How many classes to print.")] = 5,
-    softmax: Annotated[
-        bool, typer.Option("--softmax/--no-softmax", help="Whether the scores are made probabilities first.")
-    ] = True,
+    outputs: Path = Argument(..., metavar="OUTPUTS", help="The .npz file from `edgedeploy run --outputs`."),
+    label_set: str = Option(
+        "imagenet",
+        "--labels",
+        metavar="SET|FILE",
+        help="A label set of the zoo, or a .txt file with a name on each line.",
+        autocompletion=completing("edgedeploy.zoo.labels:label_sets"),
+    ),
+    output: str | None = Option(None, metavar="NAME", help="The output with the scores; default: the first."),
+    top: int = Option(5, metavar="N", min=1, max=MOST, help="How many classes to print."),
+    softmax: bool = Option(True, "--softmax/--no-softmax", help="Turn the scores into probabilities first."),
     json_output: JsonOption = False,
 ) -> None:
     """Print the classes with the highest scores of an output, with their names.
 
-    Networks give scores of any size, or probabilities, which `--no-softmax` prints as they are.
+    For outputs that are probabilities already, use `--no-softmax`.
 
     Example: edgedeploy labels out.npz --labels imagenet --top 5
     """
-    from edgedeploy.cli.console import print_json, print_lines
-    from edgedeploy.errors import InputError
     from edgedeploy.runtime.arrays import read_arrays, top_values
     from edgedeploy.vision.decoder import softmax as probabilities
     from edgedeploy.vision.results import label_of

@@ -1,33 +1,30 @@
-"""`edgedeploy library`: networks in programs of the user's own."""
+"""`edgedeploy library`: the library for users' own programs on a board."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Option
 
+from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import BoardOption, JsonOption
 
 
 def library(
     board: BoardOption = "local",
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Write to this folder; create it if it is missing.")
-    ],
+    output: Path = Option(..., "--output", "-o", metavar="FOLDER", help="Write to this folder, creating it if needed."),
     json_output: JsonOption = False,
 ) -> None:
-    """Write the library with which programs of your own run networks on a board: for C, C++ and Python.
+    """Write the library for your own programs that run networks on a board: for C, C++ and Python.
 
-    The folder gets `include`, `lib` with the shared and the static library and what CMake and pkg-config ask for, and
+    The folder gets `include`, `lib` with the shared and the static library and files for CMake and pkg-config, and
     the Python package as a wheel.
 
     Example: edgedeploy library --board rpi4 --output rpi4-library
     """
     from edgedeploy.agent.build import oldest_glibc
     from edgedeploy.agent.library import write_library
-    from edgedeploy.cli.console import print_json, print_table, quiet_if, stdout
     from edgedeploy.resolved import resolve
 
     profile = resolve(board).profile

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Option, Typer
 
+from edgedeploy.cli.console import print_result
 from edgedeploy.cli.options import JsonOption, complete_model
 
-app = typer.Typer()
+app = Typer()
 
 
 class Language(str, Enum):
-    """What programs are written in."""
+    """Languages of programs."""
 
     C = "c"
     CPP = "cpp"
@@ -29,30 +29,26 @@ def new() -> None:
 @app.command("app")
 def new_app(
     *,
-    language: Annotated[Language, typer.Option(help="What the program is written in.")],
-    model: Annotated[
-        str, typer.Option(help="The network that it runs, by the name of its releases.", autocompletion=complete_model)
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Write to this folder; MODEL-app by default."),
-    ] = None,
+    language: Language = Option(..., help="The program's language."),
+    model: str = Option(..., help="The network to run: the name of its releases.", autocompletion=complete_model),
+    output: Path | None = Option(
+        None, "--output", "-o", metavar="FOLDER", help="Write to this folder; default: MODEL-app."
+    ),
     json_output: JsonOption = False,
 ) -> None:
-    """Write a program that shows images to a network on a board, and prints what it sees there.
+    """Write a program that runs a network on images on a board, and prints the results.
 
     Example: edgedeploy new app --language cpp --model yolo-fastest
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.release.program import write_program
 
     folder = output or Path(f"{model}-app")
     files = write_program(language.value, model, folder)
-    if json_output:
-        print_json({"model": model, "folder": str(folder), "files": [str(name) for name in files]})
-        return
-    for name in files:
-        stdout().print(str(folder / name))
     recipe = folder / next((name for name in files if name.name == "CMakeLists.txt"), files[0])
-    stdout().print(f"{recipe} says how it is built; `edgedeploy push {model}` puts the network on a board, and")
-    stdout().print("`edgedeploy library` writes what programs are built with")
+    print_result(
+        json_output,
+        {"model": model, "folder": str(folder), "files": [str(name) for name in files]},
+        *(str(folder / name) for name in files),
+        f"{recipe} says how to build it; `edgedeploy push {model}` puts the network on a board, and",
+        "`edgedeploy library` writes the library to build it with",
+    )

@@ -8,13 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
+
+from edgedeploy.errors import BoardConnectionError, InputError, OutputError
+from edgedeploy.files import is_folder
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
-    from edgedeploy.frontends.format import ImportOptions, Shapes
+    from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.progress import Progress
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import Address
@@ -22,11 +26,11 @@ if TYPE_CHECKING:
     from edgedeploy.runtime.opening import Place
 
 
-MOST = 2**31 - 1  # of what is counted; more than anyone waits for, and TVM's timer takes it
+MOST = 2**31 - 1  # for counts: more than anyone waits for, and TVM's timer takes it
 
 
 def complete(*folders: str) -> Callable[[str], list[str]]:
-    """What completes names of documents, by their folders, without reading them; the shell itself completes paths."""
+    """A completion of names of documents in these folders, which are not read; the shell itself completes paths."""
 
     def beginning(incomplete: str) -> list[str]:
         from edgedeploy.catalog import names_in
@@ -40,33 +44,28 @@ complete_board = complete("boards")
 complete_model = complete("models")
 
 
-def complete_records(incomplete: str) -> list[str]:
-    """Boards with records whose names begin with what was typed; the shell itself completes paths."""
-    from edgedeploy.records.header import folders
+def completing(names: str, *further: str) -> Callable[[str], list[str]]:
+    """A completion from a function, `module:name`, that lists names or named things, and from further names."""
 
-    return [folder.name for folder in folders() if folder.name.startswith(incomplete)]
+    def beginning(incomplete: str) -> list[str]:
+        found = [getattr(each, "name", each) for each in resolve_name(names)()]
+        return [name for name in (*found, *further) if name.startswith(incomplete)]
+
+    return beginning
 
 
-def complete_records_or_none(incomplete: str) -> list[str]:
-    """The same, and what stands for no records."""
-    return [*complete_records(incomplete), *(["none"] if "none".startswith(incomplete) else [])]
+complete_records = completing("edgedeploy.records.header:folders")
 
 
 def board_or_last(
     board: str | None, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
 ) -> ResolvedBoard:
-    """The board that was named, else the last one that was built for, which the user is told, else `otherwise`.
-
-    Raises:
-        InputError: there is none of these.
-        EdgedeployError: as `resolve`.
-    """
+    """The named board, else the board of this folder's last build, which the user is told, else `otherwise`."""
     from edgedeploy.building import last_built_board
-    from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
 
     if board is None and (board := last_built_board()):
-        progress.note(f"board {board}, the last one that was built for here; --board names another")
+        progress.note(f"using board {board}, the last one built for in this folder; --board selects another")
     board = otherwise if board is None else board
     if board is None:
         hints = ["name one with --board; --host only says where it is"]
@@ -76,9 +75,7 @@ def board_or_last(
 
 @contextmanager
 def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
-    """Within the block, an error of a board that the user did not name begins its hints with this machine."""
-    from edgedeploy.errors import BoardConnectionError
-
+    """Put this machine first among the hints of a connection error if the user did not name the board."""
     try:
         yield
     except BoardConnectionError as error:
@@ -88,9 +85,9 @@ def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:
-    """The values of `--host` for a command that takes one: of several, none would be taken silently."""
+    """Refuse several values of `--host`, of which a command would silently use one."""
     if hosts and len(hosts) > 1:
-        raise typer.BadParameter(
+        raise BadParameter(
             f"this command takes one, and {len(hosts)} were given: call it for each of them "
             "(`push`, `tune` and `rpc server` take several)"
         )
@@ -98,35 +95,25 @@ def _one_host(hosts: list[str] | None) -> list[str] | None:
 
 
 def _in_a_folder(path: Path | None) -> Path | None:
-    """A file to write, whose folder must be there: a misspelt one is not made."""
-    from edgedeploy.errors import OutputError
-    from edgedeploy.files import is_folder
-
+    """A file to write, whose folder must exist: a misspelt one is not created."""
     if path and not is_folder(path.parent):
-        raise OutputError(
-            f"cannot write {path}", why=f"{path.parent} is not a folder", hints=["make it, or name another one"]
-        )
+        hints = ["create it, or name another one"]
+        raise OutputError(f"cannot write {path}", why=f"{path.parent} is not a folder", hints=hints)
     return path
 
 
-def file_option(*names: str, what: str, metavar: str | None = None) -> Any:
+def file_option(default: Any, *names: str, what: str, metavar: str | None = None) -> Any:
     """An option that names a file to write."""
-    return typer.Option(*names, metavar=metavar, help=what, callback=_in_a_folder)
+    return Option(default, *names, metavar=metavar, help=what, callback=_in_a_folder)
 
 
 def one_host_option(what: str, metavar: str = "USER@HOST") -> Any:
     """`--host` of a command that takes one."""
-    return typer.Option("--host", metavar=metavar, help=what, callback=_one_host)
+    return Option("--host", metavar=metavar, help=what, callback=_one_host)
 
 
 def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
-    """The values of `--input-shape`, `NAME:1,3,224,224` each, as shapes by input name.
-
-    Raises:
-        InputError: a value has another form.
-    """
-    from edgedeploy.errors import InputError
-
+    """The values of `--input-shape`, `NAME:1,3,224,224` each, as shapes by input name."""
     shapes, *others = parse_entries(options)
     if others:
         raise InputError("this command takes one shape for an input", hints=["`build` and `run` take several"])
@@ -136,13 +123,8 @@ def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
 def parse_entries(options: list[str] | None) -> list[dict[str, list[int]]]:
     """The values of `--input-shape` for commands that take several shapes: the shapes by input name of each entry.
 
-    The second shape of an input belongs to the second entry, and so on; one that is given once is for all.
-
-    Raises:
-        InputError: a value has another form, or inputs have different numbers of shapes.
+    The second shape of an input belongs to the second entry, and so on; a single one is for all entries.
     """
-    from edgedeploy.errors import InputError
-
     shapes: dict[str, list[list[int]]] = {}
     for option in options or []:
         name, _, sizes = option.rpartition(":")
@@ -161,30 +143,18 @@ def parse_entries(options: list[str] | None) -> list[dict[str, list[int]]]:
 
 
 def parse_batches(option: str | None) -> list[int]:
-    """The value of `--batch`, sizes separated by commas; nothing if there is none.
-
-    Raises:
-        InputError: it has another form.
-    """
-    from edgedeploy.errors import InputError
-
+    """The value of `--batch`, sizes separated by commas; nothing if there is none."""
     try:
         sizes = [int(size) for size in option.split(",")] if option else []
     except ValueError:
         sizes = [0]
     if min(sizes, default=1) < 1 or len(set(sizes)) < len(sizes):
-        raise InputError(f"{option!r} is no list of batch sizes", hints=["write it as 1,4"])
+        raise InputError(f"{option!r} is not a list of batch sizes", hints=["write it as 1,4"])
     return sizes
 
 
 def parse_values(options: list[str] | None) -> dict[str, Any]:
-    """The values of `--set`, `NAME=16000` or `NAME=1,2` each, by input name: a number, or a list of numbers.
-
-    Raises:
-        InputError: a value has another form, or an input has two.
-    """
-    from edgedeploy.errors import InputError
-
+    """The values of `--set`, `NAME=16000` or `NAME=1,2` each, by input name: a number, or a list of numbers."""
     values: dict[str, Any] = {}
     for option in options or []:
         name, _, text = option.rpartition("=")
@@ -201,26 +171,18 @@ def parse_values(options: list[str] | None) -> dict[str, Any]:
 
 
 def parse_numbers(name: str, option: str | None) -> list[float] | None:
-    """The value of an option, such as `0.485,0.456,0.406`, as numbers; None if it is not given.
-
-    Raises:
-        InputError: it has another form, or a number is not finite.
-    """
-    from edgedeploy.errors import InputError
-
+    """The value of an option, such as `0.485,0.456,0.406`, as finite numbers; None if it is absent."""
     try:
         numbers = None if option is None else [float(each) for each in option.split(",")]
     except ValueError:
         numbers = [math.nan]
     if not all(map(math.isfinite, numbers or ())):
-        raise InputError(
-            f"{name} {option!r} is no list of numbers", hints=[f"write it as {name} 0.5 or {name} 0.4,0.5,0.6"]
-        )
+        hints = [f"write it as {name} 0.5 or {name} 0.4,0.5,0.6"]
+        raise InputError(f"{name} {option!r} is not a list of numbers", hints=hints)
     return numbers
 
 
 def _number(text: str) -> bool | int | float:
-    """A number as a user writes it."""
     word = text.strip().lower()
     if word in ("true", "false"):
         return word == "true"
@@ -230,30 +192,6 @@ def _number(text: str) -> bool | int | float:
         return float(word)
 
 
-def import_options(weights: Weights, epsilon: float | None = None, values: list[str] | None = None) -> ImportOptions:
-    """The values of `--weights`, `--epsilon` and `--set`."""
-    from edgedeploy.frontends.format import ImportOptions
-
-    return ImportOptions(weights=weights.value, epsilon=epsilon, values=parse_values(values))
-
-
-def check_one_model(
-    models: Sequence[str], done: str, shapes: Shapes, options: ImportOptions, batches: Sequence[int] = ()
-) -> None:
-    """Refuse what is said of inputs where several models are to be built, or whatever is done with them.
-
-    Raises:
-        InputError: there are several.
-    """
-    from edgedeploy.errors import InputError
-
-    said = [
-        name for name, value in (("--input-shape", shapes), ("--batch", batches), ("--set", options.values)) if value
-    ]
-    if said and len(models) > 1:
-        raise InputError(f"{said[0]} needs one model", why=f"{len(models)} are to be {done}")
-
-
 class Weights(str, Enum):
     """Where a network's weights come from."""
 
@@ -261,124 +199,130 @@ class Weights(str, Enum):
     random = "random"
 
 
-BoardOption = Annotated[
-    str,
-    typer.Option("--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_board),
-]
+_BOARD = "A board's name, or a path to its YAML file"
+BoardOption = Annotated[str, Option("--board", "-b", help=f"{_BOARD}.", autocompletion=complete_board)]
 LastBoardOption = Annotated[
     str | None,
-    typer.Option(
-        "--board",
-        "-b",
-        help="A board's name, or a path to its YAML file; by default the last one that was built for.",
-        autocompletion=complete_board,
-    ),
+    Option("--board", "-b", help=f"{_BOARD}; default: the board last built for.", autocompletion=complete_board),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value for scripts.")]
+BoardArgument = Annotated[str, Argument(help="A board's name or file.", autocompletion=complete_board)]
+ModelOnBoard = Annotated[str, Argument(help="The model's name on the board.")]
+ModelsArgument = Annotated[
+    list[str], Argument(metavar="MODEL", help="Networks: zoo names or files.", autocompletion=complete_model)
+]
+JsonOption = Annotated[bool, Option("--json", help="Print one JSON value for scripts.")]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", "-t", min=1, help="Threads to use; the board's cores by default.")
-]
-InputShapeOption = Annotated[
-    list[str] | None,
-    typer.Option("--input-shape", metavar="NAME:D,D,...", help="The shape of an input; may be given for each input."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Fix the value of an input, such as sr=16000 or sizes=1,2: it becomes a constant of the package. May be "
-        "given for each input.",
-    ),
-]
-InputShapesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input-shape",
-        metavar="NAME:D,D,...",
-        help="The shape of an input; may be given for each input, and several times for one: the package then runs "
-        "with each of these shapes, with one set of weights.",
-    ),
-]
-BatchOption = Annotated[
-    str | None,
-    typer.Option("--batch", metavar="N,N,...", help="Sizes of the inputs' first dimension, each for a shape."),
-]
-WeightsOption = Annotated[
-    Weights,
-    typer.Option(
-        "--weights",
-        help="`random` takes seeded weights for a network whose own are in a separate file or not available: "
-        "for timing, as its results mean nothing.",
-    ),
+    int | None, Option("--threads", "-t", min=1, help="Threads to use; default: the board's cores.")
 ]
 RecordsArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="BOARD|DIR", help="A board's name, or a folder of records.", autocompletion=complete_records
-    ),
+    str, Argument(metavar="BOARD|DIR", help="A board's name, or a records folder.", autocompletion=complete_records)
 ]
 TuningRecordsOption = Annotated[
     str | None,
-    typer.Option(
-        "--tuning-records",
+    Option(
         metavar="none|BOARD|DIR",
-        help="The tuning records to use; the board's own by default.",
-        autocompletion=complete_records_or_none,
-    ),
-]
-EpsilonOption = Annotated[
-    float | None,
-    typer.Option(
-        "--epsilon",
-        min=0.0,
-        max=1.0,
-        help="What batch normalisation adds to the variance, for Darknet networks; 1e-5 unless given, OpenCV has 1e-6.",
+        help="Tuning records to use; default: the board's own.",
+        autocompletion=completing("edgedeploy.records.header:folders", "none"),
     ),
 ]
 DemoOption = Annotated[
     str | None,
-    typer.Option(
-        "--demo",
+    Option(
         metavar="NAME",
-        help="The demo that says how images become inputs, and outputs results; by default one of this network.",
+        help="The demo that defines preprocessing and decoding; default: the network's own.",
         autocompletion=complete("demos"),
     ),
 ]
-_HOST = "Where the board is, if not where its profile says"
-VirtualOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--virtual/--no-virtual",
-        help="Use the profile's virtual board, and start it if it is not running. Default: as configured.",
-        show_default=False,
+_SHAPE = "Set the shape of an input; repeat for other inputs"
+ShapeOption = Annotated[list[str] | None, Option("--input-shape", metavar="NAME:D,D,...", help=f"{_SHAPE}.")]
+SetOption = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Compile an input in as a constant, such as sr=16000 or sizes=1,2; repeat for other inputs.",
     ),
 ]
-StrictOption = Annotated[bool, typer.Option("--strict-host-key", help="Refuse a board whose host key is not known.")]
-HealthCheckOption = Annotated[
-    str | None,
-    typer.Option(
-        "--health-check",
-        metavar="COMMAND",
-        help="A shell command that checks, on the board, whether the release in use works; the profile's unless "
-        "given, none if empty.",
-    ),
+WeightsOption = Annotated[
+    Weights,
+    Option("--weights", help="`random` replaces missing weights by seeded ones, for timing: results mean nothing."),
 ]
-HealthCheckTimeoutOption = Annotated[
-    int | None,
-    typer.Option(
-        "--health-check-timeout", metavar="S", min=1, max=86400, help="Time limit of the health check: 60 s by default."
+EpsilonOption = Annotated[
+    float | None,
+    Option(
+        min=0.0, max=1.0, help="Batch normalisation's epsilon, for Darknet networks; default: 1e-5; OpenCV uses 1e-6."
     ),
 ]
 
 
 @dataclass(frozen=True)
+class Importing:
+    """What a network's file leaves open: options of a command that `flattened` adds to it."""
+
+    input_shape: ShapeOption = None
+    set_inputs: SetOption = None
+    weights: WeightsOption = Weights.file
+    epsilon: EpsilonOption = None
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """Shapes by input name."""
+        return parse_shapes(self.input_shape)
+
+    @property
+    def options(self) -> ImportOptions:
+        """What else the file leaves open."""
+        from edgedeploy.frontends.format import ImportOptions
+
+        return ImportOptions(weights=self.weights.value, epsilon=self.epsilon, values=parse_values(self.set_inputs))
+
+    def check_one(self, models: Sequence[str], done: str) -> None:
+        """Refuse options about inputs for several models, which are to be `done`: built, for one."""
+        for name in ("input_shape", "batch", "set_inputs"):
+            if getattr(self, name, None) and len(models) > 1:
+                option = {"set_inputs": "--set"}.get(name, f"--{name.replace('_', '-')}")
+                raise InputError(f"{option} needs one model", why=f"{len(models)} are to be {done}")
+
+
+@dataclass(frozen=True)
+class ImportingEntries(Importing):
+    """The same for commands whose packages may have several shapes."""
+
+    input_shape: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME:D,D,...",
+            help=f"{_SHAPE}, or for one input: the package then runs with each shape, sharing the weights.",
+        ),
+    ] = None
+    batch: Annotated[
+        str | None, Option(metavar="N,N,...", help="Build for these batch sizes: the inputs' first dimension.")
+    ] = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The same as arguments of the Python API."""
+        entries, batches = parse_entries(self.input_shape), parse_batches(self.batch)
+        return {"shapes": entries, "batches": batches, "options": self.options}
+
+
+_HOST = "The board's address, if not the profile's"
+
+
+@dataclass(frozen=True)
 class Where:
-    """Where the board is: options of a command that `flattened` gives it."""
+    """Where the board is: options of a command that `flattened` adds to it."""
 
     host: Annotated[list[str] | None, one_host_option(f"{_HOST}.")] = None
-    virtual: VirtualOption = None
-    strict_host_key: StrictOption = False
+    virtual: Annotated[
+        bool | None,
+        Option(
+            "--virtual/--no-virtual",
+            help="Use the profile's virtual board, starting it if needed; default: as configured.",
+            show_default=False,
+        ),
+    ] = None
+    strict_host_key: Annotated[bool, Option("--strict-host-key", help="Refuse boards with unknown host keys.")] = False
 
     @property
     def address(self) -> str | None:
@@ -397,7 +341,7 @@ class Where:
         return Place(board, self.address, self.virtual, self.strict_host_key)
 
     def addresses(self, board: ResolvedBoard, progress: Progress) -> list[Address]:
-        """The boards that are meant, with the errors of `remote.address.addresses`."""
+        """The addresses of the boards."""
         from edgedeploy.remote.address import addresses
 
         return addresses(board, self.host or (), virtual=self.virtual, progress=progress)
@@ -414,20 +358,26 @@ class WhereOrHere(Where):
 class WhereAll(Where):
     """Where one board is, or several of one kind."""
 
-    host: Annotated[
-        list[str] | None, typer.Option("--host", metavar="USER@HOST", help=f"{_HOST}; several may be given.")
-    ] = None
+    host: Annotated[list[str] | None, Option(metavar="USER@HOST", help=f"{_HOST}; repeat for several boards.")] = None
 
 
 @dataclass(frozen=True)
 class Health:
-    """How a release in use is checked: options of a command that `flattened` gives it."""
+    """How a release in use is checked: options of a command that `flattened` adds to it."""
 
-    health_check: HealthCheckOption = None
-    health_check_timeout: HealthCheckTimeoutOption = None
+    health_check: Annotated[
+        str | None,
+        Option(
+            metavar="COMMAND",
+            help="Check the release in use with this shell command on the board; default: the profile's; '' for none.",
+        ),
+    ] = None
+    health_check_timeout: Annotated[
+        int | None, Option(metavar="S", min=1, max=86400, help="Time limit of the health check; default: 60 s.")
+    ] = None
 
     def of(self, board: ResolvedBoard) -> HealthCheck | None:
-        """The check of the options or the board's profile; an InputError if the option's cannot be a command."""
+        """The check of the options or the board's profile; an InputError if the option's is not a valid command."""
         from edgedeploy.release.health import HealthCheck
 
         return HealthCheck.chosen(board.profile, self.health_check, self.health_check_timeout)

@@ -1,34 +1,37 @@
-"""The options that override a board's profile, and the commands that take them."""
+"""The options that override a board's profile, and records of options as parameters of commands."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
-from dataclasses import is_dataclass
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Context, Option
 
 from edgedeploy.cli.options import complete
+from edgedeploy.errors import InputError
+from edgedeploy.files import is_file
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
-
 
 complete_toolchain = complete("toolchains")
 
 
 def complete_triple(incomplete: str) -> list[str]:
-    """Triples of boards that begin with what was typed."""
+    """Triples of boards."""
     from edgedeploy.board import BOARDS
 
     return sorted({triple for name in BOARDS.names() if (triple := BOARDS.load(name).triple).startswith(incomplete)})
 
 
-def complete_cpu(context: typer.Context, incomplete: str) -> list[str]:
-    """LLVM's names of CPUs of the board's architecture that begin with what was typed."""
+def complete_cpu(context: Context, incomplete: str) -> list[str]:
+    """LLVM's names of the CPUs of the board's architecture."""
     from edgedeploy.board import load_board
     from edgedeploy.compile.targets import cpus
 
@@ -36,149 +39,110 @@ def complete_cpu(context: typer.Context, incomplete: str) -> list[str]:
     return [cpu for cpu in cpus(triple) if cpu.startswith(incomplete)]
 
 
-def _overrides(
+@dataclass(frozen=True)
+class Linking:
+    """How code is linked for a board, instead of as its profile says."""
+
     toolchain: Annotated[
-        str | None,
-        typer.Option(
-            "--toolchain", help="Use this toolchain instead of the board's.", autocompletion=complete_toolchain
-        ),
-    ] = None,
+        str | None, Option(help="Use this toolchain instead of the board's.", autocompletion=complete_toolchain)
+    ] = None
     cross_compiler: Annotated[
         str | None,
-        typer.Option(
-            "--cross-compiler",
-            metavar="COMMAND",
-            help="Link with this compiler instead of a toolchain: a program, or words such as `zig cc`.",
-        ),
-    ] = None,
+        Option(metavar="COMMAND", help="Link with this compiler instead of a toolchain: a program, or `zig cc`."),
+    ] = None
     cross_compiler_options: Annotated[
         str | None,
-        typer.Option(
-            "--cross-compiler-options",
-            metavar="OPTIONS",
-            help="Options of the linking compiler, after the toolchain's own; quoted as in a shell.",
-        ),
-    ] = None,
+        Option(metavar="OPTIONS", help="Pass these options to the compiler that links, quoted as in a shell."),
+    ] = None
     mtriple: Annotated[
         str | None,
-        typer.Option(
-            "--mtriple",
+        Option(
             metavar="TRIPLE",
-            help="Use this triple instead of the board's: of the same architecture.",
+            help="Use this triple of the same architecture instead of the board's.",
             autocompletion=complete_triple,
         ),
-    ] = None,
+    ] = None
+    sysroot: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Link with the headers and libraries of this sysroot.")
+    ] = None
+
+    @property
+    def fields(self) -> Overrides:
+        """The same as fields of a board's profile."""
+        if self.toolchain is not None and self.cross_compiler is not None:
+            raise InputError("--toolchain and --cross-compiler both say what links", hints=["give one of them"])
+        words = _words("--cross-compiler", self.cross_compiler)
+        if words == []:
+            raise InputError("--cross-compiler names no program", hints=["name one, such as aarch64-linux-gnu-gcc"])
+        options = _words("--cross-compiler-options", self.cross_compiler_options)
+        given: dict[str, Any] = {"toolchain": self.toolchain, "cross_compiler": words}
+        given |= {"cross_compiler_options": options, "triple": self.mtriple, "sysroot": self.sysroot}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Overriding(Linking):
+    """Fields of a board's profile that a command replaces."""
+
     mcpu: Annotated[
         str | None,
-        typer.Option(
-            "--mcpu",
-            metavar="CPU",
-            help="Use this CPU, by LLVM's name, instead of the board's.",
-            autocompletion=complete_cpu,
+        Option(
+            metavar="CPU", help="Use this CPU, by LLVM's name, instead of the board's.", autocompletion=complete_cpu
         ),
-    ] = None,
+    ] = None
     mattr: Annotated[
-        str | None,
-        typer.Option(
-            "--mattr",
-            metavar="FLAGS",
-            help="LLVM's feature flags instead of the board's, such as +dotprod,-lse; '' for none.",
-        ),
-    ] = None,
-    sysroot: Annotated[
-        Path | None,
-        typer.Option(
-            "--sysroot", metavar="FOLDER", help="Link with the headers and libraries of this copy of a system."
-        ),
-    ] = None,
+        str | None, Option(metavar="FLAGS", help="Use these LLVM feature flags, such as +dotprod,-lse; '' for none.")
+    ] = None
     device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            metavar="NAME",
-            help="Use this device instead of the profile's: a part of its name, '' for any.",
-        ),
-    ] = None,
-) -> Overrides:
-    """What the options say, as fields of a board's profile."""
-    from edgedeploy.errors import InputError
+        str | None, Option(metavar="NAME", help="Use the device whose name contains this; '' for any.")
+    ] = None
 
-    if toolchain is not None and cross_compiler is not None:
-        raise InputError("--toolchain and --cross-compiler both say what links", hints=["give one of them"])
-    given = {
-        "toolchain": toolchain,
-        "cross_compiler": _words("--cross-compiler", cross_compiler),
-        "cross_compiler_options": _words("--cross-compiler-options", cross_compiler_options),
-        "triple": mtriple,
-        "cpu": mcpu,
-        "features": None if mattr is None else _flags(mattr),
-        "sysroot": sysroot,
-        "device": None if device is None else {"name": device},
-    }
-    if given["cross_compiler"] == []:
-        raise InputError("--cross-compiler names no program", hints=["name one, such as aarch64-linux-gnu-gcc"])
-    return {name: value for name, value in given.items() if value is not None}
+    @property
+    def fields(self) -> Overrides:
+        """The same as fields of a board's profile."""
+        given = {
+            "cpu": self.mcpu,
+            "features": None if self.mattr is None else _flags(self.mattr),
+            "device": None if self.device is None else {"name": self.device},
+        }
+        return {**super().fields, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _flags(text: str) -> list[str]:
-    """The flags of a list that commas separate."""
-    import re
-
-    from edgedeploy.errors import InputError
-
     flags = [flag.strip() for flag in text.split(",") if flag.strip()]
     for flag in flags:
         if not re.fullmatch(r"[+-][\w.-]+", flag):
             name = flag.strip("+-")
             example = f"+{name} or -{name}" if re.fullmatch(r"[\w.-]+", name) else "them as +dotprod,-lse"
-            raise InputError(f"{flag!r} is no feature flag", hints=[f"write {example}"])
+            raise InputError(f"{flag!r} is not a feature flag", hints=[f"write {example}"])
     return flags
 
 
 def _words(option: str, text: str | None) -> list[str] | None:
-    """The words of an option's value, as a shell would split it; a file of that name is one word."""
-    import shlex
-
-    from edgedeploy.errors import InputError
-    from edgedeploy.files import is_file
-
+    """The words of an option's value, as a shell would split it; the name of an existing file is one word."""
     if text is None:
         return None
     try:
         return [text] if is_file(Path(text)) else shlex.split(text)
     except ValueError as error:
-        raise InputError(f"{option} is not written as in a shell", why=f"{text!r}: {error}") from error
+        raise InputError(f"{option} is not quoted as in a shell", why=f"{text!r}: {error}") from error
 
 
-def overridable(command: Callable[..., None], without: Collection[str] = ()) -> Callable[..., None]:
-    """Give a command these options, some excepted; it gets what they say as its parameter `overrides`."""
-    return flattened(command, without, overrides=_overrides)
-
-
-def flattened(
-    command: Callable[..., None], without: Collection[str] = (), **makers: Callable[..., Any]
-) -> Callable[..., None]:
-    """Give a command options that it gets together, as records: its parameters that are dataclasses, and others.
-
-    Args:
-        command: the command.
-        without: options that it does not get.
-        makers: by parameter of the command, a function that makes its value, and whose own parameters are the options.
-    """
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command options that it receives as records: the fields of its parameters that are dataclasses."""
     own = _parameters(command)
-    annotations = {name: parameter.annotation for name, parameter in own.items()}
-    records = makers | {
-        name: each for name, each in annotations.items() if isinstance(each, type) and is_dataclass(each)
+    records = {
+        name: each.annotation
+        for name, each in own.items()
+        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
     }
-    options = {
-        name: {option: parameter for option, parameter in _parameters(make).items() if option not in without}
-        for name, make in records.items()
-    }
+    options = {name: _parameters(record) for name, record in records.items()}
 
     @functools.wraps(command)
     def with_records(**arguments: Any) -> None:
         made = {
-            name: make(**{option: arguments.pop(option) for option in options[name]}) for name, make in records.items()
+            name: record(**{option: arguments.pop(option) for option in options[name]})
+            for name, record in records.items()
         }
         command(**arguments, **made)
 
@@ -196,4 +160,4 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
     Not by `typing.get_type_hints`: Python 3.10's makes all with the default None optional, around what typer looks for.
     """
-    return dict(inspect.signature(function, locals={"Overrides": Any}, eval_str=True).parameters)
+    return dict(inspect.signature(function, eval_str=True).parameters)

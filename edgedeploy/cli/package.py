@@ -1,13 +1,14 @@
-"""`edgedeploy package`: what is in a package, and whether it is sound."""
+"""`edgedeploy package`: show and verify packages."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Typer
 
+from edgedeploy.cli.console import foreign, print_json, stdout
 from edgedeploy.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
     from edgedeploy.package.manifest import Manifest
     from edgedeploy.tensors import TensorSpec
 
-app = typer.Typer(help="Show and verify packages.", no_args_is_help=True)
+app = Typer(help="Show and verify packages.", no_args_is_help=True)
 
 
 @app.command()
 def show(
-    package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="The archive.")],
-    json_output: JsonOption = False,
+    package: Path = Argument(..., metavar="PACKAGE", help="The archive."), json_output: JsonOption = False
 ) -> None:
     """Show a package's contents: the network, the target and requirements of its code, memory, files.
 
@@ -31,7 +31,6 @@ def show(
 
     Example: edgedeploy package show dist/rpi4/digits.tar.gz
     """
-    from edgedeploy.cli.console import foreign, print_json, stdout
     from edgedeploy.package.archive import read_manifest
 
     manifest = read_manifest(package)
@@ -81,18 +80,16 @@ def show(
 
 @app.command()
 def verify(
-    packages: Annotated[list[Path], typer.Argument(metavar="PACKAGE", help="The archives.")],
-    json_output: JsonOption = False,
+    packages: list[Path] = Argument(..., metavar="PACKAGE", help="The archives."), json_output: JsonOption = False
 ) -> None:
     """Check that packages are intact: every file that the manifest lists, with its SHA-256, and nothing else.
 
-    What edgedeploy itself computes of a network, where the end depends on the data, is checked as well.
+    A network's end that edgedeploy itself computes (docs/tails.md) is checked as well.
 
-    Nothing is unpacked or run. The first damaged one ends the command.
+    Nothing is unpacked or run. The command ends at the first damaged package.
 
     Example: edgedeploy package verify dist/rpi4/digits.tar.gz
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.package.archive import read_package
     from edgedeploy.package.members import read_tails
 
@@ -112,8 +109,6 @@ def verify(
 
 def _entries(manifest: Manifest) -> dict[str, str | Text]:
     """The rows of inputs and outputs, of each entry point."""
-    from edgedeploy.cli.console import foreign
-
     rows: dict[str, str | Text] = {}
     for place, entry in enumerate(manifest.entries, 1):
         which = f", shape {place}" if manifest.further else ""

@@ -1,85 +1,61 @@
-"""`edgedeploy predict`: what a network would take on a board's core, without the board."""
+"""`edgedeploy predict`: the predicted time of a network on a board's core, without the board."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option
 
-from edgedeploy.cli.options import (
-    EpsilonOption,
-    InputShapeOption,
-    JsonOption,
-    SetOption,
-    Weights,
-    WeightsOption,
-    complete_model,
-    file_option,
-    import_options,
-    parse_shapes,
-)
+from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
+from edgedeploy.cli.options import Importing, JsonOption, complete_model, completing, file_option
+from edgedeploy.cli.overrides import flattened
+from edgedeploy.text import count, significant
 
 if TYPE_CHECKING:
     from edgedeploy.api.predicting import Predicted
     from edgedeploy.predicting.means import Means
     from edgedeploy.predicting.prediction import Prediction
 
-
-def complete_predictable(incomplete: str) -> list[str]:
-    """Boards for which cycles are predicted."""
-    from edgedeploy.predicting.means import predictable
-
-    return [name for name in predictable() if name.startswith(incomplete)]
+complete_predictable = completing("edgedeploy.predicting.means:predictable")
 
 
+@flattened
 def predict(
-    network: Annotated[
-        str,
-        typer.Argument(
-            metavar="NETWORK",
-            help="A name of the zoo, a network's file, or a package: its archive, or the folder it was unpacked into.",
-            autocompletion=complete_model,
-        ),
-    ],
-    board: Annotated[
-        str,
-        typer.Option(
-            "--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_predictable
-        ),
-    ],
-    threads: Annotated[
-        int, typer.Option("--threads", "-t", min=1, help="Threads to use, as many as the board has cores at most.")
-    ] = 1,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="ENGINES",
-            help="Also predict these engines, separated by commas: ncnn,onnxruntime,mnn,litert. Needs root, mmdebstrap "
-            "and a mirror of Debian, and pip brings their wheels for the board.",
-        ),
-    ] = None,
-    input_shape: InputShapeOption = None,
-    set_inputs: SetOption = None,
-    weights: WeightsOption = Weights.file,
-    epsilon: EpsilonOption = None,
-    report: Annotated[
-        Path | None, file_option("--report", what="Also write an HTML page with a chart.", metavar="FILE.html")
-    ] = None,
+    network: str = Argument(
+        ...,
+        metavar="NETWORK",
+        help="A zoo name, a network's file, or a package: its archive or unpacked folder.",
+        autocompletion=complete_model,
+    ),
+    board: str = Option(
+        ..., "--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_predictable
+    ),
+    threads: int = Option(1, "--threads", "-t", min=1, help="Threads to use, at most the board's cores."),
+    against: str | None = Option(
+        None,
+        metavar="ENGINES",
+        help="Also predict these engines: ncnn,onnxruntime,mnn,litert. Needs root, mmdebstrap and a Debian mirror; "
+        "pip downloads the engines' wheels for the board.",
+    ),
+    *,
+    importing: Importing,
+    report: Path | None = file_option(
+        None, "--report", what="Also write an HTML page with a chart.", metavar="FILE.html"
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Predict the cycles of a network on a board's core, function by function, without the board.
 
-    The board's own code runs under QEMU, which records what it executes; LLVM's model of the core says the cycles, and
-    a model of the caches what waiting for memory adds. docs/predictions.md says how far to believe it. The same network
-    built by the same version gives the same number on any machine, so that small changes of code show.
+    The board's own code runs under QEMU, which records what it executes; LLVM's model of the core gives the cycles, and
+    a model of the caches the time spent waiting for memory. docs/predictions.md says how accurate this is. The same
+    network built by the same version gives the same number on any machine, so that small changes of code show.
 
-    Boards are those whose profile has a `core_model`. Needs qemu-user and llvm-19 of Debian: `edgedeploy doctor --board
-    rpi4` says what is missing.
+    Works for boards with a `core_model` in their profile. Needs Debian's qemu-user and llvm-19: `edgedeploy doctor
+    --board rpi4` says what is missing.
 
-    --against runs other engines' own code for the board in the same way; those that are not installed here or cannot
-    run the network are named and left out. Outputs are compared. What they execute is kept for the next time.
+    --against runs other engines' own code for the board in the same way; engines that are not installed here or cannot
+    run the network are named and left out. Outputs are compared. Their recordings are cached.
 
     Examples: edgedeploy predict mobilenet_v1 --board rpi4; edgedeploy predict net.onnx --board rpi5 --report net.html
 
@@ -90,9 +66,7 @@ def predict(
     Example: edgedeploy predict dist/rpi4/digits.tar.gz --board rpi4 --json
     """
     from edgedeploy.api.predicting import predict as predict_network
-    from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.report import require_report
-    from edgedeploy.text import count
 
     if report:
         require_report()
@@ -102,8 +76,8 @@ def predict(
         board,
         threads=threads,
         against=against,
-        shapes=parse_shapes(input_shape),
-        options=import_options(weights, epsilon, set_inputs),
+        shapes=importing.shapes,
+        options=importing.options,
         progress=progress,
     )
     title = f"{predicted.manifest.model} on {predicted.board}, {count(threads, 'thread')}"
@@ -120,9 +94,8 @@ def predict(
 
 
 def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
-    """What stands above or below the table, by what it is."""
+    """The summary of a prediction, as names and texts."""
     from edgedeploy.api.predicting import NOT_MEASURED
-    from edgedeploy.text import significant
 
     cycles, time = prediction.cycles, f"{significant(prediction.ms)} ms at {prediction.clock_mhz} MHz"
     return {
@@ -136,7 +109,6 @@ def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
 
 
 def _print(predicted: Predicted, title: str) -> None:
-    from edgedeploy.cli.console import foreign, print_table, stdout
     from edgedeploy.predicting.page import beside, cells
 
     prediction, peers = predicted.prediction, predicted.peers

@@ -3,68 +3,55 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option
 
-from edgedeploy.cli.options import (
-    Health,
-    JsonOption,
-    LastBoardOption,
-    WhereAll,
-    board_or_last,
-    complete_model,
-)
-from edgedeploy.cli.overrides import overridable
+from edgedeploy.attempts import attempted
+from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
+from edgedeploy.cli.options import Health, JsonOption, LastBoardOption, WhereAll, board_or_last, complete_model
+from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.text import count
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Overrides
-    from edgedeploy.errors import EdgedeployError
     from edgedeploy.release.push import Pushed
     from edgedeploy.remote.address import Address
     from edgedeploy.resolved import ResolvedBoard
 
 
-@overridable
+@flattened
 def push(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Packages, names of the zoo, or networks' files; the packages in dist/BOARD by default.",
-            autocompletion=complete_model,
-        ),
-    ] = None,
+    models: list[str] | None = Argument(
+        None,
+        metavar="MODEL",
+        help="Packages, zoo names, or networks' files; default: the packages in dist/BOARD.",
+        autocompletion=complete_model,
+    ),
     board: LastBoardOption = None,
     *,
     where: WhereAll,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Dry run: report what would be sent, and send nothing.")
-    ] = False,
-    keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
+    dry_run: bool = Option(False, "--dry-run", help="Report what would be sent, and send nothing."),
+    keep: int = Option(3, min=1, help="How many releases of a model to keep on the board."),
     health: Health,
-    min_accuracy: Annotated[
-        float | None,
-        typer.Option(
-            "--min-accuracy",
-            metavar="X",
-            min=0.0,
-            max=1.0,
-            help="Refuse packages whose recorded accuracy, or agreement with the float network, is below X, such as "
-            "0.9, or that record none.",
-        ),
-    ] = None,
-    overrides: Overrides,
+    min_accuracy: float | None = Option(
+        None,
+        metavar="X",
+        min=0.0,
+        max=1.0,
+        help="Refuse packages with no recorded accuracy or agreement with the float network, or one below X.",
+    ),
+    overrides: Overriding,
     json_output: JsonOption = False,
 ) -> None:
     """Put packages on boards as releases, and switch to them there.
 
-    What the board already has is not sent again. A release is switched to when it has passed its self-test on the
-    board; until then, and if anything goes wrong, the one in use stays. After the switch it is tested once more, and by
-    the health check if there is one; if it fails, the board goes back to what was in use before.
+    Files that the board already has are not sent again. A release is switched to once it has passed its self-test on
+    the board; until then, and if anything goes wrong, the one in use stays. After the switch it is tested once more,
+    and by the health check if there is one; if it fails, the board goes back to the previous release.
 
     Quantised networks that lost more accuracy than the board's profile allows (`max_accuracy_loss`), and all networks
-    that do not record what --min-accuracy asks for, are refused before anything is sent (docs/quantisation.md).
+    without a record of what --min-accuracy asks for, are refused before anything is sent (docs/quantisation.md).
 
     Several boards are served at the same time. A board or a network that fails does not stop the others.
 
@@ -76,17 +63,14 @@ def push(
     """
     from edgedeploy.api.boards import release_of
     from edgedeploy.api.packages import check_named
-    from edgedeploy.attempts import attempted
-    from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
-    from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.gate import AccuracyRule
     from edgedeploy.release.layout import Release
     from edgedeploy.release.pushing import push_all
 
-    if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
+    if overrides.fields and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress, overrides)
+    resolved = board_or_last(board, progress, overrides.fields)
     rule = AccuracyRule(min_accuracy, resolved.profile.max_accuracy_loss)
     options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
     names = models or _built_packages(resolved)
@@ -111,14 +95,14 @@ def push(
     if len(results) == 1 and isinstance(results[0][2], EdgedeployError):
         raise results[0][2]
     if json_output:
-        print_json([_as_dict(*result) for result in results])
+        print_json([{"host": str(address), "model": model, **outcome.to_dict()} for address, model, outcome in results])
     else:
         titles = ["board", "model", "release", "result", "sent, bytes", "time, s"]
         print_table(titles, (_row(*result) for result in results), right=titles[-2:])
         for address, model, outcome in results:
             if not isinstance(outcome, EdgedeployError) and outcome.health:
-                said = outcome.health.expandtabs().splitlines()
-                stdout().print(foreign(f"the health check of {model} on {address} says:", *said))
+                text = outcome.health.expandtabs().splitlines()
+                stdout().print(foreign(f"the health check of {model} on {address} printed:", *text))
         pushed = [outcome for *_, outcome in results if not isinstance(outcome, EdgedeployError)]
         for model, outputs in {each.model: each.compiled_up_to for each in pushed if each.compiled_up_to}.items():
             stdout().print(
@@ -138,9 +122,8 @@ def push(
 
 
 def _built_packages(board: ResolvedBoard) -> list[str]:
-    """The packages that lie in the board's folder."""
+    """The packages in the board's folder."""
     from edgedeploy.building import default_output
-    from edgedeploy.errors import InputError
 
     folder = default_output("any", board).parent
     packages = sorted(map(str, folder.glob("*.tar.gz")))
@@ -151,17 +134,12 @@ def _built_packages(board: ResolvedBoard) -> list[str]:
 
 
 def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> list[str]:
-    """A line of the table, of at most 100 columns: why something failed stands below it, files are told by --json."""
-    from edgedeploy.errors import EdgedeployError
-
+    """A line of the table, of at most 100 columns: reasons of failures follow it, and --json lists the files."""
     if isinstance(outcome, EdgedeployError):
         return [str(address), model or "", "", outcome.state, "", ""]
-    count = len(outcome.uploaded)
-    files = f", {count} file{'s' if count > 1 else ''}" if count else ""
+    files = f", {count(len(outcome.uploaded), 'file')}" if outcome.uploaded else ""
     sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
-    result, seconds = outcome.state + files, f"{outcome.seconds:.1f}"
-    return [str(address), outcome.model, outcome.id or "", result, f"{sent:,}", seconds]
-
-
-def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> dict[str, Any]:
-    return {"host": str(address), "model": model, **outcome.to_dict()}
+    return [
+        *(str(address), outcome.model, outcome.id or "", outcome.state + files),
+        *(f"{sent:,}", f"{outcome.seconds:.1f}"),
+    ]

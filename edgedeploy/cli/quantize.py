@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option
 
+from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import (
     DemoOption,
     EpsilonOption,
-    InputShapeOption,
     JsonOption,
+    ShapeOption,
     complete_model,
     file_option,
     parse_shapes,
 )
+from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
     from edgedeploy.quantisation.making import Made
@@ -31,84 +33,57 @@ class RangeMethod(str, Enum):
 
 
 def quantize(
-    network: Annotated[
-        str,
-        typer.Argument(
-            metavar="NETWORK", help="A name of the zoo, or a network's file.", autocompletion=complete_model
-        ),
-    ],
-    calibrate: Annotated[
-        Path,
-        typer.Option(
-            "--calibrate",
-            metavar="FOLDER",
-            help="What the ranges of activations are measured with: images below a folder, a video, or .npz files with "
-            "one array for each input.",
-        ),
-    ],
-    output: Annotated[
-        Path | None, file_option("--output", "-o", what="The ONNX file to write; NETWORK-int8.onnx by default.")
-    ] = None,
+    network: str = Argument(
+        ..., metavar="NETWORK", help="A zoo name, or a network's file.", autocompletion=complete_model
+    ),
+    calibrate: Path = Option(
+        ...,
+        metavar="FOLDER",
+        help="Measure the ranges of activations on this: images below a folder, a video, or .npz files with an "
+        "array for each input.",
+    ),
+    output: Path | None = file_option(None, "--output", "-o", what="ONNX file to write; default: NETWORK-int8.onnx."),
     demo: DemoOption = None,
-    evaluate: Annotated[
-        Path | None,
-        typer.Option(
-            "--evaluate",
-            metavar="FOLDER",
-            help="State the accuracy before and after on labelled images: in folders named after their classes, or "
-            "with boxes in a .json file as COCO has it.",
-        ),
-    ] = None,
-    method: Annotated[
-        RangeMethod, typer.Option("--method", help="How ranges of activations are chosen.")
-    ] = RangeMethod.minmax,
-    images: Annotated[
-        int | None,
-        typer.Option(
-            "--images", metavar="N", min=1, help="Calibrate with at most N images, evenly chosen; 300 unless given."
-        ),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="LAYER",
-            help="Leave this layer in float; a name, or a pattern such as '/model.22/*'. May be given several times.",
-        ),
-    ] = None,
-    auto: Annotated[
-        bool,
-        typer.Option("--auto", help="Leave the layers that hurt most in float until the loss is at most --max-loss."),
-    ] = False,
-    max_loss: Annotated[
-        float | None,
-        typer.Option(
-            "--max-loss",
-            metavar="X",
-            min=0.0,
-            max=1.0,
-            help="The loss that --auto allows: of accuracy with --evaluate, else of agreement; 0.01 unless given.",
-        ),
-    ] = None,
-    all_pairs: Annotated[
-        bool,
-        typer.Option(
-            "--all-pairs",
-            help="Round to bytes behind every operator, for the kernels of other engines. Compiled code computes a "
-            "layer, its activation and a sum in one loop; without the roundings inside it is quicker and more exact.",
-        ),
-    ] = False,
-    input_shape: InputShapeOption = None,
+    evaluate: Path | None = Option(
+        None,
+        metavar="FOLDER",
+        help="Report the accuracy before and after on labelled images: in folders named after classes, or with "
+        "boxes in a COCO .json file.",
+    ),
+    method: RangeMethod = Option(RangeMethod.minmax, help="How to choose the ranges of activations."),
+    images: int | None = Option(
+        None, metavar="N", min=1, help="Calibrate with at most N images, evenly chosen; default: 300."
+    ),
+    keep: list[str] | None = Option(
+        None, metavar="LAYER", help="Leave this layer in float: a name, or a pattern such as '/model.22/*'; repeatable."
+    ),
+    auto: bool = Option(
+        False, "--auto", help="Leave the most harmful layers in float until the loss is at most --max-loss."
+    ),
+    max_loss: float | None = Option(
+        None,
+        metavar="X",
+        min=0.0,
+        max=1.0,
+        help="Loss allowed by --auto: of accuracy with --evaluate, else of agreement; default: 0.01.",
+    ),
+    all_pairs: bool = Option(
+        False,
+        "--all-pairs",
+        help="Round to bytes after every operator, for other engines' kernels. edgedeploy computes a layer, its "
+        "activation and a sum in one loop: without the roundings inside it is faster and more accurate.",
+    ),
+    input_shape: ShapeOption = None,
     epsilon: EpsilonOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Quantise a float network to 8-bit integers, and say what that costs.
+    """Quantise a float network to 8-bit integers, and report the loss.
 
-    The ranges of activations are measured on images that are prepared as the network's demo prepares them. The ONNX
-    file that is written goes wherever a network goes: build, demo, bench, push. It records how it was quantised.
+    The ranges of activations are measured on images that are preprocessed as in the network's demo. The ONNX file works
+    everywhere a network does: build, demo, bench, push. It records how it was quantised.
 
-    Reported are the agreement with the float network (the best class, or boxes that overlap by half), the outputs'
-    signal to noise, the layers that lose the most, and the sizes; with --evaluate the accuracy before and after.
+    The report has the agreement with the float network (the best class, or boxes that overlap by half), the outputs'
+    signal-to-noise ratio, the worst layers, and the sizes; with --evaluate the accuracy before and after.
 
     Example: edgedeploy quantize mobilenet_v1 --calibrate photos/
 
@@ -119,8 +94,6 @@ def quantize(
     Example: edgedeploy quantize sounds.onnx --calibrate inputs/ --keep '/decoder/*'
     """
     from edgedeploy.api.quantising import quantize as quantized
-    from edgedeploy.cli.console import print_json, quiet_if
-    from edgedeploy.errors import InputError
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.quantisation.making import MAX_LOSS, MOST_SAMPLES
 
@@ -149,36 +122,22 @@ def quantize(
 
 def _print(made: Made, path: Path, written: int) -> None:
     from edgedeploy.api.quantising import MOST_WORST
-    from edgedeploy.cli.console import foreign, print_table, stdout
 
-    kept = {layer.name for layer in made.kept}
-    rows = [
-        [
-            foreign(each.layer.name),
-            each.layer.operator,
-            f"{each.ratio_db:.1f}",
-            "float" if each.layer.name in kept else "",
-        ]
-        for each in made.worst[:MOST_WORST]
-    ]
-    print_table(
-        ["layer", "operator", "signal to noise, dB", ""], rows, right=["signal to noise, dB"], title="worst layers"
-    )
+    ratio, kept = "signal to noise, dB", {layer.name for layer in made.kept}
+    rows = []
+    for each in made.worst[:MOST_WORST]:
+        left = "float" if each.layer.name in kept else ""
+        rows.append([foreign(each.layer.name), each.layer.operator, f"{each.ratio_db:.1f}", left])
+    print_table(["layer", "operator", ratio, ""], rows, right=[ratio], title="worst layers")
     outputs = [[foreign(name), f"{noise.ratio_db:.1f}"] for name, noise in made.comparison.noise.items()]
-    print_table(["output", "signal to noise, dB"], outputs, right=["signal to noise, dB"])
+    print_table(["output", ratio], outputs, right=[ratio])
     console = stdout()
     console.print(foreign(*made.record.lines()))
-    for name, values in _further(made).items():
-        console.print(f"{name}: {values[0]:.2%} before, {values[1]:.2%} after")
+    if made.scores:  # what was evaluated besides the recorded accuracy
+        before, after = made.scores
+        for name, value in before.more.items():
+            console.print(f"{name}: {value:.2%} before, {after.more[name]:.2%} after")
     console.print(
         f"{path}  {written:,} bytes, {written / made.bytes_before:.0%} of {made.bytes_before:,}; "
         f"{made.layers - len(made.kept)} of {made.layers} layers quantised"
     )
-
-
-def _further(made: Made) -> dict[str, tuple[float, float]]:
-    """Numbers of an evaluation beside the one that is recorded, before and after."""
-    if made.scores is None:
-        return {}
-    before, after = made.scores
-    return {name: (value, after.more[name]) for name, value in before.more.items()}

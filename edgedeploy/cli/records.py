@@ -1,14 +1,16 @@
-"""`edgedeploy records`: tuning records by board: list, show, merge, export, import and prune them."""
+"""`edgedeploy records`: list, show, merge, export, import and prune tuning records."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Option, Typer
 
-from edgedeploy.cli.console import print_json, print_table, quiet_if, stderr, stdout
+from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, stderr, stdout
 from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_records
+from edgedeploy.errors import RecordsError, UnknownNameError
 from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
     from edgedeploy.records.overview import TaskOverview
     from edgedeploy.records.trial import Trial
 
-# Of an error's end, where compilers and TVM say what is wrong.
+# Characters of an error's end, where compilers and TVM put the cause.
 _ERROR_LETTERS = 100
 
-app = typer.Typer(help="List, show, merge, export, import and prune tuning records.", no_args_is_help=True)
+app = Typer(help="List, show, merge, export, import and prune tuning records.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -28,20 +30,34 @@ def list_records(json_output: JsonOption = False) -> None:
 
     Example: edgedeploy records list
     """
-    from edgedeploy.errors import RecordsError
+    from edgedeploy.records.database import read_records
     from edgedeploy.records.header import cpu_of, folders
+    from edgedeploy.records.overview import overview
 
-    summaries = []
+    summaries: list[dict[str, Any]] = []
     for folder in folders():
         try:
-            summaries.append(_summary(folder))
+            content = read_records(folder)
         except RecordsError as error:
             stderr().print(f"warning: {folder} is left out: {error.cause}")
+            continue
+        tasks = overview(content.trials)
+        summaries.append(
+            {
+                "folder": str(folder),
+                **content.header.model_dump(mode="json"),
+                "workloads": len(tasks),
+                "trials": sum(task.trials for task in tasks),
+                "failures": sum(task.failures for task in tasks),
+                "best_speed_up": max((task.speed_up for task in tasks if task.speed_up), default=None),
+                "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
+            }
+        )
     if json_output:
         print_json(summaries)
         return
     if not summaries:
-        stdout().print("there are no tuning records; `edgedeploy tune` makes some")
+        stdout().print("there are no tuning records; `edgedeploy tune` creates some")
         return
     from rich.filesize import decimal
 
@@ -58,13 +74,10 @@ def list_records(json_output: JsonOption = False) -> None:
 @app.command()
 def show(
     name: RecordsArgument,
-    task: Annotated[
-        str | None,
-        typer.Option("--task", help="Show each trial of one task: its name, or the beginning of its workload's hash."),
-    ] = None,
+    task: str | None = Option(None, help="Show each trial of one task: its name, or the start of its workload's hash."),
     json_output: JsonOption = False,
 ) -> None:
-    """Show records: their board and target, the runs that made them, and each task; or each trial of one task.
+    """Show records: their board and target, the runs that created them, and each task; or each trial of one task.
 
     Examples: edgedeploy records show rpi4; edgedeploy records show rpi4 --task conv2d_3
     """
@@ -85,13 +98,12 @@ def show(
         shown["runs"] = [run.model_dump(mode="json") for run in runs]
         print_json({**shown, "tasks": [vars(each) for each in tasks]})
         return
-    console = stdout()
-    console.print(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}")
-    console.print(" ".join(f"{key}={value}" for key, value in header.target.items()))
+    lines = [f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}"]
+    lines.append(" ".join(f"{key}={value}" for key, value in header.target.items()))
     for run in runs:
-        hosts = ", ".join(run.hosts)
-        tasks_of_run = count(len(run.tasks), "task")
-        console.print(f"run {run.run}: {run.model} on {hosts}, {tasks_of_run}, {run.tuner}, seed {run.seed}")
+        how = f"{count(len(run.tasks), 'task')}, {run.tuner}, seed {run.seed}"
+        lines.append(f"run {run.run}: {run.model} on {', '.join(run.hosts)}, {how}")
+    stdout().print(*lines, sep="\n")
     _print_tasks(tasks)
 
 
@@ -114,19 +126,11 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
 
 @app.command()
 def merge(
-    sources: Annotated[
-        list[str],
-        typer.Argument(metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records),
-    ],
-    into: Annotated[
-        str,
-        typer.Option(
-            "--into", metavar="BOARD|DIR", help="Where to add them; a folder is created if it does not exist."
-        ),
-    ],
+    sources: list[str] = Argument(..., metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records),
+    into: str = Option(..., metavar="BOARD|DIR", help="Add them to these; a missing folder is created."),
     json_output: JsonOption = False,
 ) -> None:
-    """Add records to others of the same board and target. A trial that is there already counts once.
+    """Add records to others of the same board and target. Trials that exist already count once.
 
     Example: edgedeploy records merge laptop/records desk/records --into all/records
     """
@@ -140,7 +144,7 @@ def merge(
 @app.command()
 def export(
     name: RecordsArgument,
-    output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, .jsonl.")],
+    output: Path = Argument(..., metavar="FILE", help="The file to write, .jsonl."),
     json_output: JsonOption = False,
 ) -> None:
     """Write records as JSON lines; equal records give equal bytes.
@@ -151,22 +155,17 @@ def export(
     from edgedeploy.records.header import find_folder
 
     trials = export_records(find_folder(name), output)
-    if json_output:
-        print_json({"file": str(output), "trials": trials, "bytes": output.stat().st_size})
-        return
-    stdout().print(f"{output}: {count(trials, 'trial')}, {output.stat().st_size:,} bytes")
+    size = output.stat().st_size
+    about = {"file": str(output), "trials": trials, "bytes": size}
+    print_result(json_output, about, f"{output}: {count(trials, 'trial')}, {size:,} bytes")
 
 
 @app.command(name="import")
 def import_records(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE|DIR", help="What `records export` wrote, or a folder of records."),
-    ],
-    into: Annotated[
-        str | None,
-        typer.Option("--into", metavar="BOARD|DIR", help="Where to add them, if not to the records of their board."),
-    ] = None,
+    source: Path = Argument(..., metavar="FILE|DIR", help="A file from `records export`, or a records folder."),
+    into: str | None = Option(
+        None, metavar="BOARD|DIR", help="Add them to these records; default: those of their board."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Add the records in a file or a folder to those of their board. Each line is validated.
@@ -182,10 +181,8 @@ def import_records(
 @app.command()
 def prune(
     name: RecordsArgument,
-    keep: Annotated[int, typer.Option("--keep", min=1, help="How many of each task's best trials to keep.")] = 16,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Dry run: report what would be dropped, and drop nothing.")
-    ] = False,
+    keep: int = Option(16, min=1, help="How many of each task's best trials to keep."),
+    dry_run: bool = Option(False, "--dry-run", help="Report what would be dropped, and drop nothing."),
     json_output: JsonOption = False,
 ) -> None:
     """Drop failed trials, and all but the best of each task. Builds stay the same.
@@ -200,58 +197,35 @@ def prune(
 
     folder = find_folder(name)
     pruned = prune_records(folder, keep, dry_run=dry_run)
-    if json_output:
-        print_json({"folder": str(folder), "removed": pruned.removed, "kept": pruned.kept, "dry_run": dry_run})
-        return
-    verb = "would go" if dry_run else "went"
-    stdout().print(f"{folder}: {count(pruned.removed, 'trial')} {verb}, {pruned.kept} stay")
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    """What the listing says of a folder, as JSON has it."""
-    from edgedeploy.records.database import read_records
-    from edgedeploy.records.overview import overview
-
-    content = read_records(folder)
-    tasks = overview(content.trials)
-    return {
-        "folder": str(folder),
-        **content.header.model_dump(mode="json"),
-        "workloads": len(tasks),
-        "trials": sum(task.trials for task in tasks),
-        "failures": sum(task.failures for task in tasks),
-        "best_speed_up": max((task.speed_up for task in tasks if task.speed_up), default=None),
-        "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
-    }
+    verb = "would be removed" if dry_run else "removed"
+    print_result(
+        json_output,
+        {"folder": str(folder), "removed": pruned.removed, "kept": pruned.kept, "dry_run": dry_run},
+        f"{folder}: {count(pruned.removed, 'trial')} {verb}, {pruned.kept} kept",
+    )
 
 
 def _of_task(trials: list[Trial], task: str, folder: Path) -> list[Trial]:
-    """The trials of the task that a user names."""
-    from edgedeploy.errors import UnknownNameError
-
     found = [trial for trial in trials if trial.task == task]
     found = found or [trial for trial in trials if task and trial.workload.startswith(task)]
     if not found:
-        raise UnknownNameError(
-            f"there is no task {task!r} in {folder}", hints=["list them with `edgedeploy records show`"]
-        )
+        hints = ["list them with `edgedeploy records show`"]
+        raise UnknownNameError(f"there is no task {task!r} in {folder}", hints=hints)
     return found
 
 
 def _show_task(trials: list[Trial], json_output: bool) -> None:
-    """Print each trial."""
     if json_output:
         print_json([trial.model_dump(mode="json") for trial in trials])
         return
     rows = []
     for trial in trials:
-        conditions = trial.conditions
-        warmth = conditions.temperature_c if conditions else None
+        warmth = trial.conditions.temperature_c if trial.conditions else None
         error = " ".join((trial.error or "").split())[-_ERROR_LETTERS:]
-        said = f"{trial.failure}: {error}" if trial.failure else _candidate(trial.configuration)
+        result = f"{trial.failure}: {error}" if trial.failure else _candidate(trial.configuration)
         name = f"{trial.number}{' final' if trial.final else ''}"
         measured = [milliseconds(trial.median_ms), f"{warmth:.0f} °C" if warmth is not None else ""]
-        rows.append([name, f"{trial.time:%Y-%m-%d %H:%M:%S}", trial.host, *measured, said])
+        rows.append([name, f"{trial.time:%Y-%m-%d %H:%M:%S}", trial.host, *measured, result])
     numbers = ["ms", "temperature"]
     print_table(["trial", "time (UTC)", "host", *numbers, "candidate or failure"], rows, right=numbers)
 
@@ -259,31 +233,24 @@ def _show_task(trials: list[Trial], json_output: bool) -> None:
 def _print_tasks(tasks: list[TaskOverview], *, candidates: bool = False) -> None:
     rows = []
     for each in tasks:
-        counts = [str(each.trials), str(each.failures)]
         measured = [milliseconds(each.default_ms), milliseconds(each.best_ms), times(each.speed_up)]
-        rows.append(
-            [each.task, each.workload, *counts, *measured, *([_candidate(each.configuration)] if candidates else [])]
-        )
+        cells = [each.task, each.workload, str(each.trials), str(each.failures), *measured]
+        rows.append([*cells, *([_candidate(each.configuration)] if candidates else [])])
     numbers = ["trials", "failures", "default ms", "best ms", "speed-up"]
     print_table(["task", "workload", *numbers, *(["candidate"] if candidates else [])], rows, right=numbers)
 
 
 def _candidate(configuration: dict[str, Any] | None) -> str:
-    """What was measured, in one line."""
-    import json
-
     return json.dumps(configuration, sort_keys=True) if configuration is not None else ""
 
 
 def _print_merged(merged: Merged, json_output: bool) -> None:
-    if json_output:
-        print_json({**vars(merged), "folder": str(merged.folder)})
-        return
-    stdout().print(f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known")
+    line = f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known"
+    print_result(json_output, {**vars(merged), "folder": str(merged.folder)}, line)
 
 
 def _destination(name: str) -> Path:
-    """The folder that a user names, which need not be there: a path, or a board's name."""
+    """The records folder of a board's name or a path, which need not exist."""
     from edgedeploy.board import BOARDS
     from edgedeploy.records.header import default_folder
 

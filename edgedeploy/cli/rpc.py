@@ -1,4 +1,4 @@
-"""`edgedeploy rpc`: the parts of TVM's remote tuning, run by hand."""
+"""`edgedeploy rpc`: trackers and servers of TVM's RPC, run by hand."""
 
 from __future__ import annotations
 
@@ -6,56 +6,47 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 
-from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, one_host_option
+from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, print_table, stderr, stdout
+from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, completing, one_host_option
 from edgedeploy.cli.overrides import flattened
+from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from edgedeploy.progress import Progress
     from edgedeploy.rpc.running import Part
-    from edgedeploy.rpc.server import BoardServer
     from edgedeploy.rpc.tracker import Endpoint, Summary
 
-app = typer.Typer(help="Run trackers and servers of TVM's RPC, and list those that run.", no_args_is_help=True)
+app = Typer(help="Run, list and stop trackers and servers of TVM's RPC.", no_args_is_help=True)
 
 
 _LOOK_S = 1.0
-# A board that is rebooting, or out of reach of its Wi-Fi.
+# Long enough for a board to reboot, or to come back to its Wi-Fi.
 _REVIVE_S = 600
 
-DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
-
-
-def complete_part(incomplete: str) -> list[str]:
-    """Names of running trackers and servers that begin with what was typed."""
-    from edgedeploy.rpc.running import running
-
-    return [part.name for part in running() if part.name.startswith(incomplete)]
+DetachOption = Annotated[bool, Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
 
 
 @app.command()
 def tracker(
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
-    ] = DEFAULT_PORT,
+    port: int = Option(DEFAULT_PORT, "--port", "-p", min=0, max=65535, help="Port to listen on; 0 takes any."),
     host: Annotated[
         list[str] | None,
-        one_host_option("The address to listen on: 127.0.0.1 unless given. Any but loopback is unsafe.", "ADDRESS"),
+        one_host_option("Address to listen on; default: 127.0.0.1. All but loopback are unsafe.", "ADDRESS"),
     ] = None,
     detach: DetachOption = False,
 ) -> None:
     """Run a tracker, which assigns waiting servers to clients.
 
-    TVM's RPC has no authentication, and its servers run whatever they are sent: whoever reaches a tracker can use its
-    boards.
+    TVM's RPC has no authentication, and its servers run any code that they are sent: everyone who reaches a tracker can
+    use its boards.
 
     Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
     """
-    from edgedeploy.cli.console import ConsoleProgress, stderr, stdout
     from edgedeploy.remote import LOOPBACK
     from edgedeploy.rpc.running import Part, detached, registered
     from edgedeploy.rpc.tracker import tracker as start
@@ -64,7 +55,7 @@ def tracker(
     address = host[0] if host else LOOPBACK
     if address != LOOPBACK:
         stderr().print(
-            f"warning: whoever reaches {address} over the network can run what they like on this tracker's boards"
+            f"warning: anyone who reaches {address} over the network can run any code on this tracker's boards"
         )
     if detach:
         _print_detached(detached(["tracker", "--port", str(port), "--host", address]))
@@ -85,26 +76,22 @@ def server(
     board: BoardOption = "local",
     *,
     where: WhereAll,
-    tracker_at: Annotated[
-        str | None,
-        typer.Option(
-            "--tracker", metavar="HOST:PORT", help="Where to register; the tracker that runs here, if there is one."
-        ),
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="What clients ask for; the board's name by default.")] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", "-t", min=1, help="Threads of a session; by default one per processor.")
-    ] = None,
+    tracker_at: str | None = Option(
+        None, "--tracker", metavar="HOST:PORT", help="Tracker to register at; default: the one running here, if any."
+    ),
+    key: str | None = Option(None, help="Key that clients ask for; default: the board's name."),
+    threads: int | None = Option(
+        None, "--threads", "-t", min=1, help="Threads of a session; default: one per processor."
+    ),
     detach: DetachOption = False,
 ) -> None:
-    """Run a server on a board, or on several of one kind, reached through SSH alone; on this machine for `local`.
+    """Run a server on one or several boards of a kind, over SSH alone; on this machine for `local`.
 
     Clients of TVM's RPC on this machine can use it, in Python `tvm.rpc.connect_tracker(HOST, PORT).request(KEY)`. It is
-    started again when the connection breaks or the board does. Nothing stays on the board but the agent's file.
+    restarted after the connection or the board fails. Only the agent's file stays on the board.
 
     Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --detach
     """
-    from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.remote import LOOPBACK
     from edgedeploy.resolved import resolve
     from edgedeploy.rpc.running import Part, detached, registered
@@ -115,7 +102,7 @@ def server(
     resolved = resolve(board)
     key = key or resolved.label
     endpoint = Endpoint.parse(tracker_at) if tracker_at else _tracker_here()
-    progress: Progress = ConsoleProgress()
+    progress = ConsoleProgress()
     if detach:
         arguments = ["server", "--board", board, "--key", key]
         arguments += [part for each in where.host or () for part in ("--host", each)]
@@ -127,11 +114,10 @@ def server(
     here = resolved.profile.runs_here and not where.host and not where.virtual
     places = [None] if here else where.addresses(resolved, progress)
     with _ending(), ExitStack() as stack:
+        strict = where.strict_host_key
         servers = [
             stack.enter_context(
-                BoardServer(
-                    place, resolved.profile, endpoint, key, progress, threads=threads, strict=where.strict_host_key
-                )
+                BoardServer(place, resolved.profile, endpoint, key, progress, threads=threads, strict=strict)
             )
             for place in places
         ]
@@ -150,24 +136,24 @@ def server(
             for each in servers:
                 stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {tracked}")
             stdout().print("end with Ctrl-C")
-            _keep_alive(servers)
+            while True:
+                time.sleep(_LOOK_S)
+                for each in servers:
+                    if not each.alive:
+                        each.revive(_REVIVE_S)
 
 
 @app.command()
 def status(
-    tracker_at: Annotated[
-        str | None, typer.Option("--tracker", metavar="HOST:PORT", help="Ask this tracker, which need not run here.")
-    ] = None,
+    tracker_at: str | None = Option(
+        None, "--tracker", metavar="HOST:PORT", help="Ask this tracker, here or on another machine."
+    ),
     json_output: JsonOption = False,
 ) -> None:
-    """List the trackers and servers that run here, and the devices that trackers have.
+    """List the trackers and servers running here, and the trackers' devices.
 
     Examples: edgedeploy rpc status; edgedeploy rpc status --tracker farm:9190 --json
     """
-    from dataclasses import asdict
-
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import RpcError
     from edgedeploy.rpc.running import running
     from edgedeploy.rpc.tracker import Endpoint, summary
 
@@ -195,33 +181,40 @@ def status(
     if not parts and not known:
         stdout().print("no tracker and no server of TVM's RPC was started here")
     if parts:
-        _print_parts(parts)
+        rows = []
+        for part in parts:
+            what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
+            rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
+        print_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows)
     for address, found in known.items():
         if isinstance(found, RpcError):
             stdout().print(str(found))
         elif not found:
             stdout().print(f"tracker {address} has no devices")
         else:
-            _print_devices(address, found)
+            numbers = ["free", "clients waiting"]
+            cells = (
+                [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
+                for key, devices in found.items()
+            )
+            print_table([f"key at {address}", "devices", *numbers], cells, right=numbers)
 
 
 @app.command()
 def stop(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME", help="Their names, as `edgedeploy rpc status` shows them.", autocompletion=complete_part
-        ),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Stop all that run here.")] = False,
+    names: list[str] | None = Argument(
+        None,
+        metavar="NAME",
+        help="Names as in `edgedeploy rpc status`.",
+        autocompletion=completing("edgedeploy.rpc.running:running"),
+    ),
+    everything: bool = Option(False, "--all", help="Stop all trackers and servers running here."),
     json_output: JsonOption = False,
 ) -> None:
-    """Stop trackers and servers that run here, with what they started on boards.
+    """Stop trackers and servers running here, with what they started on boards.
 
     Example: edgedeploy rpc stop --all
     """
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.rpc.running import require, running
     from edgedeploy.rpc.running import stop as end
 
@@ -239,7 +232,7 @@ def stop(
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Within the block SIGTERM interrupts as Ctrl-C does, so that everything is cleared away."""
+    """Within the block SIGTERM interrupts as Ctrl-C does, so that everything is cleaned up."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     # A process in the background of a shell begins with Ctrl-C ignored.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -250,18 +243,8 @@ def _ending() -> Iterator[None]:
         signal.signal(signal.SIGINT, interrupt)
 
 
-def _keep_alive(servers: list[BoardServer]) -> None:
-    """Start servers again that end, until interrupted."""
-    while True:
-        time.sleep(_LOOK_S)
-        for each in servers:
-            if not each.alive:
-                each.revive(_REVIVE_S)
-
-
 def _tracker_here() -> Endpoint | None:
-    """The one tracker that runs here, or None."""
-    from edgedeploy.errors import InputError
+    """The one tracker that runs here, if any."""
     from edgedeploy.rpc.running import running
     from edgedeploy.rpc.tracker import Endpoint
 
@@ -272,29 +255,6 @@ def _tracker_here() -> Endpoint | None:
 
 
 def _print_detached(part: Part) -> None:
-    from edgedeploy.cli.console import stdout
 
     where = ", ".join(part.addresses)
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`")
-
-
-def _print_parts(parts: list[Part]) -> None:
-    from edgedeploy.cli.console import foreign, print_table
-
-    rows = []
-    for part in parts:
-        what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
-        rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
-    print_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows)
-
-
-def _print_devices(address: str, found: Summary) -> None:
-    """The devices of a tracker, which anybody may have registered there."""
-    from edgedeploy.cli.console import foreign, print_table
-
-    rows = (
-        [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
-        for key, devices in found.items()
-    )
-    numbers = ["free", "clients waiting"]
-    print_table([f"key at {address}", "devices", *numbers], rows, right=numbers)

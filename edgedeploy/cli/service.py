@@ -4,84 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option, Typer
 
-from edgedeploy.cli.options import JsonOption, LastBoardOption, Where, board_or_last
+from edgedeploy.cli.console import foreign, print_json, print_lines, print_result, print_table, quiet_if, stdout
+from edgedeploy.cli.options import JsonOption, LastBoardOption, ModelOnBoard, Where, board_or_last
 from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
     from edgedeploy.remote.connection import Connection
     from edgedeploy.resolved import ResolvedBoard
 
-app = typer.Typer(help="Keep networks running on a board, as services of systemd.", no_args_is_help=True)
+app = Typer(help="Keep networks running on a board, as systemd services.", no_args_is_help=True)
 
-ModelArgument = Annotated[str, typer.Argument(help="The model's name on the board.")]
-SystemOption = Annotated[
-    bool, typer.Option("--system", help="A unit of the system, through sudo, instead of the user's own.")
-]
+SystemOption = Annotated[bool, Option("--system", help="Use a system unit, through sudo, instead of the user's.")]
 
 
 @dataclass(frozen=True)
-class Take:
-    """What a service may take of its board: options that `flattened` gives to a command."""
+class Limits:
+    """Resource limits of a service: options that `flattened` adds to a command."""
 
-    memory_max: Annotated[
-        str | None, typer.Option("--memory-max", metavar="SIZE", help="Memory that it may take, such as 256M or 50%.")
-    ] = None
+    memory_max: Annotated[str | None, Option(metavar="SIZE", help="Memory limit, such as 256M or 50%.")] = None
     cpu_quota: Annotated[
-        str | None,
-        typer.Option("--cpu-quota", metavar="SHARE", help="Processor time that it may take: 150% is one and a half."),
+        str | None, Option(metavar="SHARE", help="Limit of processor time; 150% is one and a half processors.")
     ] = None
     threads: Annotated[
-        int | None, typer.Option("--threads", "-t", min=1, help="Threads to use; as the package says by default.")
+        int | None, Option("--threads", "-t", min=1, help="Threads to use; default: as in the package.")
     ] = None
     watchdog: Annotated[
-        int,
-        typer.Option(
-            "--watchdog", metavar="S", min=2, max=3600, help="Restart the service if one inference takes longer."
-        ),
+        int, Option(metavar="S", min=2, max=3600, help="Restart the service if one inference takes longer.")
     ] = 30
 
 
 @app.command()
 @flattened
 def install(
-    model: ModelArgument,
+    model: ModelOnBoard,
     board: LastBoardOption = None,
     *,
     where: Where,
     system: SystemOption = False,
-    camera: Annotated[
-        str | None,
-        typer.Option(
-            "--camera",
-            metavar="DEVICE",
-            help="Look at a camera of the board all the time, for programs that watch: its number or device, `rpicam`, "
-            "rtsp://... or http://..., or `auto`.",
-        ),
-    ] = None,
-    take: Take,
+    camera: str | None = Option(
+        None,
+        metavar="DEVICE",
+        help="Watch a camera of the board all the time, for programs that follow it: its number or device, "
+        "`rpicam`, rtsp://... or http://..., or `auto`.",
+    ),
+    limits: Limits,
     json_output: JsonOption = False,
 ) -> None:
-    """Have the release in use of a model answer at a Unix socket, from now on and whenever the board starts.
+    """Have the release in use of a model answer at a Unix socket, now and whenever the board starts.
 
-    It follows the releases that are pushed, is restarted when it fails, and writes what happens into a log
-    (docs/service.md). Push the model before.
+    It follows the releases that are pushed, restarts after failures, and writes a log (docs/service.md). Push the model
+    first.
 
     Example: edgedeploy service install retinaface --board rpi4 --memory-max 256M
 
     Example: edgedeploy service install retinaface --board rpi4 --camera rpicam
     """
-    from dataclasses import asdict
-
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.service.board import install as install_service
     from edgedeploy.service.unit import Choices
 
-    choices = Choices(take.memory_max, take.cpu_quota, take.threads, take.watchdog, camera)
+    choices = Choices(limits.memory_max, limits.cpu_quota, limits.threads, limits.watchdog, camera)
+    progress = quiet_if(json_output)
     with _reached(model, board, where, json_output) as (connection, resolved):
         made = install_service(
             connection.run,
@@ -91,41 +78,43 @@ def install(
             has_device=resolved.profile.device is not None,
             where=str(connection.address),
         )
-        progress = quiet_if(json_output)
         if not made.lingers:
             progress.note("it ends when its user logs out: `loginctl enable-linger` was refused; run it there as root")
         if not made.backs_off:
             progress.note("its waits between starts do not grow: systemd there is older than 254")
-        if json_output:
-            print_json(asdict(made))
-        else:
-            stdout().print(f"{made.unit} runs on {connection.address}, at {made.socket}")
+        print_result(json_output, asdict(made), f"{made.unit} runs on {connection.address}, at {made.socket}")
 
 
 @app.command()
 @flattened
 def status(
-    model: ModelArgument,
+    model: ModelOnBoard,
     board: LastBoardOption = None,
     *,
     where: Where,
     system: SystemOption = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Say whether a service runs, how often it was restarted, and which release is in use.
+    """Show whether a service runs, how often it was restarted, and which release is in use.
 
     Example: edgedeploy service status retinaface --board rpi4
     """
-    from edgedeploy.cli.console import foreign, print_json, print_table
     from edgedeploy.service.board import status as status_of
 
     with _reached(model, board, where, json_output) as (connection, _):
-        said = status_of(connection.run, model, as_system=system, where=str(connection.address))
+        found = status_of(connection.run, model, as_system=system, where=str(connection.address))
     if json_output:
-        print_json(said)
+        print_json(found)
         return
-    memory = "" if said["memory_bytes"] is None else f"{said['memory_bytes'] >> 20:,}"
-    cells = [said["unit"], said["state"], said["restarts"], memory, "yes" if said["enabled"] else "no", said["release"]]
+    memory = "" if found["memory_bytes"] is None else f"{found['memory_bytes'] >> 20:,}"
+    cells = [
+        found["unit"],
+        found["state"],
+        found["restarts"],
+        memory,
+        "yes" if found["enabled"] else "no",
+        found["release"],
+    ]
     titles = ["unit", "state", "restarts", "memory, MiB", "with the board", "release"]
     print_table(titles, [[foreign(str(cell)) for cell in cells]], right=["restarts", "memory, MiB"])
 
@@ -133,18 +122,17 @@ def status(
 @app.command()
 @flattened
 def logs(
-    model: ModelArgument,
+    model: ModelOnBoard,
     board: LastBoardOption = None,
     *,
     where: Where,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=100_000, help="How many of the last ones.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    lines: int = Option(50, "--lines", "-n", min=1, max=100_000, help="How many of the last lines to print."),
+    follow: bool = Option(False, "--follow", "-f", help="Print new lines as they come, until Ctrl-C."),
 ) -> None:
     """Print a service's log: one JSON object for each event, on a line of its own.
 
     Example: edgedeploy service logs retinaface --board rpi4 --follow
     """
-    from edgedeploy.cli.console import print_lines
     from edgedeploy.remote.facts import BASE
     from edgedeploy.remote.place import OnBoard
     from edgedeploy.service.board import LOGS
@@ -160,7 +148,7 @@ def logs(
 
 @app.command()
 @flattened
-def start(model: ModelArgument, board: LastBoardOption = None, *, where: Where, system: SystemOption = False) -> None:
+def start(model: ModelOnBoard, board: LastBoardOption = None, *, where: Where, system: SystemOption = False) -> None:
     """Start a service that was stopped.
 
     Example: edgedeploy service start retinaface --board rpi4
@@ -170,8 +158,8 @@ def start(model: ModelArgument, board: LastBoardOption = None, *, where: Where, 
 
 @app.command()
 @flattened
-def stop(model: ModelArgument, board: LastBoardOption = None, *, where: Where, system: SystemOption = False) -> None:
-    """Stop a service, after the inference that is running, until it is started or the board starts.
+def stop(model: ModelOnBoard, board: LastBoardOption = None, *, where: Where, system: SystemOption = False) -> None:
+    """Stop a service, after the current inference, until it is started or the board boots.
 
     Example: edgedeploy service stop retinaface --board rpi4
     """
@@ -181,13 +169,12 @@ def stop(model: ModelArgument, board: LastBoardOption = None, *, where: Where, s
 @app.command()
 @flattened
 def uninstall(
-    model: ModelArgument, board: LastBoardOption = None, *, where: Where, system: SystemOption = False
+    model: ModelOnBoard, board: LastBoardOption = None, *, where: Where, system: SystemOption = False
 ) -> None:
     """Stop a service, and remove its unit and its log; the releases stay.
 
     Example: edgedeploy service uninstall retinaface --board rpi4
     """
-    from edgedeploy.cli.console import stdout
     from edgedeploy.service.board import uninstall as uninstall_service
 
     with _reached(model, board, where, False) as (connection, _):
@@ -206,8 +193,7 @@ def _control(verb: str, model: str, board: str | None, where: Where, system: boo
 def _reached(
     model: str, board: str | None, where: Where, json_output: bool
 ) -> Iterator[tuple[Connection, ResolvedBoard]]:
-    """The board, logged in to while the block runs."""
-    from edgedeploy.cli.console import quiet_if
+    """Connect to the board while the block runs."""
     from edgedeploy.release.layout import check_model
     from edgedeploy.remote.connection import Connection
 

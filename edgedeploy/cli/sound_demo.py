@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
+
+from edgedeploy.cli.console import print_json_line, print_lines, until_interrupted
+from edgedeploy.errors import InputError
+from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,14 +24,16 @@ if TYPE_CHECKING:
     from edgedeploy.progress import Progress
     from edgedeploy.runtime.opening import Place
 
-WavOption = Annotated[
-    Path | None, typer.Option("--wav", metavar="FILE", help="For demos on sounds: listen to this WAV file.")
-]
-MicrophoneOption = Annotated[bool, typer.Option("--microphone", help="For demos on sounds: listen to the microphone.")]
-ThresholdOption = Annotated[
-    float | None,
-    typer.Option("--threshold", min=0, max=1, help="For demos on sounds: a score of at least that is a detection."),
-]
+
+@dataclass(frozen=True)
+class Listening:
+    """What demos on sounds listen to: options of a command that `flattened` adds to it."""
+
+    wav: Annotated[Path | None, Option(metavar="FILE", help="For demos on sounds: listen to this WAV file.")] = None
+    microphone: Annotated[bool, Option("--microphone", help="For demos on sounds: listen to the microphone.")] = False
+    threshold: Annotated[
+        float | None, Option(min=0, max=1, help="For demos on sounds: the least score of a detection.")
+    ] = None
 
 
 def is_sound_demo(name: str) -> bool:
@@ -39,10 +47,8 @@ def is_sound_demo(name: str) -> bool:
 
 def sound_demo(
     name: str,
-    wav: Path | None,
+    listening: Listening,
     *,
-    from_microphone: bool,
-    threshold: float | None,
     model: str | None,
     place: Place,
     threads: int | None,
@@ -51,20 +57,20 @@ def sound_demo(
     as_json: bool,
     progress: Progress,
 ) -> bool:
-    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether that came."""
-    from itertools import islice
-
+    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came."""
     from edgedeploy.audio.program import SoundProgram
-    from edgedeploy.cli.console import until_interrupted
 
-    program = SoundProgram.of(name, model, threshold)
+    if listening.wav and listening.microphone:
+        raise InputError("--wav does not go with --microphone")
+    program = SoundProgram.of(name, model, listening.threshold)
+    file = None if listening.microphone else listening.wav or program.sound(progress)
     with (
-        _sound(program.sound(progress) if not (wav or from_microphone) else wav, program.demo.rate) as (where, blocks),
+        _sound(file, program.demo.rate) as (where, blocks),
         program.opened(place, threads=threads, options=options, progress=progress) as session,
     ):
         teller = _Teller(session, where, as_json)
         with until_interrupted() as interrupted:
-            for heard in islice(session.listen(blocks, is_file=not from_microphone), frames):
+            for heard in islice(session.listen(blocks, is_file=not listening.microphone), frames):
                 teller.tell(heard)
                 if interrupted():
                     break
@@ -74,8 +80,9 @@ def sound_demo(
 
 @contextmanager
 def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
-    """A name for it, and its blocks: a file's, or those of the microphone if none is given."""
-    from edgedeploy.audio.sources import microphone, read_wav
+    """The sound's name and its blocks: of a file, or of the microphone if that is None."""
+    from edgedeploy.audio.sources import microphone
+    from edgedeploy.audio.sources import read_wav
 
     if wav is None:
         with microphone(rate) as blocks:
@@ -88,8 +95,6 @@ class _Teller:
     """Prints what is heard: `TIME SCORE` for each frame, `TIME SCORE LABEL begin|end` for what is detected; or JSON."""
 
     def __init__(self, session: SoundSession, where: str, as_json: bool) -> None:
-        from edgedeploy.cli.console import print_lines
-        from edgedeploy.version import __version__
 
         self._session, self._where, self._as_json = session, where, as_json
         self._began = perf_counter()
@@ -101,8 +106,6 @@ class _Teller:
 
     def tell(self, heard: Heard) -> None:
         """One frame, and what was detected by it."""
-        from edgedeploy.cli.console import print_json_line, print_lines
-
         label, rate = self._session.demo.detect.label, self._session.demo.rate
         self._frames += 1
         self._inference_ms += heard.inference_ms
@@ -120,8 +123,6 @@ class _Teller:
 
     def summary(self, *, interrupted: bool) -> None:
         """What comes last."""
-        from edgedeploy.cli.console import print_json_line, print_lines
-
         session, taken_s = self._session, perf_counter() - self._began
         sound_s = self._frames * session.demo.frame / session.demo.rate
         mean_ms = self._inference_ms / max(1, self._frames)

@@ -1,6 +1,6 @@
-"""A console that prints text as text: whatever a board, a package or a network says, it moves no cursor.
+"""A console that prints text as text: nothing that a board, a package or a network contains moves the cursor.
 
-Everything that the commands print with rich goes through here, be it a string, a table or a bar.
+All output of the commands with rich passes through here: strings, tables and bars.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from edgedeploy.cli.manners import manners
+from edgedeploy.cli.global_options import global_options
 from edgedeploy.text import printable
 
 
 class Terminal(Console):
     """A console on which a string, also one in a table, is one line of text: no markup, no emoji codes, no escapes.
 
-    Several lines are several strings, or a `Text`, as `console.lines` makes it.
+    Several lines are several strings, or a `Text` from `console.foreign`.
     """
 
     def __init__(self, **options: Any) -> None:
         colours: dict[str, Any] = {"always": {"color_system": "standard"}, "never": {"color_system": None}}
-        chosen = colours.get(manners().colour, {})
+        chosen = colours.get(global_options().colour, {})
         super().__init__(**options, **chosen, markup=False, emoji=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """As rich does, which calls this for each string that it is to print."""
+        """As in rich, which calls this for each string to print."""
         return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich does, which calls this for all that it is to print; only its own codes stay what they are."""
+        """As in rich, which calls this for everything to print; only its own codes stay unchanged."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text == "\n" or segment.text.isprintable():
                 yield segment

@@ -1,31 +1,27 @@
-"""`edgedeploy toolchains`: the toolchains there are, and their use in CMake."""
+"""`edgedeploy toolchains`: list toolchains, and use them in CMake."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Context, Typer
 
-from edgedeploy.cli.options import JsonOption, complete_board, file_option
-from edgedeploy.cli.overrides import overridable
+from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, readable
+from edgedeploy.cli.options import BoardArgument, JsonOption, file_option
+from edgedeploy.cli.overrides import Linking, flattened
+from edgedeploy.files import replacing
 
-if TYPE_CHECKING:
-    from edgedeploy.board import Overrides
-
-app = typer.Typer(invoke_without_command=True)
+app = Typer(invoke_without_command=True)
 
 
 @app.callback()
-def list_toolchains(context: typer.Context, json_output: JsonOption = False) -> None:
-    """List the toolchains, and write files that have CMake use them.
+def list_toolchains(context: Context, json_output: JsonOption = False) -> None:
+    """List the toolchains, and write CMake toolchain files.
 
     Example: edgedeploy toolchains
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.toolchain import TOOLCHAINS, is_installed
 
     toolchains = {path.stem: toolchain for path, toolchain in readable(TOOLCHAINS)}
@@ -46,40 +42,32 @@ def list_toolchains(context: typer.Context, json_output: JsonOption = False) -> 
 
 
 @app.command()
-@partial(overridable, without=("mcpu", "mattr", "device"))
+@flattened
 def cmake(
-    board: Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)],
+    board: BoardArgument,
     *,
-    overrides: Overrides,
-    output: Annotated[
-        Path | None, file_option("--output", "-o", what="Write to this file; to standard output unless given.")
-    ] = None,
+    linking: Linking,
+    output: Path | None = file_option(None, "--output", "-o", what="Write to this file; default: standard output."),
     json_output: JsonOption = False,
 ) -> None:
-    """Write a CMake toolchain file for C and C++ of your own, with the compilers that build for a board.
+    """Write a CMake toolchain file to build your own C and C++ for a board.
 
-    Executables need no C++ library on the board, and with zig no newer glibc than the board's profile states. They run
+    Executables need no C++ library on the board, and with zig no newer glibc than in the board's profile. They run
     on every CPU of the architecture, unless CMAKE_CXX_FLAGS say otherwise.
 
     Example: edgedeploy toolchains cmake rpi4 --output rpi4.cmake
 
     Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.cmake import toolchain_file
-    from edgedeploy.files import replacing
     from edgedeploy.resolved import resolve
 
-    text = toolchain_file(resolve(board, overrides), quiet_if(json_output))
-    if output is None:
-        if json_output:
-            print_json({"board": board, "file": None, "text": text})
-        else:
-            print(text, end="")
+    text = toolchain_file(resolve(board, linking.fields), quiet_if(json_output))
+    if output:
+        with replacing(output) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    elif not json_output:
+        print(text, end="")
         return
-    with replacing(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    if json_output:
-        print_json({"board": board, "file": str(output), "text": text})
-        return
-    stdout().print(f"{output}: use it with `cmake -B build -DCMAKE_TOOLCHAIN_FILE={output.absolute()}`")
+    use = f"{output}: use it with `cmake -B build -DCMAKE_TOOLCHAIN_FILE={output and output.absolute()}`"
+    print_result(json_output, {"board": board, "file": output and str(output), "text": text}, use)

@@ -7,36 +7,30 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Exit, Option, Typer
 
+from edgedeploy.cli.console import print_json, print_result, print_table, until_interrupted
 from edgedeploy.cli.groups import USUAL, ModelsOrCommand
 from edgedeploy.cli.options import (
     BoardOption,
-    EpsilonOption,
-    InputShapeOption,
+    Importing,
     JsonOption,
+    ModelsArgument,
     RecordsArgument,
-    SetOption,
-    Weights,
-    WeightsOption,
     WhereAll,
-    check_one_model,
-    complete_model,
     complete_records,
     file_option,
-    import_options,
-    parse_shapes,
 )
-from edgedeploy.cli.overrides import overridable
+from edgedeploy.cli.overrides import Overriding, flattened
+from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board, Overrides
+    from edgedeploy.board import Board
     from edgedeploy.resolved import ResolvedBoard
-    from edgedeploy.tuning.task import Task
     from edgedeploy.tuning.tuning import Boards
     from edgedeploy.zoo.source import Source
 
-app = typer.Typer(
+app = Typer(
     cls=ModelsOrCommand,
     help="Measure candidates of a network's functions on the board, and record the best for builds.",
     no_args_is_help=True,
@@ -54,32 +48,21 @@ class Tuner(str, Enum):
 
 @dataclass(frozen=True)
 class _Devices:
-    """The devices that candidates are measured on, if not those of the boards, and how boards run meanwhile."""
+    """The devices that measure candidates, if not those of the boards, and the boards' governor meanwhile."""
 
-    rpc_tracker: Annotated[
-        str | None,
-        typer.Option("--rpc-tracker", metavar="HOST:PORT", help="Measure on the devices of this tracker."),
-    ] = None
+    rpc_tracker: Annotated[str | None, Option(metavar="HOST:PORT", help="Measure on the devices of this tracker.")] = (
+        None
+    )
     rpc_key: Annotated[
-        str | None,
-        typer.Option("--rpc-key", metavar="KEY", help="Key of the tracker's devices; the board's name by default."),
+        str | None, Option(metavar="KEY", help="Key of the tracker's devices; default: the board's name.")
     ] = None
     set_governor: Annotated[
         str | None,
-        typer.Option(
-            "--set-governor",
-            metavar="NAME",
-            help="Set the board's CPU frequency governor, such as performance, while measuring.",
-        ),
+        Option(metavar="NAME", help="Set the board's CPU frequency governor, such as performance, while measuring."),
     ] = None
 
     def boards(self, board: ResolvedBoard, where: WhereAll) -> Boards:
-        """The boards of a kind.
-
-        Raises:
-            InputError: options contradict each other.
-        """
-        from edgedeploy.errors import InputError
+        """The boards of a kind."""
         from edgedeploy.rpc.tracker import Endpoint
         from edgedeploy.tuning.tuning import Boards
 
@@ -98,86 +81,63 @@ class _Devices:
 
 @dataclass(frozen=True)
 class _Search:
-    """How candidates are chosen: the fields of `tune.run.Options`."""
+    """How candidates are chosen: the fields of `tuning.run.Options`."""
 
     tuner: Annotated[
         Tuner,
-        typer.Option(
-            "--tuner",
-            help="xgb: evolution guided by a cost model that learns (XGBoost); ga: evolution alone; random; "
-            "gridsearch: all candidates in their order.",
+        Option(
+            help="xgb: evolution guided by a learned cost model (XGBoost); ga: evolution alone; random; gridsearch: "
+            "all candidates in order."
         ),
     ] = Tuner.xgb
-    trials: Annotated[
-        int, typer.Option("--trials", min=1, max=100_000, help="Trials per task, including those of earlier runs.")
-    ] = 64
+    trials: Annotated[int, Option(min=1, max=100_000, help="Trials per task, including those of earlier runs.")] = 64
     early_stopping: Annotated[
-        int | None,
-        typer.Option("--early-stopping", metavar="N", min=1, help="Stop a task after N trials without improvement."),
+        int | None, Option(metavar="N", min=1, help="Stop a task after N trials without improvement.")
     ] = None
     resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="Continue from the recorded trials, or start over.")
+        bool, Option("--resume/--no-resume", help="Continue from the recorded trials, or start over.")
     ] = True
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the search's random choices.")] = 0
+    seed: Annotated[int, Option(help="Seed of the search's random choices.")] = 0
 
 
 @dataclass(frozen=True)
 class _Timing:
-    """How a candidate is measured: fields of `tune.remote.Evaluation`."""
+    """How a candidate is measured: fields of `tuning.remote.Evaluation`."""
 
     timeout_s: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="S", min=0.1, max=3600, help="Time limit for measuring one candidate, in seconds."
-        ),
+        float, Option("--timeout", metavar="S", min=0.1, max=3600, help="Time limit for one candidate, in seconds.")
     ] = 10.0
-    number: Annotated[int, typer.Option("--number", min=1, max=10_000, help="Runs averaged in one measurement.")] = 1
-    repeat: Annotated[int, typer.Option("--repeat", min=1, max=10_000, help="Measurements per candidate.")] = 10
+    number: Annotated[int, Option(min=1, max=10_000, help="Runs averaged in one measurement.")] = 1
+    repeat: Annotated[int, Option(min=1, max=10_000, help="Measurements per candidate.")] = 10
     min_repeat_ms: Annotated[
-        int,
-        typer.Option(
-            "--min-repeat-ms", min=0, max=60_000, help="Least duration of one measurement; runs are added to reach it."
-        ),
+        int, Option(min=0, max=60_000, help="Minimum duration of one measurement; runs are added to reach it.")
     ] = 0
 
 
 @app.command(USUAL)
-@overridable
+@flattened
 def tune_models(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL", help="Names of the zoo, or networks' files.", autocompletion=complete_model),
-    ],
+    models: ModelsArgument,
     board: BoardOption = "local",
     *,
     where: WhereAll,
     devices: _Devices,
     search: _Search,
     timing: _Timing,
-    tasks: Annotated[
-        str, typer.Option("--tasks", metavar="list|all|0,2,3-5", help="Which tasks to tune; list shows them.")
-    ] = "all",
-    tuning_records: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tuning-records",
-            metavar="BOARD|DIR",
-            help="Warm start: learn from these records too, of any board; several may be given.",
-            autocompletion=complete_records,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder of records; the board's own by default.")
-    ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="At the end, measure the whole network untuned and tuned.")
-    ] = True,
-    input_shape: InputShapeOption = None,
-    set_inputs: SetOption = None,
-    weights: WeightsOption = Weights.file,
-    epsilon: EpsilonOption = None,
-    overrides: Overrides,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value for each event.")] = False,
+    tasks: str = Option("all", metavar="list|all|0,2,3-5", help="Tasks to tune; `list` prints them."),
+    tuning_records: list[str] | None = Option(
+        None,
+        metavar="BOARD|DIR",
+        help="Learn from these records too, of any board (warm start); repeat for several.",
+        autocompletion=complete_records,
+    ),
+    output: Path | None = Option(None, "--output", "-o", help="Records folder; default: the board's own."),
+    compare: bool = Option(
+        True, "--compare/--no-compare", help="At the end, measure the whole network untuned and tuned."
+    ),
+    importing: Importing,
+    overrides: Overriding,
+    json_output: bool = Option(False, "--json", help="Print one JSON value for each event."),
 ) -> None:
     """Tune networks: build each convolution and product in several configurations, and measure them on the board.
 
@@ -192,7 +152,6 @@ def tune_models(
 
     Example: edgedeploy tune models report --board rpi4, for a network that is called report
     """
-    from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
     from edgedeploy.records.header import find_folder
@@ -202,9 +161,9 @@ def tune_models(
     from edgedeploy.tuning.tuning import found_tasks, tune_all
     from edgedeploy.zoo.source import find_source, note_weights
 
-    shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
-    check_one_model(models, "tuned", shapes, importing)
-    resolved = resolve(board, overrides)
+    shapes, reading = importing.shapes, importing.options
+    importing.check_one(models, "tuned")
+    resolved = resolve(board, overrides.fields)
     measuring, profile = devices.boards(resolved, where), resolved.profile
     check_target(profile)
     known = [find_folder(each) for each in tuning_records or []]
@@ -212,13 +171,13 @@ def tune_models(
     evaluation = Evaluation.on(profile, **vars(timing))
     with display(json_output) as shown:
         if tasks == "list":
-            sources = [find_source(model, shapes, shown, importing) for model in models]
+            sources = [find_source(model, shapes, shown, reading) for model in models]
             for source in sources:
-                note_weights(source, importing, shown)
+                note_weights(source, reading, shown)
             shown.close()
             _list_tasks(sources, profile, json_output=json_output)
             return
-        found = found_tasks(models, profile, tasks, shapes=shapes, options=importing, progress=shown)
+        found = found_tasks(models, profile, tasks, shapes=shapes, options=reading, progress=shown)
         with until_interrupted() as stopping:
             tune_all(
                 found,
@@ -233,15 +192,15 @@ def tune_models(
                 stopping=stopping,
             )
             if stopping():
-                raise typer.Exit(130)
+                raise Exit(130)
 
 
 @app.command()
 def report(
     records: RecordsArgument,
-    output: Annotated[
-        Path | None, file_option("--output", "-o", what="The HTML file; report.html in the folder by default.")
-    ] = None,
+    output: Path | None = file_option(
+        None, "--output", "-o", what="HTML file to write; default: report.html in the folder."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.
@@ -250,42 +209,39 @@ def report(
 
     Example: edgedeploy tune report rpi4 -o report.html
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.records.header import find_folder
     from edgedeploy.tuning.report import write_report
 
     folder = find_folder(records)
     written = write_report(folder, output or folder / "report.html")
-    if json_output:
-        print_json({"folder": str(folder), "file": str(written)})
-    else:
-        stdout().print(str(written))
+    print_result(json_output, {"folder": str(folder), "file": str(written)}, str(written))
 
 
 def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
     """List the functions that can be tuned."""
-    from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.tuning.task import tasks_of
 
-    found = {source.name: tasks_of(source.read(), profile) for source in sources}
+    found: dict[str, list[dict[str, Any]]] = {
+        source.name: [
+            {
+                "number": task.number,
+                "name": task.name,
+                "workload": task.key,
+                "weight": task.weight,
+                "mflop": task.mflop,
+                "candidates": len(task.candidates),
+            }
+            for task in tasks_of(source.read(), profile)
+        ]
+        for source in sources
+    }
     if json_output:
-        print_json({name: [_described(task) for task in tasks] for name, tasks in found.items()})
+        print_json(found)
         return
     titles = ["task", "function", "weight", "MFLOP", "candidates"]
     for name, tasks in found.items():
         rows = (
-            [str(task.number), task.name, str(task.weight), f"{task.mflop:.2f}", str(len(task.candidates))]
-            for task in tasks
+            [str(each["number"]), each["name"], str(each["weight"]), f"{each['mflop']:.2f}", str(each["candidates"])]
+            for each in tasks
         )
         print_table(titles, rows, right=set(titles) - {"function"}, title=name)
-
-
-def _described(task: Task) -> dict[str, Any]:
-    return {
-        "number": task.number,
-        "name": task.name,
-        "workload": task.key,
-        "weight": task.weight,
-        "mflop": task.mflop,
-        "candidates": len(task.candidates),
-    }

@@ -1,4 +1,4 @@
-"""What `edgedeploy tune` shows of a run: a live display, plain lines, or JSON; the results at its end.
+"""The output of `edgedeploy tune` during a run: a live display, plain lines, or JSON; and the results at its end.
 
 Results go to standard output, everything else to standard error.
 """
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-# Into a pipe goes one line for so many trials, or for those of so many seconds. Batches come at once, which is told
-# from lines that would follow one another within `TOGETHER` seconds.
+# Into a pipe, one line for this many trials, or seconds; a batch's trials come at once, within `TOGETHER` seconds.
 TRIALS_PER_LINE, SECONDS_PER_LINE, TOGETHER = 16, 30.0, 1.0
 
 THROTTLED = "throttled"
@@ -47,20 +46,20 @@ MOST_BOARDS = 6
 
 
 class Display(Progress):
-    """Shows events, each by a call, and the progress of what is done between them. Calls may come from any thread."""
+    """Shows events, each by a call, and the progress of work between them. Calls may come from any thread."""
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
 
     def close(self) -> None:
-        """Show nothing any more."""
+        """Stop showing anything."""
 
 
 @contextmanager
 def display(json_output: bool) -> Iterator[Display]:
-    """The display of a run: JSON on standard output if that is asked for, else what suits standard error.
+    """The display of a run: JSON on standard output if `json_output`, else what suits standard error.
 
-    It is a listener of events, and a `Progress` for steps between them, whose own bars a live display would spoil.
+    It is a listener of events, and a `Progress` for steps between them, whose own bars would spoil a live display.
     """
     console = stderr()
     alive = console.is_terminal and not console.is_dumb_terminal
@@ -76,7 +75,7 @@ def display(json_output: bool) -> Iterator[Display]:
 
 
 class JsonDisplay(Display):
-    """One line of JSON for each event; notes are events too. What a terminal shows besides is another display's."""
+    """One line of JSON for each event, including notes; another display handles the terminal."""
 
     def __init__(self, beside: Display, *, clock: Callable[[], float] = monotonic) -> None:
         self._beside = beside
@@ -95,19 +94,19 @@ class JsonDisplay(Display):
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:
-        """Leave it to the display beside this one."""
+        """Leave it to the other display."""
         with self._beside.stage(title):
             yield
 
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-        """Leave it to the display beside this one."""
+        """Leave it to the other display."""
         with self._beside.transfer(title, total, done) as advance:
             yield advance
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """Print an event now and then; else leave it to the display beside this one."""
+        """Print an event now and then; otherwise leave it to the other display."""
         counted = paced(lambda done: self(Progressed(title=title, done=done, total=total)), self._clock)
         with self._beside.steps(title, total) as advance:
 
@@ -118,15 +117,15 @@ class JsonDisplay(Display):
             yield step
 
     def close(self) -> None:
-        """Close the display beside this one."""
+        """Close the other display."""
         self._beside.close()
 
 
 class _TextDisplay(ConsoleProgress, Display):
-    """What the displays for people have in common: the lines that stay, and the results."""
+    """The common part of the displays for people: lines that stay, and the results."""
 
     def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
-        """With `results`, those are printed at the end of a run; `clock` gives seconds."""
+        """With `results`, print them at the end of a run; `clock` gives seconds."""
         super().__init__(clock=clock)
         self._state = RunState(clock)
         self._results = results
@@ -147,7 +146,7 @@ class _TextDisplay(ConsoleProgress, Display):
                     self._end(event)
 
     def _say(self, line: str) -> None:
-        """Print a line, which a name in it does not end."""
+        """Print a line; names in it cannot break it."""
         self.note(printable(line))
 
     def _end(self, ended: RunEnded) -> None:
@@ -161,7 +160,7 @@ class _TextDisplay(ConsoleProgress, Display):
 
 
 class LineDisplay(_TextDisplay):
-    """Plain lines, for pipes and logs: a few for each task, none that changes later."""
+    """Plain lines, for pipes and logs: a few for each task."""
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         """As the base, with results."""
@@ -182,7 +181,7 @@ class LineDisplay(_TextDisplay):
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """Print a line now and then, and none where it is done before."""
+        """Print a line now and then; none for short work."""
         yield paced(lambda done: self._console.print(f"  {title}: {done} of {total}"), self._clock)
 
     def _tell(self, task: TaskState) -> None:
@@ -196,7 +195,7 @@ class LineDisplay(_TextDisplay):
 
 
 class LiveDisplay(_TextDisplay):
-    """A few lines at the bottom of a terminal that always say how far the run is; notes and results stay above."""
+    """A few lines at the bottom of a terminal that show the state of the run; notes and results scroll above."""
 
     def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
         """As the base."""
@@ -258,7 +257,7 @@ class LiveDisplay(_TextDisplay):
             self._update()
 
     def _update(self) -> None:
-        # What is drawn is made here and not when it is drawn: another thread draws, and holds locks of its own.
+        # The lines are created here, not when they are drawn: another thread draws, and holds its own locks.
         if self._live:
             self._live.update(self._lines())
 
@@ -272,7 +271,7 @@ class LiveDisplay(_TextDisplay):
         self._live.start()
 
     def _lines(self) -> Table:
-        """The lines at the bottom, as wide as the terminal and no wider."""
+        """The lines at the bottom, as wide as the terminal."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -294,7 +293,7 @@ class LiveDisplay(_TextDisplay):
 
 @dataclass(eq=False)
 class _Activity:
-    """What is done between events, in so many steps if that is known."""
+    """Work between events; `steps` is the number of its steps if known."""
 
     title: str
     steps: int | None
@@ -305,7 +304,7 @@ class _Activity:
 
 
 def print_results(ended: RunEnded, started: RunStarted | None) -> None:
-    """What was tuned, the table of its tasks and the times of one inference, on standard output."""
+    """Print what was tuned, the table of its tasks and the times of one inference, on standard output."""
     console = stdout()
     if started:
         console.print(f"{started.model} on {started.board}")
@@ -365,7 +364,7 @@ def _result_line(result: TaskResult) -> str:
 
 
 def _board_lines(state: RunState) -> list[str]:
-    """What is known of the boards, a line for each; those beyond the first few are counted."""
+    """The conditions of the boards, a line for each; those beyond the first few are counted."""
     told = {host: text for host, conditions in state.conditions.items() if (text := _conditions(conditions))}
     alone = len(state.conditions) == 1
     lines = [text if alone else f"{host}: {text}" for host, text in list(told.items())[:MOST_BOARDS]]

@@ -1,7 +1,7 @@
-"""What users of tvmc type, and what to type here.
+"""Translates command lines of tvmc.
 
-tvmc was the command line of Apache TVM up to 0.19. Options of the same name and meaning are our own; for others an
-error says the whole command as it is typed here.
+tvmc was the command line of Apache TVM up to 0.19. Options of the same name and meaning are our own; for others, an
+error shows the whole command in our terms.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-# Commands of tvmc by what they are called here.
+# Commands of tvmc and our names for them.
 COMMANDS = {"compile": "build", "run": "run", "tune": "tune"}
 
-# What a value becomes: words of a command line.
+# Translates a value into words of a command line.
 _Words = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an option of tvmc is here.
+    """Our counterpart of a tvmc option.
 
     Attributes:
-        says: why it is not there, or what is in its place.
-        words: what its value becomes; without it the option is left out.
+        says: why it is missing, or what replaces it.
+        words: translates its value; by default, the option is left out.
         flag: whether it has no value.
     """
 
@@ -36,11 +36,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Translation:
-    """A command line of tvmc as it is typed here.
+    """A tvmc command line in our terms.
 
     Attributes:
-        command: the whole of it.
-        reasons: what is said of each option that is not there.
+        command: the whole command.
+        reasons: an explanation for each missing option.
     """
 
     command: str
@@ -48,7 +48,7 @@ class Translation:
 
 
 def _shapes(value: str) -> list[str]:
-    """`data:[1,3,224,224] mask:[1,8]` as options for each."""
+    """`data:[1,3,224,224] mask:[1,8]` as an option for each input."""
     found = re.findall(r"([^\s:\[\]]+):\[([\d,\s-]*)\]", value)
     return [word for name, sizes in found for word in ("--input-shape", f"{name}:{re.sub(r'[ ]', '', sizes)}")]
 
@@ -62,7 +62,6 @@ def _target(value: str) -> list[str]:
 
 
 def _dumps(value: str) -> list[str]:
-    """Kinds of code by our names."""
     names = {"relay": "passes", "relax": "passes", "te": "ir", "tir": "ir", "ll": "ll", "asm": "asm"}
     kinds = dict.fromkeys(names[kind] for kind in value.split(",") if kind in names)
     return ["--dump", ",".join(kinds)] if kinds else []
@@ -74,7 +73,7 @@ def _option(name: str) -> _Words:
 
 _MODEL = {
     "--input-shapes": Answer("--input-shape is given for each input, as NAME:1,3,224,224", _shapes),
-    "--model-format": Answer("formats are recognised by content"),
+    "--model-format": Answer("formats are detected from content"),
     "--desired-layout": Answer("the compiler chooses layouts for the board"),
     "--desired-layout-ops": Answer("the compiler chooses layouts for the board"),
     "--target": Answer("a board's profile is the target: --board; --mtriple, --mcpu and --mattr override it", _target),
@@ -86,7 +85,7 @@ _TRACKER = Answer("boards are reached over SSH: --board NAME --host USER@HOST")
 _HARDWARE = Answer("the board's profile says what its processor is; see docs/adding-a-board.md")
 _EXECUTOR = Answer("packages run on TVM's virtual machine; there is nothing to choose")
 
-# By the command's name here, the options that are not its own.
+# The options that our command of a name does not have.
 ANSWERS: dict[str, dict[str, Answer]] = {
     "build": {
         **_MODEL,
@@ -94,10 +93,10 @@ ANSWERS: dict[str, dict[str, Answer]] = {
         "--dump-offloads": Answer("--explain lists what each function became", lambda value: ["--explain"]),
         "--pass-config": Answer("passes have no settings; --disable-pass leaves one out, --list-passes names them"),
         "--disabled-pass": Answer("--disable-pass is given for each; passes have names of their own: --list-passes"),
-        "--opt-level": Answer("all passes run, as at level 3; --disable-pass leaves one out"),
+        "--opt-level": Answer("all passes run, as at level 3; --disable-pass leaves out one"),
         "--output-format": Answer("packages have one format, an archive that the board's agent and `run` read"),
         "-f": Answer("packages have one format, an archive that the board's agent and `run` read"),
-        "--module-name": Answer("a package is called as its network's file"),
+        "--module-name": Answer("a package has the name of its network's file"),
         "--executor": _EXECUTOR,
         "--runtime": _EXECUTOR,
         "--instruments": Answer("--print-pass-times shows what passes take", lambda value: ["--print-pass-times"]),
@@ -107,8 +106,8 @@ ANSWERS: dict[str, dict[str, Answer]] = {
         "--end-to-end": Answer("times begin and end in the processor's memory anyway", flag=True),
         "--rpc-key": _TRACKER,
         "--rpc-tracker": _TRACKER,
-        "--options": Answer("microcontrollers are no boards of edgedeploy's"),
-        "--project-dir": Answer("microcontrollers are no boards of edgedeploy's"),
+        "--options": Answer("microcontrollers are not supported"),
+        "--project-dir": Answer("microcontrollers are not supported"),
     },
     "tune": {
         **_MODEL,
@@ -129,12 +128,12 @@ ANSWERS: dict[str, dict[str, Answer]] = {
         },
     },
 }
-# Values that tvmc has and an option of the same name has not: what to give instead.
+# Replacements for tvmc's values that our option of the same name lacks.
 VALUES = {"tune": {"--tuner": {"xgb-rank": "xgb", "xgb_knob": "xgb", "xgb_itervar": "xgb", "xgb_curve": "xgb"}}}
 
 
 def answer_of(command: str, option: str) -> Answer | None:
-    """What an option of tvmc is for a command of ours; None if it is not tvmc's, or the command's own."""
+    """Our counterpart of a tvmc option; None if it is not tvmc's, or our command has it."""
     if found := ANSWERS.get(command, {}).get(option):
         return found
     if command == "build" and (match := _TARGET_ATTRIBUTE.fullmatch(option)):
@@ -145,11 +144,11 @@ def answer_of(command: str, option: str) -> Answer | None:
 
 
 def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> Translation | None:
-    """A command line that tvmc would understand as it is typed here; None if it has nothing of tvmc's.
+    """A tvmc command line in our terms; None if it has nothing of tvmc's.
 
     Args:
         words: without the program's name.
-        own: gives the options of one of our commands by its name; it takes time, and is asked only where it matters.
+        own: gives the options of one of our commands by its name; it is slow, and called only if needed.
     """
     if not words:
         return None
@@ -186,7 +185,7 @@ def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> T
 
 
 def _with_board(words: list[str]) -> list[str]:
-    """Options that override a board's profile as the board that they mean, and as what its profile does not say."""
+    """Replace options that override a board's profile by the board that they mean, and options for the rest."""
     found = [_OVERRIDE.fullmatch(word) for word in words]
     stated = {match[1]: match[2] for match in found if match}
     if not stated or {"-b", "--board"} & set(words):

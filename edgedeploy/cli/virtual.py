@@ -1,85 +1,69 @@
-"""`edgedeploy virtual`: boards that nobody has at hand."""
+"""`edgedeploy virtual`: start, list and stop emulated boards."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
-from edgedeploy.cli.options import JsonOption, complete_board
+from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, stdout
+from edgedeploy.cli.options import BoardArgument, JsonOption, completing
+from edgedeploy.errors import InputError, VirtualBoardError
 
 if TYPE_CHECKING:
     from edgedeploy.virtual.board import VirtualBoard
 
-app = typer.Typer(help="Start, list and stop virtual boards.", no_args_is_help=True)
+app = Typer(help="Start, list and stop virtual boards.", no_args_is_help=True)
 
 
-def complete_virtual(incomplete: str) -> list[str]:
-    """Names of running virtual boards that begin with what was typed."""
-    from edgedeploy.virtual.board import running
-
-    return [virtual.name for virtual in running() if virtual.name.startswith(incomplete)]
-
-
-VirtualName = Annotated[str, typer.Argument(help="A virtual board's name.", autocompletion=complete_virtual)]
+complete_virtual = completing("edgedeploy.virtual.board:running")
+VirtualName = Annotated[str, Argument(help="A virtual board's name.", autocompletion=complete_virtual)]
 
 
 @app.command()
 def up(
-    board: Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)],
-    name: Annotated[str | None, typer.Option("--name", help="Its name; by default the board's.")] = None,
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            "--suite", help="The Debian suite: bookworm (RISC-V: trixie) unless given; bullseye has glibc 2.31."
-        ),
-    ] = None,
-    disk: Annotated[
-        int, typer.Option("--disk", metavar="MIB", min=16, help="Size of its disk in memory, in MiB.")
-    ] = 1024,
-    packages: Annotated[
-        str | None,
-        typer.Option(
-            "--packages",
-            metavar="NAMES",
-            help="Packages of Debian's to have there: python3,libgomp1,libstdc++6 for other engines of `bench`.",
-        ),
-    ] = None,
-    systemd: Annotated[
-        bool, typer.Option("--systemd", help="Have systemd run it, so that it has services and can be rebooted.")
-    ] = False,
+    board: BoardArgument,
+    name: str | None = Option(None, help="Its name; default: the board's."),
+    suite: str | None = Option(
+        None, help="The Debian suite; default: bookworm (RISC-V: trixie); bullseye has glibc 2.31."
+    ),
+    disk: int = Option(1024, metavar="MIB", min=16, help="Size of its disk in memory, in MiB."),
+    packages: str | None = Option(
+        None,
+        metavar="NAMES",
+        help="Debian packages to install: python3,libgomp1,libstdc++6 for other engines of `bench`.",
+    ),
+    systemd: bool = Option(False, "--systemd", help="Run systemd, so that it has services and can be rebooted."),
     json_output: JsonOption = False,
 ) -> None:
     """Start a virtual board, or find the running one of that name.
 
-    Its programs are those of the board's architecture, run by qemu where this machine cannot. It is reached over SSH as
-    any board: `--virtual` on other commands. Its files are kept in memory and are lost when it stops. Needs
-    root, mmdebstrap and qemu-user-static.
+    Its programs are those of the board's architecture, run by qemu if this machine cannot. It is reached over SSH like
+    any board: with `--virtual` in other commands. Its files are in memory and are lost when it stops. Needs root,
+    mmdebstrap and qemu-user-static.
 
     Example: edgedeploy virtual up rpi4
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.resolved import resolve
     from edgedeploy.virtual.board import up as start
 
-    wanted = [each.strip() for each in (packages or "").split(",") if each.strip()]
     virtual = start(
         resolve(board),
         name=name,
         suite=suite,
         disk_mib=disk,
-        packages=wanted,
+        packages=[each.strip() for each in (packages or "").split(",") if each.strip()],
         systemd=systemd,
         progress=quiet_if(json_output),
     )
-    if json_output:
-        print_json(_as_dict(virtual))
-        return
     how = "emulated" if virtual.emulated else "not emulated"
-    stdout().print(
+    line = (
         f"{virtual.name}: {virtual.suite}, {virtual.architecture}, {how}; end it with "
-        f"`edgedeploy virtual down {virtual.name}`, log in with `edgedeploy virtual ssh {virtual.name}`",
+        f"`edgedeploy virtual down {virtual.name}`, log in with `edgedeploy virtual ssh {virtual.name}`"
     )
+    print_result(json_output, _as_dict(virtual), line)
 
 
 @app.command("list")
@@ -88,7 +72,6 @@ def list_running(json_output: JsonOption = False) -> None:
 
     Example: edgedeploy virtual list
     """
-    from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.virtual.board import HOST, running
 
     boards = running()
@@ -105,18 +88,14 @@ def list_running(json_output: JsonOption = False) -> None:
 
 @app.command()
 def down(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Their names.", autocompletion=complete_virtual)
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Stop all that run.")] = False,
+    names: list[str] | None = Argument(None, metavar="NAME", help="Their names.", autocompletion=complete_virtual),
+    everything: bool = Option(False, "--all", help="Stop all running virtual boards."),
     json_output: JsonOption = False,
 ) -> None:
     """Stop virtual boards; files written on them are lost.
 
     Example: edgedeploy virtual down rpi4
     """
-    from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.errors import InputError
     from edgedeploy.virtual.board import down as end
     from edgedeploy.virtual.board import require, running
 
@@ -133,38 +112,29 @@ def down(
 
 @app.command()
 def reboot(name: VirtualName, json_output: JsonOption = False) -> None:
-    """Reboot a virtual board that systemd runs; files written on it stay.
+    """Reboot a virtual board that runs systemd; files written on it stay.
 
     Example: edgedeploy virtual reboot rpi4
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.virtual.board import reboot as start_again
     from edgedeploy.virtual.board import require
 
     virtual = require(name)
     start_again(virtual)
-    if json_output:
-        print_json({"rebooted": virtual.name})
-        return
-    stdout().print(f"{virtual.name} has rebooted")
+    print_result(json_output, {"rebooted": virtual.name}, f"{virtual.name} has rebooted")
 
 
 # What follows the name is the board's, `--help` too.
 @app.command(context_settings={"allow_interspersed_args": False})
 def ssh(
     name: VirtualName,
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="What to run there; a shell if absent.")
-    ] = None,
+    command: list[str] | None = Argument(None, metavar="COMMAND", help="The command to run there; default: a shell."),
 ) -> None:
     """Log in to a virtual board with OpenSSH's client, or run a command there.
 
     Example: edgedeploy virtual ssh rpi4 uname -m
     """
-    import os
-    import shutil
 
-    from edgedeploy.errors import VirtualBoardError
     from edgedeploy.virtual.board import HOST, require
 
     virtual = require(name)

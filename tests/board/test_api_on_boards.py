@@ -59,7 +59,7 @@ def test_tunes_there(bench: Bench, tmp_path: Path) -> None:
     with ed.connect(bench.board, host=bench.host) as board:
         few = Options(tuner="random", trials=3)
         tuned = ed.tune(network, connection=board, tasks="0", options=few, records=tmp_path / "records", compare=False)
-        with pytest.raises(InputError, match="a connection says which board"):
+        with pytest.raises(InputError, match="a connection does not go with a board"):
             ed.tune(network, connection=board, virtual=True)
     [result] = tuned.ended.results
     assert result.trials == 3

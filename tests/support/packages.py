@@ -106,7 +106,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a zero point beyond its type": (
         "inputs",
         [{**spec(shape=[16], dtype="int8"), "steps": {"scale": 1, "zero_point": 10**300}}],
-        "its zero point is no int8",
+        "its zero point is not a valid int8",
     ),
     "a scale that float32 rounds to zero": (
         "inputs",
@@ -125,10 +125,10 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "an output of another type": ("outputs", [spec(dtype="int8", shape=[1])], "output-0.bin is not of the size of 'x'"),
     "no thread": ("threads", 0, "threads: must be above 0"),
     "more threads than there are": ("threads", 1 << 20, "threads: must be at most"),
-    "a tolerance that is no number": ("selftest", selftest(relative=[float("nan")]), "NaN is no number"),
-    "a tolerance without end": ("selftest", selftest(relative=[float("inf")]), "Infinity is no number"),
+    "a tolerance that is no number": ("selftest", selftest(relative=[float("nan")]), "NaN is not a number"),
+    "a tolerance without end": ("selftest", selftest(relative=[float("inf")]), "Infinity is not a number"),
     "a tolerance below zero": ("selftest", selftest(relative=[-1e-3]), "selftest.cases.0.relative.0"),
-    "an absolute tolerance that is no number": ("selftest", selftest(absolute=float("nan")), "NaN is no number"),
+    "an absolute tolerance that is no number": ("selftest", selftest(absolute=float("nan")), "NaN is not a number"),
     "an absolute tolerance below zero": ("selftest", selftest(absolute=-1e-9), "selftest.cases.0.absolute"),
     "a test of files that are not there": (
         "selftest",
@@ -161,7 +161,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "an unknown field of the test": ("selftest", {**selftest(), "x": 1}, "selftest.x: there is no such field"),
     "an unknown field of the library": ("abi", {**document()["abi"], "x": 1}, "abi.x: there is no such field"),
     "another format": ("format", 2, "format: another version of edgedeploy wrote it"),
-    "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is no number"),
+    "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is not a number"),
     "a target of deep lists": ("target", {"a": [[[[[1]]]]]}, "nested too deeply"),
 }
 

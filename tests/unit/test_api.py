@@ -17,7 +17,7 @@ from PIL import Image
 from support.networks import Graph, tiny
 
 import edgedeploy as ed
-from edgedeploy.api.detections import Detections
+from edgedeploy.api.networks import Detections
 from edgedeploy.api.tuning import Tuned
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.errors import InputError, PackageError, UnknownNameError, UnsupportedError
@@ -109,7 +109,7 @@ def test_other_settings_make_another_package(digits: ed.Package) -> None:
 
 @pytest.mark.compiles
 def test_an_archive_alone_cannot_be_explained(digits: ed.Package) -> None:
-    with pytest.raises(UnsupportedError, match="does not say how its functions were built"):
+    with pytest.raises(UnsupportedError, match="does not record how its functions were built"):
         ed.Package(digits.path).explain()
 
 
@@ -138,7 +138,7 @@ def test_several_inputs_are_taken_in_their_order(here: None, tmp_path: Path) -> 
         a, b = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((3, 2), np.float32)
         [product] = network(a, b).values()
         np.testing.assert_allclose(product, a @ b)
-        with pytest.raises(InputError, match="takes 2 arrays, and 1 were given: its inputs: first, second"):
+        with pytest.raises(InputError, match="takes 2 arrays, not 1: its inputs: first, second"):
             network(a)
 
 

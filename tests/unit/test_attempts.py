@@ -163,8 +163,8 @@ class TestBuild:
     @pytest.mark.parametrize(
         ("arguments", "code", "message"),
         [
-            (["digits", "--all-demos"], 7, "--all-demos does not go with networks that are named"),
-            (["--all-demos", "--quantize", "."], 7, "--quantize needs one network"),
+            (["digits", "--all-demos"], 7, "--all-demos does not go with named networks"),
+            (["--all-demos", "--quantize", "."], 7, "--quantize needs one model"),
             (["--all-demos", "--batch", "2"], 7, "--batch needs one model"),
         ],
     )

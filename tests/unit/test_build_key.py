@@ -67,7 +67,7 @@ def test_a_package_of_something_else_says_what_differs(network: Source, tmp_path
         "it was built for the demo digits"
     ]
     assert keys.differences(manifest, network, board, usage=usage) == [
-        "it does not say how the network is used, as its entry in the zoo says it now"
+        "it does not record the use of the network that its zoo entry states"
     ]
 
 

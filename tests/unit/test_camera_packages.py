@@ -65,7 +65,7 @@ def test_a_package_for_a_camera_says_so_and_takes_its_frames(command: Command) -
     [
         (["digits", "--camera", "63x48:yuv420"], "yuv420 needs an even width and height"),
         (["digits", "--camera", "64x48:jpeg"], "formats are yuv420, nv12, yuyv, rgb, bgr, gray"),
-        (["digits", "--camera", "64x48:rgb", "--batch", "1,2"], "a camera goes with one shape"),
+        (["digits", "--camera", "64x48:rgb", "--batch", "1,2"], "a camera needs a network with one shape"),
     ],
 )
 def test_what_no_package_can_take_is_refused(command: Command, arguments: list[str], why: str) -> None:

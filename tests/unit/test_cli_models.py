@@ -159,7 +159,7 @@ def test_pull_tries_the_others_when_one_fails(shell: Shell, address: str) -> Non
     shell.entry("other", origin=f"url: {address}", content=b"nothing like it")
     done = shell.run("pull", "other", "toy")
     assert done.returncode == 9
-    assert "1 of 2 models could not be had" in done.stderr
+    assert "1 of 2 models could not be downloaded" in done.stderr
     assert shell.states()["toy"] == "cached"
 
 

@@ -38,7 +38,7 @@ def test_is_made_once_and_says_so(cache: Path) -> None:
     listener = Notebook()
     for _ in range(2):
         assert THINGS.made("a", fill, "making a thing", listener) == cache / "a" == THINGS.path("a")
-    assert listener.lines == ["making a thing, kept for later runs"]
+    assert listener.lines == ["making a thing (cached for later runs)"]
     assert [path.name for path in cache.iterdir()] == ["a"]
 
 
@@ -118,7 +118,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def test_of_two_processes_one_waits_for_the_other_and_says_so(cache: Path) -> None:
     with slow() as first:
-        assert "kept for later runs" in said(first)
+        assert "cached for later runs" in said(first)
         with slow() as second:
             assert "waiting for another process" in said(second)
             first.communicate("go\n", timeout=60)

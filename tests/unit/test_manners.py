@@ -17,48 +17,48 @@ from conftest import ROOT, Command
 from edgedeploy import __version__
 from edgedeploy.cli import app
 from edgedeploy.cli.console import ConsoleProgress, quiet_if
-from edgedeploy.cli.manners import Manners, WrongColourError, speak, taken
+from edgedeploy.cli.global_options import GlobalOptions, InvalidColourError, set_global_options, split_global_options
 from edgedeploy.text import printable
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> None:
-    speak(Manners())
+    set_global_options(GlobalOptions())
 
 
-def of(line: str) -> tuple[Manners, str]:
-    chosen, words = taken(line.split(), typer.main.get_command(app))
+def of(line: str) -> tuple[GlobalOptions, str]:
+    chosen, words = split_global_options(line.split(), typer.main.get_command(app))
     return chosen, " ".join(words)
 
 
 @pytest.mark.parametrize(
     ("line", "chosen", "left"),
     [
-        ("run digits", Manners(), "run digits"),
-        ("-v run digits", Manners(verbosity=1), "run digits"),
-        ("run digits -vv", Manners(verbosity=2), "run digits"),
-        ("run -q digits -o out.npz", Manners(verbosity=-1), "run digits -o out.npz"),
-        ("--no-progress --color never run digits", Manners(progress=False, colour="never"), "run digits"),
-        ("run digits --color=always", Manners(colour="always"), "run digits"),
-        ("--json run digits", Manners(json=True), "run --json digits"),
-        ("--json releases list", Manners(json=True), "releases list --json"),
-        ("tune digits --json", Manners(json=True), "tune --json digits"),
-        ("models --json", Manners(json=True), "models --json"),
-        ("service stop digits --json", Manners(json=True), "service stop digits"),
+        ("run digits", GlobalOptions(), "run digits"),
+        ("-v run digits", GlobalOptions(verbosity=1), "run digits"),
+        ("run digits -vv", GlobalOptions(verbosity=2), "run digits"),
+        ("run -q digits -o out.npz", GlobalOptions(verbosity=-1), "run digits -o out.npz"),
+        ("--no-progress --color never run digits", GlobalOptions(progress=False, colour="never"), "run digits"),
+        ("run digits --color=always", GlobalOptions(colour="always"), "run digits"),
+        ("--json run digits", GlobalOptions(json=True), "run --json digits"),
+        ("--json releases list", GlobalOptions(json=True), "releases list --json"),
+        ("tune digits --json", GlobalOptions(json=True), "tune --json digits"),
+        ("models --json", GlobalOptions(json=True), "models --json"),
+        ("service stop digits --json", GlobalOptions(json=True), "service stop digits"),
         # Not theirs.
-        ("run -- -v", Manners(), "run -- -v"),
-        ("build digits --cross-compiler-options -v", Manners(), "build digits --cross-compiler-options -v"),
-        ("tune digits --cross-compiler-options -v", Manners(), "tune digits --cross-compiler-options -v"),
-        ("-v virtual ssh rpi4 ls --json -v", Manners(verbosity=1), "virtual ssh rpi4 ls --json -v"),
-        ("--version", Manners(), "--version"),
+        ("run -- -v", GlobalOptions(), "run -- -v"),
+        ("build digits --cross-compiler-options -v", GlobalOptions(), "build digits --cross-compiler-options -v"),
+        ("tune digits --cross-compiler-options -v", GlobalOptions(), "tune digits --cross-compiler-options -v"),
+        ("-v virtual ssh rpi4 ls --json -v", GlobalOptions(verbosity=1), "virtual ssh rpi4 ls --json -v"),
+        ("--version", GlobalOptions(), "--version"),
     ],
 )
-def test_they_are_taken_from_anywhere_and_nothing_else_is(line: str, chosen: Manners, left: str) -> None:
+def test_they_are_taken_from_anywhere_and_nothing_else_is(line: str, chosen: GlobalOptions, left: str) -> None:
     assert of(line) == (chosen, left)
 
 
 def test_colours_that_there_are_not_are_refused(command: Command) -> None:
-    with pytest.raises(WrongColourError):
+    with pytest.raises(InvalidColourError):
         of("run digits --color")
     code, _, err = command("run", "digits", "--color", "pink")
     assert (code, "--color takes auto, always, never, not 'pink'" in err) == (2, True)
@@ -128,17 +128,17 @@ def test_exit_codes_stay_what_they_are_with_json(command: Command, tmp_path: Pat
 
 
 def test_faults_of_ours_are_json_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(*result: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("edgedeploy.cli.versions.versions", fail)
+    monkeypatch.setattr("edgedeploy.cli.print_result", fail)
     code, out, _ = command("version", "--json")
     assert (code, json.loads(out)["error"]["code"]) == (70, 70)
 
 
 def test_quiet_means_results_and_errors_alone(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    for chosen, lines in ((Manners(verbosity=-1), []), (Manners(progress=False), ["decided"])):
-        speak(chosen)
+    for chosen, lines in ((GlobalOptions(verbosity=-1), []), (GlobalOptions(progress=False), ["decided"])):
+        set_global_options(chosen)
         progress = quiet_if(False)
         progress.note("decided")
         with progress.stage("work"), progress.steps("steps", 2) as step, progress.transfer("send", 10) as sent:
@@ -188,8 +188,8 @@ def test_file_names_are_said_in_a_locale_without_their_letters(tmp_path: Path) -
 @pytest.mark.compiles
 def test_a_folder_that_is_made_and_another_suffix_are_said(command: Command) -> None:
     _, _, err = command("build", "digits", "-o", "made")
-    assert "the new folder made is for the packages" in err
-    assert "the new folder" not in command("build", "digits", "-o", "made")[2]
+    assert "creating the folder made for the packages" in err
+    assert "creating the folder" not in command("build", "digits", "-o", "made")[2]
     assert "out.txt is a .npz file" in command("run", "digits", "-o", "out.txt")[2]
     assert "is a .npz file" not in command("run", "digits", "-o", "out.npz")[2]
 

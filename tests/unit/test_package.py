@@ -241,8 +241,8 @@ def test_refuses_a_file_that_no_board_could_have_beside_the_others(name: str, tm
     ("text", "why"),
     [
         ('{"threads": 1, %s', "a field is given twice"),
-        ('{"threads": 1e999, %s', "1e999 is no number"),
-        ('{"threads": 1%s, %%s' % ("0" * 400), "is no number"),
+        ('{"threads": 1e999, %s', "1e999 is not a number"),
+        ('{"threads": 1%s, %%s' % ("0" * 400), "is not a number"),
         ('{"a": ' + "[" * 100_000 + ", %s", "nested too deeply"),
         ('{"a": "\\ud800", %s', "manifest.json: (document): Invalid JSON"),
         ("\ufeff{%s", "manifest.json"),

@@ -22,7 +22,7 @@ from tvm import relax
 
 from edgedeploy import build_key as keys
 from edgedeploy.board import load_board
-from edgedeploy.cli.passes import complete_pass
+from edgedeploy.cli.build import complete_pass
 from edgedeploy.compile.passes import Compilation, Pass
 from edgedeploy.compile.passes.builtin import PASSES
 from edgedeploy.compile.passes.order import passes_for

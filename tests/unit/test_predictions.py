@@ -248,7 +248,7 @@ def test_32_bit_arm_is_refused_for_what_llvm_makes_of_it(command: Command, llvm:
 def test_more_threads_than_the_board_has_cores_are_refused(command: Command) -> None:
     code, _, err = command("predict", "digits", "--board", "rpi4", "--threads", "5")
     assert code == InputError.exit_code
-    assert "rpi4 has 4 cores, and 5 threads are asked for" in err
+    assert "rpi4 has 4 cores, too few for 5 threads" in err
 
 
 def function(name: str = "conv", core: float = 1e6, ends: int = 0, **misses: float) -> Executed:

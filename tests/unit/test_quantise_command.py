@@ -274,7 +274,7 @@ def test_a_build_quantises_on_the_way_and_keeps_what_it_made(command: Command, d
     code, output, said = command("build", "digits", "--quantize", digits / "seen")
     assert code == 0, said
     assert "quantised: minmax over 60 samples" in output
-    assert "quantising digits, kept for later runs" in said
+    assert "quantising digits (cached for later runs)" in said
     package = Path("dist/local/digits-int8.tar.gz")
     first = read_manifest(package)
     assert first.model == "digits-int8"

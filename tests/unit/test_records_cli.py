@@ -172,10 +172,10 @@ def test_prune_can_be_tried_first(command: Command, rpi4: Path) -> None:
     before = files_of(rpi4)
     code, out, _ = command("records", "prune", "rpi4", "--keep", 1, "--dry-run")
     assert code == 0
-    assert "2 trials would go, 3 stay" in out
+    assert "2 trials would be removed, 3 kept" in out
     assert files_of(rpi4) == before
     code, out, _ = command("records", "prune", "rpi4", "--keep", 1)
-    assert "2 trials went, 3 stay" in out
+    assert "2 trials removed, 3 kept" in out
     with Records.open(rpi4) as records:
         assert records.trials(PRODUCT) == [trial(0, 4.0, 4.2), trial(1, 2.0, 2.2)]
 
@@ -186,7 +186,7 @@ def test_records_that_a_run_adds_to_can_be_read_and_pruned(command: Command, rpi
         assert "1.00" in command("records", "best", "rpi4")[1]
         code, out, _ = command("records", "prune", "rpi4", "--keep", 1)
         assert code == 0
-        assert "3 trials went, 3 stay" in out
+        assert "3 trials removed, 3 kept" in out
 
 
 def test_completion_offers_boards_that_have_records(command: Command, rpi4: Path) -> None:
