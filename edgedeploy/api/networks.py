@@ -24,9 +24,8 @@ from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Opened, Place, opened
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import TensorSpec
-from edgedeploy.vision.image import image_of
 from edgedeploy.vision.draw import draw, draw_enlarged
-from edgedeploy.vision.image import write_image
+from edgedeploy.vision.image import image_of, write_image
 from edgedeploy.vision.results import Detection
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgedeploy.benchmarking.report import Report
+    from edgedeploy.benchmarking.tables import Column
 
 
 def _complete_list(incomplete: str, names: Iterable[str]) -> list[str]:

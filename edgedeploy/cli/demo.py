@@ -43,8 +43,8 @@ from edgedeploy.cli.sound_demo import Listening, is_sound_demo, sound_demo
 from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
-    from edgedeploy.demo.output import Save
     from edgedeploy.cli.demo_output import Shown
+    from edgedeploy.demo.output import Save
     from edgedeploy.demo.program import DemoSession
     from edgedeploy.progress import Progress
     from edgedeploy.vision.source import Source
@@ -172,9 +172,9 @@ def demo(
     if name is None:
         _list(json_output)
         return
+    from edgedeploy.demo.board_camera import board_camera
     from edgedeploy.demo.output import saving
     from edgedeploy.demo.packaged import PackagedProgram
-    from edgedeploy.demo.board_camera import board_camera
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.spec import all_demos
     from edgedeploy.package.archive import SUFFIX

@@ -81,8 +81,7 @@ def sound_demo(
 @contextmanager
 def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
     """The sound's name and its blocks: of a file, or of the microphone if that is None."""
-    from edgedeploy.audio.sources import microphone
-    from edgedeploy.audio.sources import read_wav
+    from edgedeploy.audio.sources import microphone, read_wav
 
     if wav is None:
         with microphone(rate) as blocks:
