@@ -12,7 +12,7 @@ from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 if TYPE_CHECKING:
-    from edgedeploy.frontends.ncnn.usage import Usage
+    from edgedeploy.frontends.ncnn.text import Usage
 
 # What a network's text begins with; its binary form begins with the same number, little-endian.
 _MAGIC = 7767517
@@ -66,7 +66,7 @@ FORMAT = Ncnn()
 
 
 def _usage(files: Sequence[Path]) -> Usage:
-    from edgedeploy.frontends.ncnn.usage import Usage
+    from edgedeploy.frontends.ncnn.text import Usage
 
     return Usage.of(files[2]) if len(files) > 2 else Usage()
 

@@ -35,17 +35,14 @@ class Weights(ABC):
         """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
 
         Args:
-            shape: theirs.
+            shape: of the weights.
             what: the layer's name, for messages.
-            quantised: whether they may be of 8 bits, whose scales come later; as int8 then.
-
-        Raises:
-            ModelError: the file ends before, they are stored in a way that cannot be read, or infinite or NaN.
+            quantised: whether they may be of 8 bits, and are int8 then; their scales come later.
         """
 
     @abstractmethod
     def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
-        """The next weights that are stored as float32 without a tag; arguments and errors are those of `tagged`."""
+        """The next weights that are stored as float32 without a tag."""
 
     @abstractmethod
     def scales(self, count: int, what: str) -> np.ndarray:
@@ -53,12 +50,7 @@ class Weights(ABC):
 
 
 class StoredWeights(Weights):
-    """Those of a file.
-
-    Args:
-        path: the file, for messages.
-        content: what is in it.
-    """
+    """Weights in the content of a file; `path` is for messages."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._cursor = Cursor(path, content)
@@ -104,11 +96,7 @@ class StoredWeights(Weights):
         return self.plain([count], what)
 
     def check_end(self) -> None:
-        """Check that nothing is left.
-
-        Raises:
-            ModelError: there is something.
-        """
+        """Check that nothing is left."""
         if self._cursor.left:
             raise ModelError(
                 f"{self._cursor.path} does not fit the network",
@@ -118,11 +106,7 @@ class StoredWeights(Weights):
 
 
 class RandomWeights(Weights):
-    """Seeded ones, for which activations keep their size.
-
-    Args:
-        path: the network's file, for messages.
-    """
+    """Seeded weights, for which activations keep their size; `path` is for messages."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
