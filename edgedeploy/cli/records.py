@@ -13,8 +13,7 @@ from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
     from edgedeploy.records.exchange import Merged
-    from edgedeploy.records.overview import TaskOverview
-    from edgedeploy.records.trial import Trial
+    from edgedeploy.records.trial import TaskOverview, Trial
 
 # Of an error's end, where compilers and TVM say what is wrong.
 _ERROR_LETTERS = 100
@@ -71,7 +70,7 @@ def show(
     from edgedeploy.records.database import read_records
     from edgedeploy.records.events import RunStarted
     from edgedeploy.records.header import find_folder
-    from edgedeploy.records.overview import overview
+    from edgedeploy.records.trial import overview
 
     folder = find_folder(name)
     content = read_records(folder)
@@ -103,7 +102,7 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
     """
     from edgedeploy.records.database import read_records
     from edgedeploy.records.header import find_folder
-    from edgedeploy.records.overview import overview
+    from edgedeploy.records.trial import overview
 
     tasks = overview(read_records(find_folder(name)).trials)
     if json_output:
@@ -210,7 +209,7 @@ def prune(
 def _summary(folder: Path) -> dict[str, Any]:
     """What the listing says of a folder, as JSON has it."""
     from edgedeploy.records.database import read_records
-    from edgedeploy.records.overview import overview
+    from edgedeploy.records.trial import overview
 
     content = read_records(folder)
     tasks = overview(content.trials)

@@ -30,23 +30,17 @@ _POLICY = re.compile(r"policy\d{1,5}", re.ASCII)
 
 
 class Throttling:
-    """Says of a board whether it slowed itself down between one reading and the next."""
+    """Tells whether a board slowed itself down between one reading and the next."""
 
     def __init__(self, run: Run, root: str = "") -> None:
-        """Nothing is read yet.
-
-        Args:
-            run: runs scripts on the board.
-            root: what stands before the paths of system files.
-        """
         self._run, self._root = run, root
         self._ever: int | None = None
         self._count: int | None = None
 
     def conditions(self) -> Conditions:
-        """The state of the board now; `throttled` tells of the time since the last reading.
+        """The state of the board now; `throttled` is of the time since the last reading.
 
-        The first reading tells of this moment, where the board does: counters only say more when they are read again.
+        The first reading is of this moment, if the board reports it: counters only mean something when read again.
         """
         said = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
         firmware, count = _number(said.get("firmware"), 16), _number(said.get("count"))
@@ -68,31 +62,23 @@ class Throttling:
 
 
 def require_governor_name(name: str) -> None:
-    """Refuse what no governor can be called.
-
-    Raises:
-        InputError: it is such a name.
-    """
+    """Refuse text that cannot be the name of a governor."""
     if not _GOVERNOR.fullmatch(name):
         raise InputError(f"{name!r} cannot be the name of a governor", hints=["performance"])
 
 
 @contextlib.contextmanager
 def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -> Iterator[bool]:
-    """Have a board's processors run under another governor while the block runs; gives whether they do.
+    """Run a board's processors under another governor while the block runs; yields whether they do.
 
-    They get their own governors back when the block ends, however it ends. It takes root's rights, or a `sudo` that
-    asks for no password; without them a note says so, and nothing is changed.
+    They get their own governors back when the block ends. It takes root's rights, or a `sudo` that asks for no
+    password; without them a note is printed, and nothing is changed.
 
     Args:
         run: runs scripts on the board.
         name: of the governor, such as `performance`.
-        root: what stands before the paths of system files.
-        progress: is told what could not be done.
-
-    Raises:
-        InputError: no governor can have this name.
-        BoardConnectionError: as `run`, at the beginning.
+        root: a prefix of the paths of system files.
+        progress: is told about failures.
     """
     require_governor_name(name)
     folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")
@@ -132,7 +118,7 @@ def _setting(folder: str, governors: dict[str, str]) -> str:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Names and values of lines; what has no value is left out."""
+    """Names and values of lines; names without a value are left out."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if value.strip():
@@ -140,7 +126,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _frequency(said: dict[str, str]) -> float | None:
-    """In MHz, of the source that knows best: the firmware, the kernel's driver, or what the processor says."""
+    """In MHz, of the best source: the firmware, the kernel's driver, or the processor."""
     readings = (
         _scaled(said.get(f"frequency_{unit}"), factor) for unit, factor in (("hz", 1e-6), ("khz", 1e-3), ("mhz", 1))
     )

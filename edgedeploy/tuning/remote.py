@@ -38,13 +38,12 @@ class Evaluation:
     """How a function is timed.
 
     Attributes:
-        number: runs in a row that make one time, their mean.
+        number: runs in a row whose mean is one time.
         repeat: how many times are taken.
         min_repeat_ms: `number` grows until the runs of one time take so long.
-        timeout_s: how long all of that may take for one function, its first run included.
+        timeout_s: of all of that for one function, with its first run.
         displaced_bytes: of other memory that each thread reads before each repeat, so that weights are not in its
-            caches: about twice the last cache before memory; 0 for warm caches. Nothing is done about those of other
-            devices.
+            caches: about twice the last cache before memory; 0 for warm caches. Other devices' caches stay warm.
         device: that functions run on, of a kind with a runtime of its own; None for the CPU.
     """
 
@@ -57,18 +56,18 @@ class Evaluation:
 
     @classmethod
     def on(cls, board: Board, **timing: Any) -> Evaluation:
-        """How functions are timed on a board, with weights that are in no cache; `timing` has the first four fields."""
+        """How functions are timed on a board, with cold caches; `timing` has the first four fields."""
         return cls(**timing, displaced_bytes=2 * board.cache.l2_kib * 1024, device=board.accelerator)
 
     @property
     def limit_s(self) -> float:
-        """How long one function may take in all; what a device's driver takes to compile its kernels comes on top."""
+        """How long one function may take in all, with the compilation of its kernels by a device's driver."""
         return self.timeout_s + (self.device.compiling_s if self.device else 0)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A function of a library that is to be timed."""
+    """A function of a library to time."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -93,7 +92,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """The device takes sessions, but not the libraries. A device's error begins with its kind, as agents' errors do."""
+    """The device accepts sessions, but not the libraries. A device's error begins with its kind, as agents' do."""
 
     why: str
 
@@ -111,15 +110,12 @@ def session(
 
     Args:
         device: was just handed out by its tracker.
-        secret: what it wants to be greeted with.
-        jobs: the functions, whose libraries are sent there; with none, a session is opened and closed only.
+        secret: the greeting that it expects.
+        jobs: the functions, whose libraries are sent there; without any, a session is only opened and closed.
         evaluation: how they are timed.
         threads: how many threads they run with.
         begin_s: no function but the first is begun later than this.
         session_s: the server ends the session after this time.
-
-    Raises:
-        Exception: the session could not be opened, or broke.
     """
     import tvm
 
@@ -167,7 +163,7 @@ def _loaded(remote: Any, library: Path) -> Any:
 
 
 def _stands(remote: Any, device: Any = None) -> bool:
-    """Whether a session survived an error, and its device."""
+    """Whether a session and its device survived an error."""
     try:
         remote.get_function(_FILL)
         if device is not None:
@@ -178,7 +174,7 @@ def _stands(remote: Any, device: Any = None) -> bool:
 
 
 def _cause(error: Exception, evaluation: Evaluation) -> str:
-    """What went wrong with a function. A device's runtime and driver say it at the beginning, TVM at the end."""
+    """Why a function failed. A device's runtime and driver say it at the beginning of the error, TVM at the end."""
     _, _, said = str(error).partition(_OVER_RPC)
     return "; ".join(said.splitlines()[:2]) if said and evaluation.device is not None else last_line(error)
 

@@ -15,10 +15,10 @@ from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.records.trial import Conditions, Trial
 from edgedeploy.tuning.building import Builder
-from edgedeploy.tuning.farm import Farm
+from edgedeploy.tuning.cost_model import CostModel
 from edgedeploy.tuning.finals import Finals, preferred
-from edgedeploy.tuning.measuring import Outcome
-from edgedeploy.tuning.search import CostModel, search_for
+from edgedeploy.tuning.measuring import Farm, Outcome
+from edgedeploy.tuning.search import search_for
 from edgedeploy.tuning.task import Task
 
 # Candidates that are built into one library and measured in one session.
@@ -39,8 +39,8 @@ class Options:
 
     Attributes:
         tuner: one of `search.TUNERS`.
-        trials: candidates of a task that are measured at most, those of earlier runs among them.
-        early_stopping: trials without a better one after which a task ends; None for no such limit.
+        trials: the most candidates of a task that are measured, with those of earlier runs.
+        early_stopping: trials without a better one after which a task ends; None for no limit.
         resume: whether trials of earlier runs count.
         seed: of random choices.
     """
@@ -67,20 +67,7 @@ class TuningRun:
         others: Sequence[Records] = (),
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare it.
-
-        Args:
-            tasks: what is tuned, in that order.
-            records: where trials go, and those of earlier runs are.
-            builder, farm: build and measure.
-            options: of the search.
-            listener: is told what happens.
-            others: other records, to begin with what they know.
-            stopping: whether the user asked for an end.
-
-        Raises:
-            UnsupportedError: XGBoost is needed and not installed.
-        """
+        """Prepare a run, which begins with what `others` know, and ends early when `stopping` is true."""
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
         self._options, self._listener, self._others, self._stopping = options, listener, others, stopping
@@ -88,16 +75,11 @@ class TuningRun:
         self._model = CostModel() if options.tuner == "xgb" else None
 
     def summaries(self) -> list[TaskSummary]:
-        """The tasks, with what earlier runs did of them."""
+        """The tasks, with the counts of earlier trials."""
         return [self._summary(task, self._earlier(task)) for task in self._tasks]
 
     def run(self) -> None:
-        """Tune all tasks.
-
-        Raises:
-            OutputError: records cannot be written.
-            BoardConnectionError, RpcError: as `Farm.measure`.
-        """
+        """Tune all tasks."""
         for task in self._tasks:
             if self._stopping():
                 break
@@ -138,7 +120,7 @@ class TuningRun:
         )
 
     def _earlier(self, task: Task) -> list[Trial]:
-        """Trials of earlier runs, of which none is repeated."""
+        """Trials of earlier runs, which are not repeated."""
         trials = self._records.trials(task.key) if self._options.resume else []
         return [trial for trial in trials if not trial.final]
 
@@ -149,7 +131,7 @@ class TuningRun:
     def _batch(
         self, task: Task, proposed: Sequence[Configuration], progress: _Progress
     ) -> list[tuple[Configuration, float | None]]:
-        """Build, measure and record candidates; what they took, in seconds."""
+        """Build, measure and record candidates; returns their times in seconds."""
         outcomes, conditions = self._measured(task, proposed)
         results = []
         for candidate, outcome in zip(proposed, outcomes, strict=True):
@@ -162,7 +144,7 @@ class TuningRun:
     def _measured(
         self, task: Task, candidates: Sequence[Configuration], rounds: int | None = None
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
-        """Build and measure, and measure again where a board slowed itself down meanwhile."""
+        """Build and measure, and measure again if a board slowed itself down meanwhile."""
         batch = self._builder.build(map(task.scheduled, candidates))
         try:
             for repetition in range(MOST_REPETITIONS):
@@ -178,7 +160,7 @@ class TuningRun:
         return outcomes, conditions
 
     def _final(self, task: Task, progress: _Progress) -> TaskResult:
-        """Let the default and the best run interleaved, and record the winner as the one to build with."""
+        """Run the default and the best interleaved, and record the winner as the one to build with."""
         winner = default = task.candidates[0]
         default_s = winner_s = progress.seconds.get(default)
         best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
@@ -208,7 +190,7 @@ class TuningRun:
         )
 
     def _present(self, task: Task) -> list[Configuration]:
-        """What builds take at present, of whatever run; nothing if that cannot be built for this board."""
+        """The candidate that builds take at present; nothing if it cannot be built for this board."""
         best = self._records.best(task.key) if self._options.resume else None
         return [each for each, _ in task.measured([best] if best else []) if task.strategy.fits(each)]
 
@@ -240,13 +222,12 @@ class TuningRun:
 
 
 class _Progress:
-    """What is known of a task so far.
+    """The trials of a task so far.
 
     Attributes:
         seconds: the median of each candidate that could be measured.
         numbers: of each candidate's trial.
-        count: trials, failures among them.
-        failures: those that failed.
+        count: trials, with failures.
         since_better: trials since the best one.
     """
 
@@ -257,7 +238,7 @@ class _Progress:
         self.count = self.failures = self.since_better = 0
 
     def add(self, candidate: Configuration, trial: Trial) -> tuple[Configuration, float | None]:
-        """Take note of a trial; gives what a search learns from it."""
+        """Count a trial; returns what a search learns from it."""
         self.numbers[candidate] = trial.number
         self.count += 1
         self.since_better += 1

@@ -22,8 +22,7 @@ from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.tuning import measuring
 from edgedeploy.tuning.building import Batch, Entry
-from edgedeploy.tuning.farm import Farm
-from edgedeploy.tuning.measuring import Measurer
+from edgedeploy.tuning.measuring import Farm, Measurer
 from edgedeploy.tuning.remote import Begun, Done, Job
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")

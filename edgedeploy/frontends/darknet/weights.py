@@ -26,9 +26,6 @@ class FileWeights:
         path: the file.
         parameters: what the network needs.
         description: the cfg file's name, for messages.
-
-    Raises:
-        ModelError: it cannot be read, or has another number of values than that.
     """
 
     def __init__(self, path: Path, parameters: Sequence[Parameter], description: str) -> None:
@@ -40,11 +37,7 @@ class FileWeights:
         self._without_optional = self._check(parameters, description)
 
     def take(self, parameter: Parameter) -> np.ndarray:
-        """A parameter, float32; to be asked in the order of the file.
-
-        Raises:
-            ModelError: it has values that no weights have.
-        """
+        """A parameter, float32; to be asked in the order of the file."""
         if parameter.optional and self._without_optional:
             return np.zeros(parameter.shape, np.float32)
         values = self._cursor.array("<f4", parameter.count, f"[{parameter.section.kind}]")

@@ -14,20 +14,7 @@ from edgedeploy.tuning.report.page import page
 
 
 def write_report(folder: Path, output: Path) -> Path:
-    """Write the page of a folder of records.
-
-    Args:
-        folder: the records; a run may be adding to them meanwhile.
-        output: the HTML file; one that is there is replaced.
-
-    Returns:
-        `output`.
-
-    Raises:
-        RecordsError: the folder holds no records, or they are damaged.
-        OutputError: the page cannot be written.
-        UnsupportedError: what pages need is not installed.
-    """
+    """Write the page of a folder of records to an HTML file; a run may be adding records meanwhile."""
     require_report()
     text = page(folder, read_records(folder))
     with replacing(output) as temporary:

@@ -7,19 +7,12 @@ from dataclasses import dataclass, field
 
 from edgedeploy.records.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
 from edgedeploy.records.lines import Content
-from edgedeploy.records.overview import overview
-from edgedeploy.records.trial import Trial, by_workload
+from edgedeploy.records.trial import Trial, by_workload, overview
 
 
 @dataclass
 class Run:
-    """A run.
-
-    Attributes:
-        started, ended: what it told; one that was killed told no end.
-        results: of the tasks that it ended, by workload.
-        trials: those that it measured.
-    """
+    """A run with its own results, by workload, and trials; one that was killed has no end."""
 
     started: RunStarted
     ended: RunEnded | None = None
@@ -29,13 +22,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Task:
-    """A task with all its trials, of whichever run.
+    """A task with all its trials, of any run.
 
     Attributes:
-        result: of the last run that ended it; otherwise what its trials say.
+        result: of the last run that ended it; otherwise from its trials.
         ended: whether a run ended it.
-        mflop: millions of operations of one run; 0 if no run told.
-        trials: in the order in which they were measured.
+        mflop: millions of operations of one run; 0 if no run stated it.
     """
 
     result: TaskResult
@@ -51,7 +43,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Network:
-    """A network that was tuned; without a name, the tasks that no run told of, as those of imported records."""
+    """A network that was tuned; without a name, the tasks that no run named, such as those of imported records."""
 
     name: str | None
     runs: list[Run]
@@ -59,7 +51,7 @@ class Network:
 
 
 def networks_of(content: Content) -> list[Network]:
-    """The networks that records tell of, in the order in which they were first tuned; tasks of no run come last."""
+    """The networks of records, in the order in which they were first tuned; tasks of no run come last."""
     trials = by_workload(content.trials)
     runs = _runs(content.events)
     for trial in content.trials:
@@ -94,7 +86,7 @@ def _runs(events: Iterable[Event]) -> dict[str, Run]:
 
 
 def _tasks(runs: list[Run], trials: dict[str, list[Trial]]) -> list[Task]:
-    """The tasks of a network's runs, each as the last run tells it."""
+    """The tasks of a network's runs, each as the last run states it."""
     summaries = {summary.workload: summary for run in runs for summary in run.started.tasks}
     results = {workload: result for run in runs for workload, result in run.results.items()}
     tasks = [_task(summary, trials.get(key, []), results.get(key)) for key, summary in summaries.items()]

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgedeploy.compile.types import lanes_for
+from edgedeploy.errors import EdgedeployError
 from edgedeploy.records.header import Header
 from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Trial
 from edgedeploy.report.page import html, render
+from edgedeploy.resolved import resolve
 from edgedeploy.text import count, duration, significant
 from edgedeploy.tuning.report.charts import convergence, temperatures
 from edgedeploy.tuning.report.history import Network, Run, Task, networks_of
-from edgedeploy.tuning.report.peak import peak_of
-from edgedeploy.tuning.results import TITLES, cells, end_to_end
+from edgedeploy.tuning.state import TITLES, cells, end_to_end
 
 # Errors can be whole logs of a compiler.
 _LONGEST_ERROR = 600
 _MOST_ERRORS = 20
+
+_OPERATIONS = 2  # a multiplication and an addition
 
 
 def page(folder: Path, content: Content) -> str:
@@ -43,7 +47,7 @@ def page(folder: Path, content: Content) -> str:
 
 
 def _network(network: Network, header: Header) -> dict[str, Any]:
-    peak = peak_of(header, [trial for task in network.tasks for trial in task.trials])
+    peak_gflops, explanation = _peak(header, [trial for task in network.tasks for trial in task.trials])
     ends = [(run.ended.before_ms, run.ended.after_ms) for run in network.runs if run.ended]
     whole = [end for end in ends if all(end)]
     rows: list[dict[str, Any]] = [
@@ -51,13 +55,13 @@ def _network(network: Network, header: Header) -> dict[str, Any]:
     ]
     for row, task in zip(rows, network.tasks, strict=False):  # below the tasks their sum
         row["rate"] = significant(task.gflops) if task.gflops else "-"
-        row["share"] = task.gflops / peak.gflops if task.gflops and peak.gflops else None
+        row["share"] = task.gflops / peak_gflops if task.gflops and peak_gflops else None
     return {
         "name": "Tasks of no run that is recorded" if network.name is None else network.name,
         "before_and_after": end_to_end(*whole[-1] if whole else (None, None)),
         "rows": rows,
         "unfinished": [task.result.number for task in network.tasks if not task.ended],
-        "peak": peak.explanation,
+        "peak": explanation,
         "tasks": [_task(task) for task in network.tasks],
         "runs": [_run(run) for run in network.runs],
     }
@@ -105,7 +109,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _conditions(trials: Sequence[Trial], host: str) -> list[str] | None:
-    """What a board told of itself during a run; None if it told nothing."""
+    """The conditions that a board reported during a run; None if it reported none."""
     told = [trial.conditions for trial in trials if trial.host == host and trial.conditions]
     if not told:
         return None
@@ -126,3 +130,30 @@ def _range(values: Sequence[float | None], decimals: int) -> str:
         return "-"
     low, high = f"{min(known):.{decimals}f}", f"{max(known):.{decimals}f}"
     return low if low == high else f"{low} to {high}"
+
+
+def _peak(header: Header, trials: Iterable[Trial]) -> tuple[float | None, str]:
+    """The most operations on float32 a second, in 10^9, that a board could do, if known, and an explanation.
+
+    It is cores x frequency x fused multiply-adds that start per cycle x float32 lanes x 2, as the board's profile
+    states them, at the highest frequency that was read with the trials.
+    """
+    if header.target.get("kind") != "llvm":
+        return None, "the peak is not known: networks run on a device beside the CPU, whose rate is not stated"
+    try:
+        board = resolve(header.board).profile
+    except EdgedeployError as error:
+        return None, f"the peak is not known: {error.what}"
+    read = [trial.conditions.frequency_mhz for trial in trials if trial.conditions]
+    frequencies = [frequency for frequency in read if frequency]
+    if not frequencies:
+        return None, "the peak is not known: no trial tells the frequency of the board"
+    cores = header.target.get("num-cores")
+    if not isinstance(cores, int) or not 0 < cores <= 1 << 16:
+        cores = board.cores
+    lanes, frequency = lanes_for(board, "float32"), max(frequencies)
+    gflops = cores * frequency / 1e3 * board.fma.per_cycle * lanes * _OPERATIONS
+    return gflops, (
+        f"the peak is {significant(gflops)} GFLOP/s: {cores} cores x {frequency:.0f} MHz, the highest frequency "
+        f"that was read, x {board.fma.per_cycle:g} fused multiply-adds per cycle x {lanes} lanes x {_OPERATIONS}"
+    )

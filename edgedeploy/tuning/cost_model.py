@@ -1,4 +1,4 @@
-"""The cost model: gradient-boosted trees that predict how fast a candidate is beside the best of its task.
+"""The cost model: gradient-boosted trees that predict how fast a candidate is compared with the best of its task.
 
 One model learns from all tasks of a run, and from other records where they are given: its features describe layer and
 candidate, not the task. Source of the approach: T. Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018.
@@ -30,11 +30,7 @@ _ROUNDS = 40
 
 
 def imported_xgboost() -> Any:
-    """The module.
-
-    Raises:
-        UnsupportedError: it is not installed.
-    """
+    """The module, or an error if it is not installed."""
     try:
         import xgboost
     except ImportError as error:
@@ -46,20 +42,15 @@ def imported_xgboost() -> Any:
 
 
 class CostModel:
-    """What was learnt from results so far."""
+    """A model of the results so far."""
 
     def __init__(self) -> None:
-        """Begin with nothing.
-
-        Raises:
-            UnsupportedError: XGBoost is not installed.
-        """
         self._xgboost = imported_xgboost()
         self._results: dict[str, dict[Configuration, tuple[np.ndarray, float]]] = {}
         self._booster: Any = None
 
     def learn(self, task: Task, results: Iterable[tuple[Configuration, float | None]]) -> None:
-        """Learn from what candidates of a task took, in seconds; None for one that failed."""
+        """Learn the times of candidates of a task, in seconds; None for one that failed."""
         assert task.group is not None
         known = self._results.setdefault(task.key, {})
         for configuration, seconds in results:
@@ -89,11 +80,7 @@ class CostModel:
 
 
 def features(task: Task, configuration: Configuration) -> np.ndarray:
-    """Numbers that describe a candidate: its layer, its form and genes, what the model of the board expects of it.
-
-    Raises:
-        ValueError: the model has no place for a dimension of the layer or a gene of the candidate.
-    """
+    """Numbers that describe a candidate: its layer, its form and genes, and the estimate of the board's model."""
     assert task.group is not None
     layer, board = task.group.layer, task.processor.board
     estimates = log2(1 + task.strategy.estimate(configuration)), log2(1 + layer.operations)

@@ -1,22 +1,28 @@
-"""Evolutionary search: the best candidates so far are varied and crossed; a cost model may say which are worth a trial.
+"""Searches: which candidates of a task are tried next, by the times of earlier ones.
 
+The evolutionary search varies and crosses the best candidates so far; a cost model may choose among the offspring.
 A candidate's genes are the numbers of its configuration, by field. Two candidates of a form are crossed by taking each
-gene from either; one is varied by giving a gene another value. What comes out is seldom a candidate itself, as sizes
-depend on each other: the nearest one that was not tried takes its place.
+gene from either; one is varied by giving a gene another value. The result is seldom a candidate itself, as sizes
+depend on each other: the nearest candidate that was not tried takes its place.
 """
 
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.tuning.search.model import CostModel
-from edgedeploy.tuning.search.search import Search
+from edgedeploy.tuning.cost_model import CostModel
 from edgedeploy.tuning.task import Task
+
+TUNERS = ("xgb", "ga", "random", "gridsearch")
+
+# As many of the best from other records are tried right after the default.
+MOST_KNOWN = 16
 
 # Candidates that have offspring, and generations between two batches.
 PARENTS = 16
@@ -30,19 +36,64 @@ AT_RANDOM = 0.1
 VARIED_WEIGHT = 4.0
 
 
+class Search(ABC):
+    """A search among the candidates of one task.
+
+    Attributes:
+        seconds: times of the candidates that were tried; infinite if they failed.
+    """
+
+    def __init__(self, candidates: Sequence[Configuration], head: int, seed: int) -> None:
+        """Search candidates without repetitions, the first `head` of them before any other."""
+        self.candidates = list(candidates)
+        self.seconds: dict[Configuration, float] = {}
+        self._head = self.candidates[:head]
+        self._random = random.Random(seed)
+
+    def learn(self, results: Sequence[tuple[Configuration, float | None]]) -> None:
+        """Learn what candidates took, in seconds; None for one that failed."""
+        for configuration, seconds in results:
+            self.seconds[configuration] = float("inf") if seconds is None else seconds
+
+    def propose(self, count: int) -> list[Configuration]:
+        """Up to `count` candidates that were not tried yet; none if all were."""
+        chosen = [each for each in self._head if each not in self.seconds][:count]
+        if len(chosen) < count:
+            chosen += self._next(count - len(chosen), {*self.seconds, *chosen})
+        return chosen
+
+    @abstractmethod
+    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
+        """Up to `count` candidates that are not taken."""
+
+    def _untried(self, taken: set[Configuration]) -> list[Configuration]:
+        return [each for each in self.candidates if each not in taken]
+
+
+class Exhaustive(Search):
+    """All candidates, in their order."""
+
+    @override
+    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
+        return self._untried(taken)[:count]
+
+
+class Shuffled(Search):
+    """Candidates at random, each once."""
+
+    @override
+    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
+        untried = self._untried(taken)
+        return self._random.sample(untried, min(count, len(untried)))
+
+
 class Evolution(Search):
     """Genetic search, with or without a cost model."""
 
     def __init__(
         self, candidates: Sequence[Configuration], head: int, seed: int, task: Task, model: CostModel | None
     ) -> None:
-        """Begin.
-
-        Args:
-            candidates, head, seed: as for `Search`.
-            task: whose candidates they are; the first batch is chosen by what a model of its board expects.
-            model: sorts offspring, once it has learnt enough; None for a search without one.
-        """
+        """As `Search`; `model` sorts the offspring, once it has learnt enough."""
         super().__init__(candidates, head, seed)
         self._task, self._model = task, model
         self._by_prior = sorted(self.candidates, key=task.strategy.estimate)
@@ -97,7 +148,7 @@ class Evolution(Search):
     def _offspring(
         self, parents: Sequence[Configuration], count: int, taken: set[Configuration]
     ) -> list[Configuration]:
-        """Untried candidates that come from parents; fewer where few attempts succeed."""
+        """Untried candidates that descend from parents; fewer if few attempts succeed."""
         free = {form: population.free(taken) for form, population in self._populations.items()}
         children: list[Configuration] = []
         for _ in range(2 * count):
@@ -145,3 +196,33 @@ class _Population:
             weights[gene] = VARIED_WEIGHT
         distances = np.abs(self._genes - genes) @ weights
         return int(np.argmin(np.where(free, distances, np.inf)))
+
+
+def search_for(
+    tuner: str,
+    task: Task,
+    model: CostModel | None,
+    known: Sequence[tuple[Configuration, float | None]] = (),
+    seed: int = 0,
+) -> Search:
+    """The search that a tuner's name means.
+
+    Args:
+        tuner: one of `TUNERS`.
+        task: whose candidates are searched, the untuned default first.
+        model: of all tasks of the run, for `xgb`.
+        known: times of candidates in other records, in seconds; None for one that failed. The model learns from them,
+            and the fastest are tried right after the default.
+        seed: of random choices.
+    """
+    if model:
+        model.learn(task, known)
+    ranked = sorted((seconds, index) for index, (_, seconds) in enumerate(known) if seconds)
+    fitting = dict.fromkeys(each for _, index in ranked if task.strategy.fits(each := known[index][0]))
+    first = list(dict.fromkeys([task.candidates[0], *list(fitting)[:MOST_KNOWN]]))
+    candidates = list(dict.fromkeys([*first, *task.candidates]))
+    if tuner == "gridsearch":
+        return Exhaustive(candidates, len(first), seed)
+    if tuner == "random":
+        return Shuffled(candidates, len(first), seed)
+    return Evolution(candidates, len(first), seed, task, model)
