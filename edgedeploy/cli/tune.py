@@ -252,7 +252,7 @@ def report(
     """
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.records.header import find_folder
-    from edgedeploy.tuning.report import write_report
+    from edgedeploy.tuning.report.page import write_report
 
     folder = find_folder(records)
     written = write_report(folder, output or folder / "report.html")

@@ -161,12 +161,8 @@ class Graph:
         """The error that an operator does not suit its inputs."""
         return ModelError(f"{operator} does not suit its inputs", why=why)
 
-    def number(self, value: float) -> Value:
-        """A constant float32 number, infinite if it is too large for one."""
-        return self.floats(value)
-
     def floats(self, values: np.ndarray | Sequence[float] | float) -> Value:
-        """A constant of float32 numbers; too large ones become infinite."""
+        """A constant of float32 numbers, or of one; too large ones become infinite."""
         with np.errstate(over="ignore"):
             return self.constant(np.asarray(values, np.float32))
 
@@ -208,7 +204,7 @@ class Graph:
             return value
         hidden = [0] * len(self.batch)
         widths = self.integers([*hidden, *begins, *hidden, *ends])
-        return self.node("Pad", value, widths, *([self.number(fill)] if fill else []), mode=mode)
+        return self.node("Pad", value, widths, *([self.floats(fill)] if fill else []), mode=mode)
 
     def split(self, value: str, sizes: Sequence[int], axis: int) -> list[Value]:
         """Parts of these sizes along an axis."""
@@ -238,7 +234,7 @@ class Graph:
 
     def clip(self, value: str, low: float, high: float) -> Value:
         """Values between bounds."""
-        bounds = ["" if abs(bound) > _BOUNDLESS else self.number(bound) for bound in (low, high)]
+        bounds = ["" if abs(bound) > _BOUNDLESS else self.floats(bound) for bound in (low, high)]
         return self.node("Clip", value, *bounds)
 
     def leaky_relu(self, value: str, slope: float) -> Value:
@@ -259,12 +255,12 @@ class Graph:
 
     def scaled(self, value: Value, factor: float) -> Value:
         """A value times a number."""
-        return value if factor == 1 else self.node("Mul", value, self.number(factor))
+        return value if factor == 1 else self.node("Mul", value, self.floats(factor))
 
     def power(self, value: str, power: float, scale: float, shift: float) -> Value:
         """(shift + scale x) ^ power."""
-        shifted = self.node("Add", self.node("Mul", value, self.number(scale)), self.number(shift))
-        return shifted if power == 1 else self.node("Pow", shifted, self.number(power))
+        shifted = self.node("Add", self.node("Mul", value, self.floats(scale)), self.floats(shift))
+        return shifted if power == 1 else self.node("Pow", shifted, self.floats(power))
 
     def round_half_away(self, value: str, scale: np.ndarray, zero_point: np.ndarray) -> Value:
         """A value as 8 bits can hold it, `(integer - zero_point) * scale`: halves away from zero, and no int8 of -128.
@@ -318,7 +314,7 @@ UNARY: tuple[Callable[[Graph, str], Value], ...] = (
     operator("Sqrt"),
     reciprocal_root,
     *map(operator, ("Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Reciprocal", "Tanh")),
-    lambda graph, value: graph.node("Mul", graph.node("Log", value), graph.number(1 / math.log(10))),
+    lambda graph, value: graph.node("Mul", graph.node("Log", value), graph.floats(1 / math.log(10))),
     operator("Round"),
 )
 

@@ -22,7 +22,7 @@ from edgedeploy.files import cannot_write, is_folder
 from edgedeploy.kept import key_of
 from edgedeploy.records.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
 from edgedeploy.records.header import DATABASE, Header
-from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, parse_header, require_plain
+from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, of_another_version, parse_header, require_plain
 from edgedeploy.records.trial import Trial, best_of, by_workload
 
 Item = TypeVar("Item", bound=Record)
@@ -47,7 +47,7 @@ _LONGEST_ERROR = 4000  # characters, of its end, where compilers and TVM give th
 
 def read_records(folder: Path) -> Content:
     """The content of the records in a folder."""
-    content = _found(folder, _content)
+    content = _found(folder)
     if content is None:
         raise RecordsError(
             f"{folder} holds no tuning records",
@@ -76,7 +76,7 @@ class Records(Closing):
         """
         if header is None:
             return Records(folder, read_records(folder))
-        present = _found(folder, _content)  # before anything is changed there
+        present = _found(folder)  # before anything is changed there
         if present:
             _require_same(folder, header, present.header)
         connection = _connect(folder)
@@ -160,15 +160,14 @@ class Records(Closing):
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
         if self._connection is None:
             raise ValueError(f"{self.folder} was opened for reading")
         with _transaction(self._connection, self.folder / DATABASE):
             yield self._connection
 
 
-def _found(folder: Path, read: Callable[[sqlite3.Connection, Path], Content | None]) -> Content | None:
-    """The result of `read` for a folder's database; None if there is no database, or an empty one."""
+def _found(folder: Path) -> Content | None:
+    """The content of a folder's database; None if there is no database, or an empty one."""
     path = folder / DATABASE
     try:
         require_plain(path)
@@ -178,7 +177,7 @@ def _found(folder: Path, read: Callable[[sqlite3.Connection, Path], Content | No
         address = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=_READING_S, isolation_level=None)) as connection:
             connection.execute("BEGIN")
-            return read(connection, path)
+            return _content(connection, path)
     except sqlite3.OperationalError as error:
         hints = ["try again when nothing else uses it"]
         raise RecordsError(f"cannot read {path}", why=str(error), hints=hints) from error
@@ -186,12 +185,11 @@ def _found(folder: Path, read: Callable[[sqlite3.Connection, Path], Content | No
         raise damaged(str(path), error) from error
 
 
-def _header(connection: sqlite3.Connection, path: Path) -> Content | None:
-    """The header of a database, without the records; None if it is empty. The file may be hostile."""
+def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
+    """The content of a database, whose file may be hostile; None if it is empty."""
     [[version]] = connection.execute("PRAGMA user_version")
     if version not in (0, _VERSION):
-        hints = ["keep it with `edgedeploy records` of the version that wrote it, or tune into another folder"]
-        raise RecordsError(f"{path} is of another version of edgedeploy", hints=hints)
+        raise of_another_version(str(path))
     # Before any of them is read: a table could be a view that never ends.
     schema = {text for (text,) in connection.execute(f"SELECT sql FROM sqlite_master LIMIT {len(_SCHEMA) + 1}")}
     if not version and not schema:
@@ -201,19 +199,10 @@ def _header(connection: sqlite3.Connection, path: Path) -> Content | None:
     headers = list(_Rows(connection, path).of("SELECT content FROM header"))
     if len(headers) != 1:
         raise ValueError("it does not have one header")
-    return Content(parse_header(str(headers[0][0]), str(path)))
-
-
-def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
-    """The same, with the records."""
-    content = _header(connection, path)
-    if content:
-        rows = _Rows(connection, path)
-        content.trials.extend(map(_trial, rows.of(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")))
-        content.events.extend(
-            EVENT.validate_json(text) for (text,) in rows.of("SELECT content FROM events ORDER BY rowid")
-        )
-    return content
+    rows = _Rows(connection, path)
+    trials = map(_trial, rows.of(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid"))
+    events = (EVENT.validate_json(text) for (text,) in rows.of("SELECT content FROM events ORDER BY rowid"))
+    return Content(parse_header(str(headers[0][0]), str(path)), list(trials), list(events))
 
 
 class _Rows:
@@ -233,7 +222,6 @@ class _Rows:
 
 
 def _new(items: Iterable[Item], present: Iterable[Item]) -> list[Item]:
-    """The items that are not present, each once."""
     known = {item.model_dump_json() for item in present}
     return list({text: item for item in items if (text := item.model_dump_json()) not in known}.values())
 
@@ -299,7 +287,6 @@ def _disconnect(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -58,9 +58,14 @@ def parse_header(text: bytes | str, path: str) -> Header:
         return Header.model_validate(_fields(text))
     except ValueError as error:
         if isinstance(error, ValidationError) and error.errors(include_url=False)[0]["loc"] == ("format",):
-            hints = ["keep it with `edgedeploy records` of the version that wrote it, or tune into another folder"]
-            raise RecordsError(f"{path} is of another version of edgedeploy", hints=hints) from error
+            raise of_another_version(path) from error
         raise damaged(path, error) from error
+
+
+def of_another_version(path: str) -> RecordsError:
+    """The error for records of another version of edgedeploy."""
+    hints = ["keep it with `edgedeploy records` of the version that wrote it, or tune into another folder"]
+    return RecordsError(f"{path} is of another version of edgedeploy", hints=hints)
 
 
 def damaged(path: str, error: Exception) -> RecordsError:
@@ -91,7 +96,6 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _parsed(stream: BinaryIO, path: Path) -> Iterator[Trial | Event]:
-    """The record of each line after the first one."""
     for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 2):
         try:
             if not line.endswith(b"\n"):

@@ -140,7 +140,6 @@ class Builder(WorkerPool):
         return Entry(name, arguments)
 
     def _linked(self, entries: list[Entry], built: list[Entry]) -> list[Entry]:
-        """All entries, with the libraries of those that were built."""
         shares = [[entry] for entry in built] if self._board.accelerator else [built] if built else []
         libraries: dict[str, Path] = {}
         try:

@@ -12,8 +12,15 @@ from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.trial import Conditions
 
-# Runs a POSIX shell script on the board, and gives what it prints.
+# Runs a POSIX shell script on the board, and returns its output.
 Run = Callable[[str], str]
+
+# Shell's function that sets a policy's governor.
+_PUT = """put() {
+[ "$(cat "$1/scaling_governor")" = "$2" ] && return
+if [ -w "$1/scaling_governor" ]; then echo "$2" >"$1/scaling_governor"
+else echo "$2" | sudo -n tee "$1/scaling_governor" >/dev/null; fi
+}"""
 
 _SCRIPT = Path(__file__).with_name("conditions.sh")
 
@@ -42,8 +49,8 @@ class Throttling:
 
         The first reading is of this moment, if the board reports it: counters only mean something when read again.
         """
-        said = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
-        firmware, count = _number(said.get("firmware"), 16), _number(said.get("count"))
+        readings = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
+        firmware, count = _number(readings.get("firmware"), 16), _number(readings.get("count"))
         throttled = None
         if firmware is not None:
             ever = firmware >> _EVER & _SLOWER_NOW
@@ -54,9 +61,9 @@ class Throttling:
             throttled = None if self._count is None else count != self._count
             self._count = count
         return Conditions(
-            governor=said.get("governor"),
-            frequency_mhz=_frequency(said),
-            temperature_c=_scaled(said.get("temperature"), 1e-3),
+            governor=readings.get("governor"),
+            frequency_mhz=_frequency(readings),
+            temperature_c=_scaled(readings.get("temperature"), 1e-3),
             throttled=throttled,
         )
 
@@ -82,10 +89,10 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
     """
     require_governor_name(name)
     folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")
-    said = _pairs(run(f'cd {folder} && for p in policy*; do echo "$p $(cat "$p/scaling_governor")"; done'))
-    before = {policy: old for policy, old in said if _POLICY.fullmatch(policy) and _GOVERNOR.fullmatch(old)}
+    present = _pairs(run(f'cd {folder} && for p in policy*; do echo "$p $(cat "$p/scaling_governor")"; done'))
+    before = {policy: old for policy, old in present if _POLICY.fullmatch(policy) and _GOVERNOR.fullmatch(old)}
     if not before:
-        progress.note("the board has no governor to set: its frequency is not for the system to choose")
+        progress.note("the board has no governor to set: its system does not choose the frequency")
         yield False
         return
     try:
@@ -105,16 +112,8 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
 
 def _setting(folder: str, governors: dict[str, str]) -> str:
     """A script that sets governors, and prints nothing unless it cannot."""
-    lines = [
-        f"cd {folder} || exit 0",
-        "put() {",
-        '[ "$(cat "$1/scaling_governor")" = "$2" ] && return',
-        'if [ -w "$1/scaling_governor" ]; then echo "$2" >"$1/scaling_governor"',
-        'else echo "$2" | sudo -n tee "$1/scaling_governor" >/dev/null; fi',
-        "}",
-    ]
-    lines += [f"put {policy} {name} 2>&1" for policy, name in governors.items()]
-    return "\n".join([*lines, "exit 0"])
+    calls = "\n".join(f"put {policy} {name} 2>&1" for policy, name in governors.items())
+    return f"cd {folder} || exit 0\n{_PUT}\n{calls}\nexit 0"
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -125,12 +124,12 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
             yield name, value.strip()
 
 
-def _frequency(said: dict[str, str]) -> float | None:
+def _frequency(readings: dict[str, str]) -> float | None:
     """In MHz, of the best source: the firmware, the kernel's driver, or the processor."""
-    readings = (
-        _scaled(said.get(f"frequency_{unit}"), factor) for unit, factor in (("hz", 1e-6), ("khz", 1e-3), ("mhz", 1))
-    )
-    return next((reading for reading in readings if reading), None)
+    for unit, factor in (("hz", 1e-6), ("khz", 1e-3), ("mhz", 1)):
+        if frequency := _scaled(readings.get(f"frequency_{unit}"), factor):
+            return frequency
+    return None
 
 
 def _scaled(text: str | None, factor: float) -> float | None:

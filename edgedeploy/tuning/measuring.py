@@ -22,7 +22,7 @@ from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tuning.building import Batch, WorkerPool
 from edgedeploy.tuning.conditions import Throttling
-from edgedeploy.tuning.remote import TIMEOUT_MARK, Begun, Done, Evaluation, Job, Refused, session
+from edgedeploy.tuning.remote import TIMEOUT_MARK, Begun, Done, Evaluation, Refused, session
 from edgedeploy.workers import Worker, WorkerError
 
 # A session begins functions for this time; the server ends it when the last one has had its own time as well.
@@ -121,7 +121,6 @@ class Measurer(WorkerPool):
         return outcomes
 
     def _run(self, worker: Worker, share: _Share) -> None:
-        """Open sessions on one device until a share is done."""
         while share.waiting or share.doubtful:
             try:
                 self._session(worker, share)
@@ -132,9 +131,8 @@ class Measurer(WorkerPool):
 
     def _session(self, worker: Worker, share: _Share) -> None:
         order = list(share.waiting)
-        entries = map(share.batch.entries.__getitem__, order)
-        jobs = [Job(entry.name, entry.arguments, entry.library) for entry in entries if entry.library]
-        libraries = dict.fromkeys(job.library for job in jobs)
+        jobs = [share.batch.entries[index] for index in order]
+        libraries = dict.fromkeys(job.library for job in jobs if job.library)
         begin_s = SESSION_S + sum(library.stat().st_size for library in libraries) / _UPLOAD_BYTES_PER_S
         session_s = begin_s + self._evaluation.limit_s
         worker.start()
@@ -167,28 +165,27 @@ class Measurer(WorkerPool):
                 raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
 
 
+@dataclass
 class _Share:
     """The part of a batch that one device measures.
 
     Attributes:
+        outcomes: of all candidates of the batch.
+        advance: is called for each of `waiting`.
         waiting: indices of candidates, in the order in which they are measured; some may be there more than once.
         doubtful: a candidate was blamed for a crash, and it is not known yet whether the device is still there.
         suspect: the candidate that ran when a session broke, until another one succeeded.
     """
 
-    def __init__(
-        self,
-        batch: Batch,
-        waiting: list[int],
-        outcomes: list[Outcome],
-        limit_s: float,
-        advance: Callable[[], None],
-    ) -> None:
-        """Write the results of all candidates to `outcomes`; `advance` is called for each of `waiting`."""
-        self.batch, self.waiting = batch, waiting
-        self.doubtful = False
-        self.suspect: int | None = None
-        self._outcomes, self._limit_s, self._advance = outcomes, limit_s, advance
+    batch: Batch
+    waiting: list[int]
+    outcomes: list[Outcome]
+    limit_s: float
+    advance: Callable[[], None]
+    doubtful: bool = False
+    suspect: int | None = None
+
+    def __post_init__(self) -> None:
         self._crashes: Counter[int] = Counter()
         self._false_starts = 0
         self._device = ""
@@ -196,15 +193,12 @@ class _Share:
         self._since = 0.0
 
     def opened(self, device: str) -> None:
-        """A session on a device begins."""
         self._device, self._running = device, None
 
     def begun(self, index: int) -> None:
-        """A candidate runs."""
         self.suspect, self._running, self._since = None, index, time.monotonic()
 
     def done(self, index: int, message: Done) -> None:
-        """A candidate has run."""
         self._running, self._false_starts = None, 0
         if index not in self.waiting:
             return  # one that failed is not measured again
@@ -212,12 +206,11 @@ class _Share:
             self._fail(index, "error", message.error)
         else:
             self.waiting.remove(index)
-            self._advance()
-            seconds = [*self._outcomes[index].seconds, *message.seconds]
-            self._outcomes[index] = Outcome(seconds, device=self._device)
+            self.advance()
+            seconds = [*self.outcomes[index].seconds, *message.seconds]
+            self.outcomes[index] = Outcome(seconds, device=self._device)
 
     def broken(self, why: str) -> None:
-        """The session broke."""
         index, self._running = self._running, None
         if index is None:
             self._false_starts += 1
@@ -225,8 +218,8 @@ class _Share:
                 raise DeviceLostError(f"no session with the device at {self._device} comes about", why=why)
             return
         self.suspect = index
-        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self._limit_s:
-            self._fail(index, "timeout", f"it took longer than {self._limit_s:g} s")
+        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self.limit_s:
+            self._fail(index, "timeout", f"it took longer than {self.limit_s:g} s")
         else:
             self._crashes[index] += 1
             if self._crashes[index] == _CRASHES:
@@ -234,10 +227,10 @@ class _Share:
                 self.doubtful = True
 
     def _fail(self, index: int, failure: Failure, error: str) -> None:
-        self._outcomes[index] = Outcome([], failure, error, self._device)
+        self.outcomes[index] = Outcome([], failure, error, self._device)
         for _ in range(self.waiting.count(index)):
             self.waiting.remove(index)
-            self._advance()
+            self.advance()
 
 
 class Farm:
@@ -298,7 +291,6 @@ class Farm:
         return found
 
     def _recover(self, lost: DeviceLostError) -> None:
-        """Bring back lost boards, or go on without them."""
         self._progress.note(f"{lost}")
         if not self._servers:
             require_device(self._tracker, self._key, RETURN_S)

@@ -1,6 +1,6 @@
-"""What a measuring process does: one session on a device of a tracker, in which the functions of a library are timed.
+"""One session on a device of a tracker, in which the functions of a library are timed.
 
-All of it blocks, and some of it cannot be interrupted: `measuring.py` runs it in a process that it can end.
+It blocks, and cannot always be interrupted: `measuring.py` runs it in a process that it can end.
 """
 
 from __future__ import annotations
@@ -9,27 +9,26 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgedeploy.devices import Device, runtime_of
 from edgedeploy.errors import DeviceError, last_line
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
-from edgedeploy.tuning.building import Argument
+from edgedeploy.tuning.building import Argument, Entry
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
 
-# What of the inputs stays on the device between functions: the smallest boards have 512 MB.
-KEPT_BYTES = 128 << 20
+# Of inputs that stay on the device between functions: the smallest boards have 512 MB.
+CACHE_BYTES = 128 << 20
 
 _FILL = "tvm.contrib.random.random_fill_for_measure"
 
-# The line before what a server said.
+# The line before a server's error.
 _OVER_RPC = "Error caught from RPC call:\n"
 
-# How TVM's servers say that they ended a session because its time was over.
+# In the error of TVM's servers when a session's time is over.
 TIMEOUT_MARK = "RPCSessionTimeoutError"
 
 
@@ -66,15 +65,6 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A function of a library to time."""
-
-    name: str
-    arguments: tuple[Argument, ...]
-    library: Path
-
-
-@dataclass(frozen=True)
 class Begun:
     """A function is about to be timed: the index of its job."""
 
@@ -100,7 +90,7 @@ class Refused:
 def session(
     device: Endpoint,
     secret: str,
-    jobs: Sequence[Job],
+    jobs: Sequence[Entry],
     evaluation: Evaluation,
     threads: int,
     begin_s: float,
@@ -125,18 +115,20 @@ def session(
         if not jobs:
             return
         try:
-            modules = {library: _loaded(remote, library) for library in dict.fromkeys(job.library for job in jobs)}
+            modules: dict[Path | None, Any] = {}
+            for library in dict.fromkeys(job.library for job in jobs if job.library):
+                remote.upload(str(library), library.name)
+                modules[library] = remote.load_module(library.name)
             if evaluation.device is None:
                 [module] = modules.values()
                 module[SET_THREADS](threads)
                 module[PREPARE_MEASURING](threads, evaluation.displaced_bytes)
                 inputs = _Inputs(remote, remote.cpu())
             else:
-                inputs = _Inputs(
-                    remote, runtime_of(evaluation.device.backend).remote_device(remote, evaluation.device.name)
-                )
+                runtime = runtime_of(evaluation.device.backend)
+                inputs = _Inputs(remote, runtime.remote_device(remote, evaluation.device.name))
         except Exception as error:
-            if not _stands(remote):
+            if not _survived(remote):
                 raise
             yield Refused(f"{error.kind}: {error.cause}" if isinstance(error, DeviceError) else last_line(error))
             return
@@ -147,7 +139,7 @@ def session(
             try:
                 seconds = _timed(modules[job.library], job, inputs, evaluation)
             except Exception as error:
-                if not _stands(remote, inputs.device):
+                if not _survived(remote, inputs.device):
                     raise
                 yield Done(index, (), f"{type(error).__name__}: {_cause(error, evaluation)}")
             else:
@@ -157,12 +149,7 @@ def session(
             remote.get_function("CloseRPCConnection")()
 
 
-def _loaded(remote: Any, library: Path) -> Any:
-    remote.upload(str(library), library.name)
-    return remote.load_module(library.name)
-
-
-def _stands(remote: Any, device: Any = None) -> bool:
+def _survived(remote: Any, device: Any = None) -> bool:
     """Whether a session and its device survived an error."""
     try:
         remote.get_function(_FILL)
@@ -174,12 +161,12 @@ def _stands(remote: Any, device: Any = None) -> bool:
 
 
 def _cause(error: Exception, evaluation: Evaluation) -> str:
-    """Why a function failed. A device's runtime and driver say it at the beginning of the error, TVM at the end."""
-    _, _, said = str(error).partition(_OVER_RPC)
-    return "; ".join(said.splitlines()[:2]) if said and evaluation.device is not None else last_line(error)
+    """Why a function failed: at the beginning of the error of a device's runtime or driver, at the end of TVM's."""
+    _, _, text = str(error).partition(_OVER_RPC)
+    return "; ".join(text.splitlines()[:2]) if text and evaluation.device is not None else last_line(error)
 
 
-def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
+def _timed(module: Any, job: Entry, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
     tensors = inputs.of(job.arguments)
     evaluator = module.time_evaluator(
         job.name,
@@ -198,28 +185,25 @@ class _Inputs:
     def __init__(self, remote: Any, device: Any) -> None:
         self.device = device
         self._fill = remote.get_function(_FILL)
-        self._kept: dict[tuple[int, Argument], Any] = {}
+        self._cache: dict[tuple[int, Argument], Any] = {}
 
     def of(self, arguments: tuple[Argument, ...]) -> list[Any]:
         """Tensors for a function: floats are random; whole numbers, which may be indices, are zero."""
-        wanted = list(enumerate(arguments))
-        new = sum(argument.bytes for position, argument in wanted if (position, argument) not in self._kept)
-        for entry in [entry for entry in self._kept if entry not in wanted]:  # the oldest first
-            if new + sum(argument.bytes for _, argument in self._kept) <= KEPT_BYTES:
-                break
-            del self._kept[entry]
-        return [self._tensor(entry) for entry in wanted]
-
-    def _tensor(self, entry: tuple[int, Argument]) -> Any:
         import numpy as np
         import tvm
 
-        if entry not in self._kept:
-            _, argument = entry
-            tensor = tvm.runtime.empty(argument.shape, argument.dtype, self.device)
-            if argument.dtype.startswith("float"):
-                self._fill(tensor)
-            else:
-                tensor.copyfrom(np.zeros(argument.shape, argument.dtype))
-            self._kept[entry] = tensor
-        return self._kept[entry]
+        wanted = list(enumerate(arguments))
+        new = sum(argument.bytes for position, argument in wanted if (position, argument) not in self._cache)
+        for entry in [entry for entry in self._cache if entry not in wanted]:  # the oldest first
+            if new + sum(argument.bytes for _, argument in self._cache) <= CACHE_BYTES:
+                break
+            del self._cache[entry]
+        for entry in wanted:
+            if entry not in self._cache:
+                shape, dtype = entry[1].shape, entry[1].dtype
+                self._cache[entry] = tvm.runtime.empty(shape, dtype, self.device)
+                if dtype.startswith("float"):
+                    self._fill(self._cache[entry])
+                else:
+                    self._cache[entry].copyfrom(np.zeros(shape, dtype))
+        return [self._cache[entry] for entry in wanted]

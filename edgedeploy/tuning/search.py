@@ -9,7 +9,6 @@ depend on each other: the nearest candidate that was not tried takes its place.
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,8 +35,8 @@ AT_RANDOM = 0.1
 VARIED_WEIGHT = 4.0
 
 
-class Search(ABC):
-    """A search among the candidates of one task.
+class Search:
+    """A search among the candidates of one task; this one tries them in order.
 
     Attributes:
         seconds: times of the candidates that were tried; infinite if they failed.
@@ -62,20 +61,12 @@ class Search(ABC):
             chosen += self._next(count - len(chosen), {*self.seconds, *chosen})
         return chosen
 
-    @abstractmethod
     def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
         """Up to `count` candidates that are not taken."""
+        return self._untried(taken)[:count]
 
     def _untried(self, taken: set[Configuration]) -> list[Configuration]:
         return [each for each in self.candidates if each not in taken]
-
-
-class Exhaustive(Search):
-    """All candidates, in their order."""
-
-    @override
-    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
-        return self._untried(taken)[:count]
 
 
 class Shuffled(Search):
@@ -181,7 +172,6 @@ class _Population:
         self._variable = [gene for gene, values in enumerate(self._values) if len(values) > 1]
 
     def free(self, taken: set[Configuration]) -> np.ndarray:
-        """Which of them are not taken."""
         return np.array([each not in taken for each in self.members])
 
     def child(self, first: Configuration, second: Configuration, free: np.ndarray, chance: random.Random) -> int:
@@ -222,7 +212,7 @@ def search_for(
     first = list(dict.fromkeys([task.candidates[0], *list(fitting)[:MOST_KNOWN]]))
     candidates = list(dict.fromkeys([*first, *task.candidates]))
     if tuner == "gridsearch":
-        return Exhaustive(candidates, len(first), seed)
+        return Search(candidates, len(first), seed)
     if tuner == "random":
         return Shuffled(candidates, len(first), seed)
     return Evolution(candidates, len(first), seed, task, model)

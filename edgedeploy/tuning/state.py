@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -126,26 +126,30 @@ class RunState:
 
 def cells(results: Sequence[TaskResult]) -> list[list[str]]:
     """The rows of the table: one for each task, and their weighted sum if there are several."""
+
+    def row(title: str, weight: str, default: float | None, best: float | None, *counts: int) -> list[str]:
+        gain = times(speed_up(default, best))
+        return [title, weight, milliseconds(default), milliseconds(best), gain, *map(str, counts)]
+
+    def total(values: Iterable[float | None]) -> float | None:
+        known = [result.weight * value for result, value in zip(results, values, strict=True) if value is not None]
+        return sum(known) if len(known) == len(results) else None
+
     lines = [
-        [
+        row(
             f"{result.number}  {printable(result.name)}",
             str(result.weight),
-            milliseconds(result.default_ms),
-            milliseconds(result.best_ms),
-            times(result.speed_up),
-            str(result.trials),
-            str(result.failures),
-        ]
+            result.default_ms,
+            result.best_ms,
+            result.trials,
+            result.failures,
+        )
         for result in results
     ]
     if len(results) > 1:
-        default = _weighted([(result.weight, result.default_ms) for result in results])
-        best = _weighted([(result.weight, result.best_ms) for result in results])
-        trials, failures = sum(result.trials for result in results), sum(result.failures for result in results)
-        gain = times(speed_up(default, best))
-        lines.append(
-            ["all, by weight", "", milliseconds(default), milliseconds(best), gain, str(trials), str(failures)]
-        )
+        default, best = total(result.default_ms for result in results), total(result.best_ms for result in results)
+        counts = sum(result.trials for result in results), sum(result.failures for result in results)
+        lines.append(row("all, by weight", "", default, best, *counts))
     return lines
 
 
@@ -157,9 +161,3 @@ def end_to_end(before_ms: float | None, after_ms: float | None) -> str:
         f"one inference: {significant(before_ms)} ms before, {significant(after_ms)} ms after, "
         f"{times(before_ms / after_ms)}, interleaved"
     )
-
-
-def _weighted(values: list[tuple[int, float | None]]) -> float | None:
-    """The sum of weight times value; None if a value is not known."""
-    known = [weight * value for weight, value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

@@ -49,6 +49,11 @@ class Task:
         """The task's name."""
         return self.names[0]
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Number, name, workload and weight, as events have them."""
+        return {"number": self.number, "name": self.name, "workload": self.key, "weight": self.weight}
+
     @cached_property
     def key(self) -> str:
         """The hash that names the workload in records."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from edgedeploy.frontends.architectures.layers import Activation, Layers, Size, multiple_of_eight
+from edgedeploy.frontends.architectures.layers import Layers, Size, multiple_of_eight
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.graph import Value
 
@@ -100,7 +100,6 @@ def _bottleneck_v2(layers: Layers, value: Value, channels: int, stride: int) -> 
 
 
 def _joined(layers: Layers, branch: Value, value: Value, stride: int) -> Value:
-    """The sum of a branch and its block's input."""
     if branch.shape != value.shape:
         value = layers.normalise(layers.conv(value, branch.shape[1], 1, stride))
     return layers.relu(layers.sum(branch, value))
@@ -202,7 +201,8 @@ def mobilenet_v2() -> Converted:
     for expansion, channels, blocks, stride in _V2:
         for block in range(blocks):
             expanded = expansion * value.shape[1]
-            value = _inverted(layers, value, 3, expanded, channels, 1 if block else stride, layers.relu6)
+            branch = layers.inverted(value, 3, expanded, channels, 1 if block else stride, layers.relu6, None)
+            value = layers.sum(value, branch) if branch.shape == value.shape else branch
     value = layers.relu6(layers.normalise(layers.conv(value, 1280, 1)))
     return _classified(layers, layers.global_mean(value))
 
@@ -211,36 +211,20 @@ def mobilenet_v3(size: str) -> Converted:
     """MobileNet v3 (Howard et al., "Searching for MobileNetV3", 2019, arXiv:1905.02244), `large` or `small`."""
     layers = Layers(f"mobilenet_v3_{size}", epsilon=1e-3)
     swish = partial(layers.node, "HardSwish")
+    gate = partial(layers.node, "HardSigmoid", alpha=1 / 6)
+
+    def excite(value: Value) -> Value:
+        hidden = multiple_of_eight(value.shape[1] // 4)
+        return layers.node("Mul", layers.excited(value, hidden, layers.relu, gate), value)
+
     value = swish(layers.normalise(layers.conv(_image(layers), 16, 3, 2)))
     for kernel, channels, excited, swished, stride, widths in _LARGE if size == "large" else _SMALL:
         for block, expanded in enumerate(widths):
             step, activate = 1 if block else stride, swish if swished else layers.relu
-            value = _inverted(layers, value, kernel, expanded, channels, step, activate, excited=excited)
+            branch = layers.inverted(value, kernel, expanded, channels, step, activate, excite if excited else None)
+            value = layers.sum(value, branch) if branch.shape == value.shape else branch
     value = swish(layers.normalise(layers.conv(value, 6 * value.shape[1], 1)))
     return _classified(layers, swish(layers.dense(layers.global_mean(value), 1280 if size == "large" else 1024)))
-
-
-def _inverted(
-    layers: Layers,
-    value: Value,
-    kernel: int,
-    expanded: int,
-    channels: int,
-    stride: int,
-    activate: Activation,
-    *,
-    excited: bool = False,
-) -> Value:
-    """An inverted bottleneck: a depthwise convolution between two of 1x1, and a shortcut if the size stays."""
-    branch = value
-    if expanded != value.shape[1]:
-        branch = activate(layers.normalise(layers.conv(branch, expanded, 1)))
-    branch = activate(layers.normalise(layers.depthwise(branch, kernel, stride)))
-    if excited:
-        gate = partial(layers.node, "HardSigmoid", alpha=1 / 6)
-        branch = layers.node("Mul", layers.excited(branch, multiple_of_eight(expanded // 4), layers.relu, gate), branch)
-    branch = layers.normalise(layers.conv(branch, channels, 1))
-    return layers.sum(value, branch) if branch.shape == value.shape else branch
 
 
 _CONVNEXT_EPSILON = 1e-6

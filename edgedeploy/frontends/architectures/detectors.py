@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import onnx
@@ -61,27 +62,24 @@ def efficientdet(number: int) -> Converted:
 def _efficientnet(layers: Layers, image: Value, width: float, depth: float) -> list[Value]:
     """Levels 3, 4 and 5 of EfficientNet (Tan and Le, 2019, arXiv:1905.11946)."""
     value = layers.swish(layers.normalise(layers.conv(image, multiple_of_eight(32 * width), 3, 2)))
-    levels = []
+    levels, sigmoid = [], partial(layers.node, "Sigmoid")
     for blocks, kernel, stride, expansion, channels, ends in _EFFICIENTNET:
         for block in range(math.ceil(blocks * depth)):
-            # An inverted bottleneck with squeeze and excitation.
-            inner = value
-            if expansion > 1:
-                inner = layers.swish(layers.normalise(layers.conv(value, expansion * value.shape[1], 1)))
-            inner = layers.swish(layers.normalise(layers.depthwise(inner, kernel, 1 if block else stride)))
-            factors = layers.excited(
-                inner, max(1, value.shape[1] // 4), layers.swish, lambda each: layers.node("Sigmoid", each)
-            )
-            inner = layers.node("Mul", inner, factors)
-            inner = layers.normalise(layers.conv(inner, multiple_of_eight(channels * width), 1))
-            value = layers.sum(inner, value) if inner.shape == value.shape else inner
+            hidden, step = max(1, value.shape[1] // 4), 1 if block else stride
+
+            def excite(inner: Value, hidden: int = hidden) -> Value:
+                return layers.node("Mul", inner, layers.excited(inner, hidden, layers.swish, sigmoid))
+
+            rounded = multiple_of_eight(channels * width)
+            branch = layers.inverted(value, kernel, expansion * value.shape[1], rounded, step, layers.swish, excite)
+            value = layers.sum(branch, value) if branch.shape == value.shape else branch
         if ends:
             levels.append(value)
     return levels
 
 
 def _resampled(layers: Layers, value: Value, channels: int) -> Value:
-    """A level of the backbone with the pyramid's number of channels; those of the pyramid have it."""
+    """A level of the backbone with the pyramid's number of channels."""
     return value if value.shape[1] == channels else layers.normalise(layers.conv(value, channels, 1, bias=0.0))
 
 
@@ -105,7 +103,7 @@ def _cell(layers: Layers, levels: list[Value], channels: int) -> list[Value]:
 def _fused(layers: Layers, inputs: list[Value], channels: int) -> Value:
     """Fast normalised fusion, then a separable convolution."""
     # Weights are one at the beginning of training; equation 2 of the paper.
-    weights = [layers.number(1 / (len(inputs) + 1e-4)) for _ in inputs]
+    weights = [layers.floats(1 / (len(inputs) + 1e-4)) for _ in inputs]
     fused = layers.sum(*(layers.node("Mul", value, weight) for value, weight in zip(inputs, weights, strict=True)))
     value = layers.depthwise(layers.swish(fused), 3)
     return layers.normalise(layers.conv(value, channels, 1, bias=0.0))
@@ -245,7 +243,6 @@ class _Yolox:
         self._conv: Callable[..., Value] = self._separable if depthwise else self._plain
 
     def model(self) -> onnx.ModelProto:
-        """The whole network."""
         layers = self._layers
         value = self._plain(self._focus(layers.image("images", 416, 0, 255)), self._base, 3)
         stages = []

@@ -67,14 +67,7 @@ class Layers(Graph):
         return value
 
     def filters(
-        self,
-        inputs: int,
-        channels: int,
-        kernel: Size,
-        *,
-        groups: int = 1,
-        bias: float | None = None,
-        gain: float = 1.0,
+        self, inputs: int, channels: int, kernel: Size, *, groups: int = 1, bias: float | None = None, gain: float = 1.0
     ) -> list[Value]:
         """Filters, and perhaps a bias, of a convolution that multiplies the mean square of values by `gain`.
 
@@ -173,7 +166,7 @@ class Layers(Graph):
 
     def gelu(self, value: Value) -> Value:
         """x times the normal distribution's function of x, written out as exporters do."""
-        root, one, half = map(self.number, (math.sqrt(2), 1, 0.5))
+        root, one, half = map(self.floats, (math.sqrt(2), 1, 0.5))
         share = self.node("Add", self.node("Erf", self.node("Div", value, root)), one)
         return self.node("Mul", self.node("Mul", value, share), half)
 
@@ -222,6 +215,23 @@ class Layers(Graph):
         """A factor for each channel, from the means of all: squeeze and excitation."""
         squeezed = self.conv(self.node("GlobalAveragePool", value), hidden, 1, bias=0.0)
         return gate(self.conv(activation(squeezed), value.shape[1], 1, bias=0.0))
+
+    def inverted(
+        self,
+        value: Value,
+        kernel: int,
+        expanded: int,
+        channels: int,
+        stride: int,
+        activate: Activation,
+        excite: Activation | None,
+    ) -> Value:
+        """The branch of an inverted bottleneck: a depthwise convolution between two of 1x1."""
+        branch = value
+        if expanded != value.shape[1]:
+            branch = activate(self.normalise(self.conv(branch, expanded, 1)))
+        branch = activate(self.normalise(self.depthwise(branch, kernel, stride)))
+        return self.normalise(self.conv(excite(branch) if excite else branch, channels, 1))
 
     def upsample(self, value: Value) -> Value:
         """The feature map with each pixel as two by two."""

@@ -32,14 +32,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Section:
-    """One section of a cfg file.
-
-    Attributes:
-        path: the file.
-        kind: what stands between the brackets.
-        line: where it begins, counted from 1.
-        options: by name.
-    """
+    """One section of a cfg file: the text between the brackets, the line where it begins, from 1, and its options."""
 
     path: Path
     kind: str

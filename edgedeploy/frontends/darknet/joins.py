@@ -159,7 +159,6 @@ def _head(section: Section, graph: DarknetGraph, head: Head, described: bool = T
 
 
 def _anchors(section: Section) -> list[tuple[float, float]]:
-    """Width and height of each anchor, as the section states them."""
     sides = section.numbers("anchors")
     if not sides or len(sides) % 2 or min(sides) < _SMALLEST_SIDE or max(sides) > _LARGEST_SIDE:
         raise section.error(
@@ -171,7 +170,6 @@ def _anchors(section: Section) -> list[tuple[float, float]]:
 
 
 def _first(section: Section, anchors: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """As many anchors as `num` says."""
     count = section.integer("num", 1, lowest=1)
     if count > len(anchors):
         raise section.error(f"num={count} is too large", option="num", why=f"there are {len(anchors)} anchors")

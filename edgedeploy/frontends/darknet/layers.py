@@ -133,24 +133,19 @@ def batchnorm(section: Section, graph: DarknetGraph) -> Value:
 
 
 def _strides(section: Section) -> list[int]:
-    """The strides over rows and columns."""
     stride = section.integer("stride", 1, lowest=1)
     return [section.integer(option, stride, lowest=1) for option in ("stride_y", "stride_x")]
 
 
 def _check_window(section: Section, size: int, *padded: int) -> None:
-    """Check that a window fits into padded sides."""
     for side in padded:
         if side < size:
             raise section.error(
-                f"size={size} is too large",
-                option="size",
-                why=f"its input has {side} pixels there, padding included",
+                f"size={size} is too large", option="size", why=f"its input has {side} pixels there, padding included"
             )
 
 
 def _statistics(graph: DarknetGraph, channels: int, name: str) -> list[Value]:
-    """Scale, mean and variance of batch normalisation."""
     return [graph.parameter(role, (channels,), name) for role in ("scale", "mean", "variance")]
 
 
@@ -187,7 +182,7 @@ def softmax(section: Section, graph: DarknetGraph) -> Value:
         raise section.error(f"temperature={temperature:g} is not positive", option="temperature")
     value = graph.reshape(graph.before, [groups, shape.size // groups])
     if temperature != 1:
-        value = graph.node("Div", value, graph.number(temperature))
+        value = graph.node("Div", value, graph.floats(temperature))
     return graph.reshape(graph.node("Softmax", value, axis=-1), shape)
 
 

@@ -19,13 +19,8 @@ class FileWeights:
     """Weights of a file.
 
     It begins with the version, major, minor and revision as int32, and with the number of images seen in training:
-    int64 from version 0.2 on, int32 before, and where a part of the version exceeds 1000, which means that matrices
+    int64 from version 0.2 on, int32 before, and if a part of the version exceeds 1000, which means that matrices
     are transposed. Then there are float32 values, layer by layer (`load_weights` in src/parser.c).
-
-    Args:
-        path: the file.
-        parameters: what the network needs.
-        description: the cfg file's name, for messages.
     """
 
     def __init__(self, path: Path, parameters: Sequence[Parameter], description: str) -> None:
@@ -37,7 +32,7 @@ class FileWeights:
         self._without_optional = self._check(parameters, description)
 
     def take(self, parameter: Parameter) -> np.ndarray:
-        """A parameter, float32; to be asked in the order of the file."""
+        """The next parameter of the file, float32."""
         if parameter.optional and self._without_optional:
             return np.zeros(parameter.shape, np.float32)
         values = self._cursor.array("<f4", parameter.count, f"[{parameter.section.kind}]")
@@ -77,7 +72,7 @@ class RandomWeights:
         self._random = np.random.default_rng(0)
 
     def take(self, parameter: Parameter) -> np.ndarray:
-        """A parameter, float32; to be asked in the order of the file."""
+        """The next parameter, float32."""
         if parameter.role in ("scale", "variance"):
             return self._random.uniform(0.8, 1.2, parameter.shape).astype(np.float32)
         deviation = 0.1

@@ -19,17 +19,17 @@ _MAGIC = 7767517
 
 
 class Ncnn(ConvertedFormat):
-    """The text form, with weights in full or half precision, or of 8 bits; and what Ultralytics writes of its use."""
+    """The text form, with weights in full or half precision, or of 8 bits; and Ultralytics' metadata."""
 
     name = "ncnn"
     suffixes = (".param", ".bin", ".metadata")
 
     def recognises(self, head: bytes) -> bool:
-        """Whether it begins with ncnn's number, as text or as the binary form that `convert` refuses."""
+        """Whether it begins with ncnn's number, as text or as the binary form, which `convert` refuses."""
         return head.split(maxsplit=1)[:1] == [str(_MAGIC).encode()] or _is_binary(head)
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
-        """The text, the weights and `metadata.yaml` beside it; see `Format.files`."""
+        """The text, the weights and `metadata.yaml` next to it; see `Format.files`."""
         with path.open("rb") as stream:
             _refuse_binary(path, stream.read(4))
         files, metadata = super().files(path, options), path.with_name("metadata.yaml")
@@ -37,11 +37,11 @@ class Ncnn(ConvertedFormat):
         return [*files, metadata] if whole else files
 
     def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
-        """What `metadata.yaml` says; see `Format.metadata`."""
+        """The entries of `metadata.yaml`; see `Format.metadata`."""
         return _usage(files).entries()
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The network in ONNX's terms, with ncnn's names of blobs; see `ConvertedFormat.convert`."""
+        """The network as an ONNX model with ncnn's names of blobs; see `ConvertedFormat.convert`."""
         from edgedeploy.frontends.binary import read_bytes
         from edgedeploy.frontends.ncnn.conversion import converted
         from edgedeploy.frontends.ncnn.text import read_layers

@@ -23,11 +23,7 @@ _INPUT_PARAMETERS = {0, 1, 2, 11, 30, 31}
 
 
 def converted(
-    path: Path,
-    layers: Sequence[NcnnLayer],
-    weights: Weights,
-    shapes: Shapes,
-    default: Sequence[int] | None = None,
+    path: Path, layers: Sequence[NcnnLayer], weights: Weights, shapes: Shapes, default: Sequence[int] | None = None
 ) -> onnx.ModelProto:
     """The model, with ncnn's names of blobs.
 
@@ -63,7 +59,6 @@ def converted(
 
 
 def _outputs(layers: Sequence[NcnnLayer]) -> dict[str, None]:
-    """The names of the network's outputs, in order."""
     read = {name for layer in layers for name in layer.inputs}
     found: dict[str, None] = {}
     for layer in layers:
@@ -75,7 +70,6 @@ def _outputs(layers: Sequence[NcnnLayer]) -> dict[str, None]:
 
 
 def _input(layer: NcnnLayer, shapes: Shapes, default: Sequence[int] | None) -> tuple[str, tuple[int, ...]]:
-    """Name and shape of an input."""
     if len(layer.outputs) != 1 or layer.inputs or set(layer.parameters) - _INPUT_PARAMETERS:
         raise layer.error("an input writes one blob of one to four dimensions, and reads none")
     [name] = layer.outputs

@@ -86,7 +86,7 @@ def _gelu(graph: NcnnGraph) -> Value:
         gate = graph.node("Tanh", graph.scaled(bent, math.sqrt(2 / math.pi)))
     else:
         gate = graph.node("Erf", graph.scaled(blob, math.sqrt(0.5)))
-    return graph.node("Mul", graph.scaled(blob, 0.5), graph.node("Add", gate, graph.number(1.0)))
+    return graph.node("Mul", graph.scaled(blob, 0.5), graph.node("Add", gate, graph.floats(1.0)))
 
 
 @translates("GLU", {0})
@@ -114,7 +114,7 @@ _BINARY += [(operator, True) for operator in ("Sub", "Div", "Pow")]
 def _binary(graph: NcnnGraph) -> Value:
     operator, reverse = graph.layer.one_of(0, "operation", _BINARY)
     if graph.layer.integer(1):
-        operands = [graph.only_input(), graph.number(graph.layer.number(2))]
+        operands = [graph.only_input(), graph.floats(graph.layer.number(2))]
     else:
         one, other = graph.check_inputs(2)
         operands = [_aligned(graph, one, other), _aligned(graph, other, one)]
@@ -161,7 +161,7 @@ def _exponential(graph: NcnnGraph) -> Value:
 def _logarithm(graph: NcnnGraph) -> Value:
     """The logarithm of shift + scale x to a base."""
     blob, divisor = graph.node("Log", _affine(graph)), _logarithm_of_base(graph)
-    return blob if divisor == 1 else graph.node("Div", blob, graph.number(divisor))
+    return blob if divisor == 1 else graph.node("Div", blob, graph.floats(divisor))
 
 
 def _affine(graph: NcnnGraph) -> Value:

@@ -123,6 +123,5 @@ def _attention(graph: NcnnGraph, query: Value, key: Value, value: Value, scale: 
 
 
 def _swapped(graph: NcnnGraph, blob: Value) -> Value:
-    """A blob with its last two axes swapped."""
     *batch, row, column = range(blob.rank)
     return graph.transpose(blob, [*batch, column, row])

@@ -46,7 +46,6 @@ def _bias(graph: NcnnGraph) -> Value:
 
 @translates("InstanceNorm", {0, 1, 2})
 def _instance_norm(graph: NcnnGraph) -> Value:
-    """Each channel by its own mean and variance."""
     layer, blob = graph.layer, graph.only_input(3)
     channels = blob.shape[0]
     weights = [np.ones(channels), np.zeros(channels)]
@@ -59,7 +58,6 @@ def _instance_norm(graph: NcnnGraph) -> Value:
 
 @translates("GroupNorm", range(4))
 def _group_norm(graph: NcnnGraph) -> Value:
-    """Each group of channels by its own mean and variance."""
     layer, blob = graph.layer, graph.only_input()
     groups, channels = layer.integer(0, 1), _channels(graph, blob, layer.integer(1))
     if groups < 1 or channels % groups:
@@ -91,7 +89,7 @@ def _rms_norm(graph: NcnnGraph) -> Value:
     blob = graph.only_input()
     axes = range(blob.rank - len(shape), blob.rank)
     squares = graph.reduce("ReduceMean", graph.node("Mul", blob, blob), axes)
-    root = graph.node("Sqrt", graph.node("Add", squares, graph.number(graph.layer.number(1, 0.001))))
+    root = graph.node("Sqrt", graph.node("Add", squares, graph.floats(graph.layer.number(1, 0.001))))
     return graph.node("Mul", graph.node("Div", blob, root), graph.floats(factor))
 
 
@@ -107,7 +105,7 @@ def _normalize(graph: NcnnGraph) -> Value:
         raise layer.error(f"it states {count} factors for {blob.shape[0]} channels")
     factors = graph.weights.plain([count], layer.name)
     squares = graph.reduce("ReduceSumSquare", blob, [*([0] if channels else []), *([1, 2] if spatial else [])])
-    small = graph.number(epsilon)
+    small = graph.floats(epsilon)
     if mode == 0:
         norm = graph.node("Sqrt", graph.node("Add", squares, small))
     elif mode == 1:

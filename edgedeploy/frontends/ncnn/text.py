@@ -45,10 +45,9 @@ class NcnnLayer:
     """One line.
 
     Attributes:
-        path, line: where it stands.
-        kind: ncnn's name of what it computes.
-        name: its own.
-        inputs, outputs: names of the blobs that it reads and writes.
+        path, line: its place.
+        kind: ncnn's name of the operation.
+        inputs, outputs: names of blobs.
         parameters: by their numbers in ncnn's documentation, "operators".
     """
 
@@ -129,7 +128,6 @@ def read_layers(path: Path, content: bytes) -> list[NcnnLayer]:
 
 
 def _check_blobs(layer: NcnnLayer, written: set[str]) -> None:
-    """Check that a layer reads blobs that were written before, and writes others."""
     for name in layer.inputs:
         if name not in written:
             raise layer.error(f"it reads blob {name!r}, which no layer before it writes")

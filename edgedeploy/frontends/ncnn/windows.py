@@ -47,7 +47,6 @@ class _Window:
 
     @staticmethod
     def of(graph: NcnnGraph) -> _Window:
-        """As the parameters state it."""
         layer = graph.layer
         width, gap, stride, left = (layer.integer(number, default) for number, default in enumerate((0, 1, 1, 0), 1))
         top = layer.integer(14, left)
@@ -181,7 +180,6 @@ def _weights(
 
 
 def _check_count(graph: NcnnGraph, stated: int, outputs: int, shape: Sequence[int]) -> None:
-    """Check the layer's count of weights against the shape that its input and outputs need."""
     if outputs < 1:
         raise graph.layer.error("its number of outputs (parameter 0) should be positive")
     if stated != math.prod(shape):

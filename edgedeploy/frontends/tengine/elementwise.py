@@ -13,12 +13,10 @@ from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
 
 
 def _of_one(function: Callable[..., Value], *parameters: str) -> Converter:
-    """A function of the input and of numbers that are parameters."""
     return lambda graph: function(graph, graph.value(), *(graph.parameters[name] for name in parameters))
 
 
 def _many(operator: str) -> Converter:
-    """An operator of any number of inputs."""
     return lambda graph: graph.node(operator, *map(graph.value, range(max(1, graph.inputs))))
 
 

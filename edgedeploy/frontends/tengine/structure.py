@@ -69,9 +69,7 @@ _PARAMETERS = {
         "i kernel_h, i kernel_w, i stride_h, i stride_w, i dilation_h, i dilation_w, i input_channels, "
         "i output_channels, i groups, i activation, i pad_top, i pad_left, i pad_bottom, i pad_right"
     ),
-    "Crop": _layout(
-        "i inputs, i offset_c, i offset_h, i offset_w, i height, i width, B centred, i axis, i mxnet",
-    ),
+    "Crop": _layout("i inputs, i offset_c, i offset_h, i offset_w, i height, i width, B centred, i axis, i mxnet"),
     "Deconvolution": _layout(
         "i output_channels, i kernel_h, i kernel_w, i stride_h, i stride_w, i pad_left, i pad_top, i pad_right, "
         "i pad_bottom, i dilation_h, i dilation_w, i groups, i activation, i output_pad_h, i output_pad_w"
@@ -83,9 +81,7 @@ _PARAMETERS = {
     "InstanceNorm": _layout("f epsilon"),
     "Interp": _layout("i kind, f scale_w, f scale_h, i width, i height"),
     "LogSoftmax": _AXIS,
-    "Pad": _layout(
-        "i begin_n, i end_n, i begin_c, i end_c, i begin_h, i end_h, i begin_w, i end_w, i mode, f value",
-    ),
+    "Pad": _layout("i begin_n, i end_n, i begin_c, i end_c, i begin_h, i end_h, i begin_w, i end_w, i mode, f value"),
     "Permute": _layout("i flag, i order_0, i order_1, i order_2, i order_3"),
     "Pooling": _layout(
         "I kind, i kernel_h, i kernel_w, i stride_h, i stride_w, i whole, i flavour, i pad_top, i pad_left, "
@@ -98,9 +94,7 @@ _PARAMETERS = {
     "Scale": _layout("i axis, i axes, i bias"),
     "Selu": _layout("f alpha, f scale"),
     "ShuffleChannel": _layout("i groups"),
-    "Slice": _layout(
-        "i axis, V points, V begins, V sizes, i caffe, i mxnet, i onnx, i begin, i end, i step",
-    ),
+    "Slice": _layout("i axis, V points, V begins, V sizes, i caffe, i mxnet, i onnx, i begin, i end, i step"),
     "Softmax": _AXIS,
     "Split": _layout("i axis, i parts, B caffe, B onnx, V sizes"),
     "Squeeze": _layout("i axis_0, i axis_1, i axis_2, i axis_3"),
@@ -142,7 +136,7 @@ _LONGEST_NAME = 1024
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """What the integers of a tensor stand for: `(integer - zero_point) * scale`.
+    """The meaning of a tensor's integers: `(integer - zero_point) * scale`.
 
     Attributes:
         scale: float32, one or one for each place on the first axis.
@@ -158,7 +152,6 @@ class Tensor:
     """A value of the network.
 
     Attributes:
-        name: its name, or one made of its number.
         shape: as far as the file states it.
         values: of a constant: float32, float16, int32, or quantised integers.
         quantisation: of int8, uint8 and int16.
@@ -201,7 +194,7 @@ class Structure:
 
 
 def recognised(head: bytes) -> bool:
-    """Whether a file that begins like this is a tmfile, of this version or of one that may follow."""
+    """Whether a file that begins like this is a tmfile, of this version or of a later one."""
     if len(head) < _HEADER.itemsize:
         return False
     header = np.frombuffer(head, _HEADER, 1)[0]
@@ -210,7 +203,7 @@ def recognised(head: bytes) -> bool:
 
 
 def _users(nodes: Sequence[Node]) -> dict[int, Node]:
-    """A node of each tensor, by number: one that reads it, or else the one that gives it."""
+    """A node of each tensor, by number: one that reads it, or else the one that outputs it."""
     users: dict[int, Node] = {}
     for reads in (True, False):
         for node in nodes:
@@ -225,7 +218,7 @@ def read_structure(path: Path) -> Structure:
 
 
 class _Reader:
-    """Reads tables. No part of a file is read so often that memory would grow beyond its size."""
+    """Reads tables, and no part of a file so often that memory would grow beyond its size."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._path = path
@@ -342,7 +335,7 @@ class _Reader:
         return indices
 
     def _numbers(self, offset: int, dtype: str, what: str, most: int = _MOST) -> np.ndarray:
-        """A vector: how many numbers there are, and the numbers."""
+        """A vector: a count, and that many numbers."""
         count = int(self._array(offset, "<u4", 1, what)[0]) if offset else 0
         if count > most:
             raise self._damaged(f"{what} are {count:,}, more than there can be")

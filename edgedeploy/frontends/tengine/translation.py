@@ -87,7 +87,6 @@ def _outputs(structure: Structure, graph: TengineGraph) -> list[Value]:
 
 
 def _written_by(structure: Structure, nodes: np.ndarray) -> list[int]:
-    """Numbers of the tensors that nodes output."""
     return [index for number in nodes.tolist() for index in structure.nodes[number].outputs.tolist()]
 
 
@@ -130,7 +129,6 @@ def _order(structure: Structure, producers: dict[int, int]) -> list[int]:
 
 
 def _inputs(structure: Structure, graph: TengineGraph, given: Shapes) -> dict[int, Value]:
-    """Declare the inputs: names of values by number of the tensor."""
     stated = set(structure.inputs.tolist())
     if {number for number, node in enumerate(structure.nodes) if node.operator == "InputOp"} != stated or not stated:
         raise _unsound(structure, "its inputs are not those that it lists")

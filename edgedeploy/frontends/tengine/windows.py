@@ -75,7 +75,7 @@ def _convolved(
 
 
 class _Window(NamedTuple):
-    """What kinds of convolutions have in common; pairs are height and width."""
+    """The window of a convolution; pairs are height and width."""
 
     kernel: list[int]
     stride: list[int]
@@ -89,7 +89,7 @@ class _Window(NamedTuple):
 
     @staticmethod
     def of(graph: TengineGraph) -> _Window:
-        """As the parameters say, checked to be positive, and to suit the channels of the input."""
+        """As the parameters state it, checked to be positive, and to suit the channels of the input."""
         p, channels = graph.parameters, graph.feature_map()[1]
         kernel, stride, dilation = ([p[f"{what}_h"], p[f"{what}_w"]] for what in ("kernel", "stride", "dilation"))
         groups, outputs = p["groups"], p["output_channels"]
@@ -130,8 +130,10 @@ def _windows(size: int, kernel: int, stride: int, pad: int, flavour: int) -> tup
 
 
 def _pooling(graph: TengineGraph) -> Value:
-    """Tengine's pooling_ref_fp32.c. With flavour 0 averages leave padding out; else it counts, but not what lies
-    beyond it, as in Caffe."""
+    """Tengine's pooling_ref_fp32.c.
+
+    With flavour 0 averages leave padding out; else it counts, but not what is beyond it, as in Caffe.
+    """
     p = graph.parameters
     sizes = graph.feature_map()[2:]
     kernel, stride = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
@@ -163,7 +165,7 @@ def _pooling(graph: TengineGraph) -> Value:
 
 
 def _interp(graph: TengineGraph) -> Value:
-    """Tengine's interp_ref.c: both kinds have their pixels' corners, not their centres, at the same places."""
+    """Tengine's interp_ref.c: both kinds align the corners of pixels, not their centres."""
     p = graph.parameters
     height, width = graph.feature_map()[2:]
     mode = {1: "nearest", 2: "linear"}.get(p["kind"])

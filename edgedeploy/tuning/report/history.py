@@ -73,7 +73,6 @@ def networks_of(content: Content) -> list[Network]:
 
 
 def _runs(events: Iterable[Event]) -> dict[str, Run]:
-    """Runs by their identity, in order."""
     runs: dict[str, Run] = {}
     for event in events:
         if isinstance(event, RunStarted):
@@ -86,7 +85,6 @@ def _runs(events: Iterable[Event]) -> dict[str, Run]:
 
 
 def _tasks(runs: list[Run], trials: dict[str, list[Trial]]) -> list[Task]:
-    """The tasks of a network's runs, each as the last run states it."""
     summaries = {summary.workload: summary for run in runs for summary in run.started.tasks}
     results = {workload: result for run in runs for workload, result in run.results.items()}
     tasks = [_task(summary, trials.get(key, []), results.get(key)) for key, summary in summaries.items()]

@@ -1,4 +1,4 @@
-"""What a report says, as values of its template `tuning.html`."""
+"""The page about tuning records: the values of its template `tuning.html`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 
 from edgedeploy.compile.types import lanes_for
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.files import replacing
+from edgedeploy.records.database import read_records
 from edgedeploy.records.header import Header
 from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Trial
+from edgedeploy.report import require_report
 from edgedeploy.report.page import html, render
 from edgedeploy.resolved import resolve
 from edgedeploy.text import count, duration, significant
@@ -27,8 +30,16 @@ _MOST_ERRORS = 20
 _OPERATIONS = 2  # a multiplication and an addition
 
 
-def page(folder: Path, content: Content) -> str:
-    """The page about the records of a folder, as HTML."""
+def write_report(folder: Path, output: Path) -> Path:
+    """Write the page of a folder of records to an HTML file; a run may be adding records meanwhile."""
+    require_report()
+    text = _page(folder, read_records(folder))
+    with replacing(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return output
+
+
+def _page(folder: Path, content: Content) -> str:
     header = content.header
     return render(
         __package__,
