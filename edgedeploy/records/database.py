@@ -196,29 +196,24 @@ def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
         return None
     if schema != set(_SCHEMA):
         raise ValueError("its tables are not those of tuning records")
-    headers = list(_Rows(connection, path).of("SELECT content FROM header"))
-    if len(headers) != 1:
-        raise ValueError("it does not have one header")
-    rows = _Rows(connection, path)
-    trials = map(_trial, rows.of(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid"))
-    events = (EVENT.validate_json(text) for (text,) in rows.of("SELECT content FROM events ORDER BY rowid"))
-    return Content(parse_header(str(headers[0][0]), str(path)), list(trials), list(events))
+    # Rows all together are no larger than the files: damaged ones can give a page many times.
+    left = sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.exists())
 
-
-class _Rows:
-    """Rows of a database, which all together are no larger than its files: damaged ones can give a page many times."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        files = (path, path.with_name(f"{path.name}-wal"))
-        self._left = sum(file.stat().st_size for file in files if file.exists())
-
-    def of(self, query: str) -> Iterator[tuple]:
-        for row in self._connection.execute(query):
-            self._left -= _ROW_BYTES + sum(len(value) for value in row if isinstance(value, (str, bytes)))
-            if self._left < 0:
+    def rows(query: str) -> Iterator[tuple]:
+        nonlocal left
+        for row in connection.execute(query):
+            left -= _ROW_BYTES + sum(len(value) for value in row if isinstance(value, (str, bytes)))
+            if left < 0:
                 raise ValueError("it claims to hold more than it does")
             yield row
+
+    headers = list(rows("SELECT content FROM header"))
+    if len(headers) != 1:
+        raise ValueError("it does not have one header")
+    header = parse_header(str(headers[0][0]), str(path))
+    trials = list(map(_trial, rows(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")))
+    events = [EVENT.validate_json(text) for (text,) in rows("SELECT content FROM events ORDER BY rowid")]
+    return Content(header, trials, events)
 
 
 def _new(items: Iterable[Item], present: Iterable[Item]) -> list[Item]:

@@ -15,10 +15,9 @@ from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.records.trial import Conditions, Trial
 from edgedeploy.tuning.building import Builder
-from edgedeploy.tuning.cost_model import CostModel
 from edgedeploy.tuning.finals import Finals, preferred
 from edgedeploy.tuning.measuring import Farm, Outcome
-from edgedeploy.tuning.search import search_for
+from edgedeploy.tuning.search import CostModel, search_for
 from edgedeploy.tuning.task import Task
 
 # Candidates that are built into one library and measured in one session.

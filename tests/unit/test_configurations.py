@@ -30,8 +30,7 @@ from edgedeploy.records.database import Records
 from edgedeploy.records.header import Header
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.tuning.building import Builder
-from edgedeploy.tuning.cost_model import CostModel
-from edgedeploy.tuning.search import search_for
+from edgedeploy.tuning.search import CostModel, search_for
 from edgedeploy.tuning.task import tasks_of
 
 LOCAL = load_board("local")

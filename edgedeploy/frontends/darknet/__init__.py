@@ -35,8 +35,8 @@ class Darknet(ConvertedFormat):
         `yolo_121`.
         """
         from edgedeploy.frontends.darknet.configuration import read_sections
+        from edgedeploy.frontends.darknet.graph import FileWeights, RandomWeights
         from edgedeploy.frontends.darknet.translation import translated
-        from edgedeploy.frontends.darknet.weights import FileWeights, RandomWeights
 
         graph = translated(files[0], read_sections(files[0]), shapes, options.epsilon)
         weights: FileWeights | RandomWeights = RandomWeights()

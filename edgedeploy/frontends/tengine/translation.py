@@ -11,11 +11,11 @@ import onnx
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.frontends.graph import Value
-from edgedeploy.frontends.tengine import elementwise, shapes, windows
+from edgedeploy.frontends.tengine import operators, windows
 from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
 from edgedeploy.frontends.tengine.structure import MOST_DIMENSIONS, Node, Quantisation, Structure
 
-CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
+CONVERTERS: dict[str, Converter] = {**operators.CONVERTERS, **windows.CONVERTERS}
 
 # Operators that move values.
 _MOVES = {

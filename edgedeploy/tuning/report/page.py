@@ -1,10 +1,11 @@
-"""The page about tuning records: the values of its template `tuning.html`."""
+"""The page about tuning records: their networks with runs and tasks, as values of the template `tuning.html`."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,15 @@ from edgedeploy.compile.types import lanes_for
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import replacing
 from edgedeploy.records.database import read_records
+from edgedeploy.records.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
 from edgedeploy.records.header import Header
 from edgedeploy.records.lines import Content
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.trial import Trial, by_workload, overview
 from edgedeploy.report import require_report
 from edgedeploy.report.page import html, render
 from edgedeploy.resolved import resolve
 from edgedeploy.text import count, duration, significant
 from edgedeploy.tuning.report.charts import convergence, temperatures
-from edgedeploy.tuning.report.history import Network, Run, Task, networks_of
 from edgedeploy.tuning.state import TITLES, cells, end_to_end
 
 # Errors can be whole logs of a compiler.
@@ -28,6 +29,105 @@ _LONGEST_ERROR = 600
 _MOST_ERRORS = 20
 
 _OPERATIONS = 2  # a multiplication and an addition
+
+
+@dataclass
+class _Run:
+    """A run with its own results, by workload, and trials; one that was killed has no end."""
+
+    started: RunStarted
+    ended: RunEnded | None = None
+    results: dict[str, TaskResult] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task with all its trials, of any run.
+
+    Attributes:
+        result: of the last run that ended it; otherwise from its trials.
+        ended: whether a run ended it.
+        mflop: millions of operations of one run; 0 if no run stated it.
+    """
+
+    result: TaskResult
+    ended: bool
+    mflop: float
+    trials: list[Trial]
+
+    @property
+    def gflops(self) -> float | None:
+        """The rate of the best candidate, in 10^9 operations a second."""
+        return self.mflop / self.result.best_ms if self.mflop and self.result.best_ms else None
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A network that was tuned; without a name, the tasks that no run named, such as those of imported records."""
+
+    name: str | None
+    runs: list[_Run]
+    tasks: list[_Task]
+
+
+def _networks_of(content: Content) -> list[_Network]:
+    """The networks of records, in the order in which they were first tuned; tasks of no run come last."""
+    trials = by_workload(content.trials)
+    runs = _runs(content.events)
+    for trial in content.trials:
+        if run := runs.get(trial.run):
+            run.trials.append(trial)
+    named: dict[str, list[_Run]] = {}
+    for run in runs.values():
+        named.setdefault(run.started.model, []).append(run)
+    networks = [_Network(name, own, _tasks(own, trials)) for name, own in named.items()]
+    named_tasks = {task.result.workload for network in networks for task in network.tasks}
+    strays = [
+        TaskSummary(number=number, name=each[-1].task, workload=key, weight=1, mflop=0, candidates=None, trials=0)
+        for number, (key, each) in enumerate(trials.items())
+        if key not in named_tasks
+    ]
+    if strays:
+        networks.append(_Network(None, [], [_task_of(stray, trials[stray.workload]) for stray in strays]))
+    return networks
+
+
+def _runs(events: Iterable[Event]) -> dict[str, _Run]:
+    runs: dict[str, _Run] = {}
+    for event in events:
+        if isinstance(event, RunStarted):
+            runs[event.run] = _Run(event)
+        elif isinstance(event, TaskEnded) and (run := runs.get(event.run)):
+            run.results[event.result.workload] = event.result
+        elif isinstance(event, RunEnded) and (run := runs.get(event.run)):
+            run.ended = event
+    return runs
+
+
+def _tasks(runs: list[_Run], trials: dict[str, list[Trial]]) -> list[_Task]:
+    summaries = {summary.workload: summary for run in runs for summary in run.started.tasks}
+    results = {workload: result for run in runs for workload, result in run.results.items()}
+    tasks = [_task_of(summary, trials.get(key, []), results.get(key)) for key, summary in summaries.items()]
+    return sorted(tasks, key=lambda task: task.result.number)
+
+
+def _task_of(summary: TaskSummary, trials: list[Trial], result: TaskResult | None = None) -> _Task:
+    if result:
+        return _Task(result, True, summary.mflop, trials)
+    known = next(iter(overview(trials)), None)
+    derived = TaskResult(
+        number=summary.number,
+        name=summary.name,
+        workload=summary.workload,
+        weight=summary.weight,
+        default_ms=known.default_ms if known else None,
+        best_ms=known.best_ms if known else None,
+        trials=sum(not trial.final for trial in trials),
+        failures=sum(trial.failure is not None for trial in trials if not trial.final),
+        configuration=known.configuration if known else None,
+    )
+    return _Task(derived, False, summary.mflop, trials)
 
 
 def write_report(folder: Path, output: Path) -> Path:
@@ -53,11 +153,11 @@ def _page(folder: Path, content: Content) -> str:
             "folder": str(folder),
         },
         titles=TITLES,
-        networks=[_network(network, header) for network in networks_of(content)],
+        networks=[_network(network, header) for network in _networks_of(content)],
     )
 
 
-def _network(network: Network, header: Header) -> dict[str, Any]:
+def _network(network: _Network, header: Header) -> dict[str, Any]:
     peak_gflops, explanation = _peak(header, [trial for task in network.tasks for trial in task.trials])
     ends = [(run.ended.before_ms, run.ended.after_ms) for run in network.runs if run.ended]
     whole = [end for end in ends if all(end)]
@@ -78,7 +178,7 @@ def _network(network: Network, header: Header) -> dict[str, Any]:
     }
 
 
-def _task(task: Task) -> dict[str, Any]:
+def _task(task: _Task) -> dict[str, Any]:
     result = task.result
     failed = [trial for trial in task.trials if trial.failure is not None]
     errors = Counter((str(trial.failure), (trial.error or "")[:_LONGEST_ERROR]) for trial in failed)
@@ -96,7 +196,7 @@ def _task(task: Task) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: _Run) -> dict[str, Any]:
     started, ended = run.started, run.ended
     begin = f", {min(trial.time for trial in run.trials).isoformat(timespec='seconds')}" if run.trials else ""
     if ended is None:
