@@ -15,7 +15,7 @@ from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
     from edgedeploy.records.exchange import Merged
-    from edgedeploy.records.overview import TaskOverview
+    from edgedeploy.records.trial import TaskOverview
     from edgedeploy.records.trial import Trial
 
 # Characters of an error's end, where compilers and TVM put the cause.
@@ -32,7 +32,7 @@ def list_records(json_output: JsonOption = False) -> None:
     """
     from edgedeploy.records.database import read_records
     from edgedeploy.records.header import cpu_of, folders
-    from edgedeploy.records.overview import overview
+    from edgedeploy.records.trial import overview
 
     summaries: list[dict[str, Any]] = []
     for folder in folders():
@@ -84,7 +84,7 @@ def show(
     from edgedeploy.records.database import read_records
     from edgedeploy.records.events import RunStarted
     from edgedeploy.records.header import find_folder
-    from edgedeploy.records.overview import overview
+    from edgedeploy.records.trial import overview
 
     folder = find_folder(name)
     content = read_records(folder)
@@ -115,7 +115,7 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
     """
     from edgedeploy.records.database import read_records
     from edgedeploy.records.header import find_folder
-    from edgedeploy.records.overview import overview
+    from edgedeploy.records.trial import overview
 
     tasks = overview(read_records(find_folder(name)).trials)
     if json_output:

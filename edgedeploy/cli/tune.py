@@ -210,7 +210,7 @@ def report(
     Example: edgedeploy tune report rpi4 -o report.html
     """
     from edgedeploy.records.header import find_folder
-    from edgedeploy.tuning.report import write_report
+    from edgedeploy.tuning.report.page import write_report
 
     folder = find_folder(records)
     written = write_report(folder, output or folder / "report.html")

@@ -29,8 +29,7 @@ from edgedeploy.records.events import (
 )
 from edgedeploy.records.trial import Conditions, speed_up
 from edgedeploy.text import count, duration, milliseconds, printable, significant, times
-from edgedeploy.tuning.results import TITLES, cells, end_to_end
-from edgedeploy.tuning.state import RunState, TaskState
+from edgedeploy.tuning.state import TITLES, RunState, TaskState, cells, end_to_end
 
 if TYPE_CHECKING:
     from rich.live import Live

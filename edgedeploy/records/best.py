@@ -1,4 +1,4 @@
-"""What a build takes from tuning records: for each function the best candidate that was measured on such a board."""
+"""The candidates that a build takes from tuning records: of each function the best that was measured on this board."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgedeploy.compile.configuration import Configuration
     from edgedeploy.compile.tuned import Tuned
 
-# In the place of a folder: no records.
+# Instead of a folder: no records.
 NO_RECORDS = "none"
 
 
@@ -25,11 +25,8 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
 
     Args:
         chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
-        board: what is built for.
+        board: to build for.
         progress: is told why the board's own folder is not used.
-
-    Raises:
-        RecordsError: the folder that was chosen holds no records, or of another target or TVM.
     """
     if chosen == NO_RECORDS:
         return None
@@ -54,7 +51,7 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
 
 
 def tuned_by(records: Records | None) -> Tuned:
-    """What records know, as the compiler asks for it."""
+    """The configurations that records know, as the compiler asks for them."""
     if records is None:
         return lambda workload: None
 

@@ -1,7 +1,7 @@
 """Tuning records: a SQLite database in a folder, one for each kind of board, which holds every trial.
 
 Several processes may add to it at once, each change being a transaction; while one has it open it is in WAL mode, so
-that nobody who reads waits for it. At rest it is one file, which can be read where nothing can be written.
+that readers do not wait for it. At rest it is one file, which can be read where nothing can be written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgedeploy.files import cannot_write, is_folder
 from edgedeploy.kept import key_of
 from edgedeploy.records.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
 from edgedeploy.records.header import DATABASE, Header
-from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, parse_header, require_plain
+from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, of_another_version, parse_header, require_plain
 from edgedeploy.records.trial import Trial, best_of, by_workload
 
 Item = TypeVar("Item", bound=Record)
@@ -38,31 +38,27 @@ _COLUMNS = tuple(Trial.model_fields)
 _NESTED = ("configuration", "seconds", "conditions")  # which are JSON
 _INSERT = f"INSERT INTO trials ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
-# Seconds to wait for others: those who read for one change of the file's mode, those who write for a transaction.
+# Seconds to wait for others: readers for one change of the file's mode, writers for a transaction.
 _READING_S, _WRITING_S = 5, 30
 
-_ROW_BYTES = 16  # that a row takes at least
-_LONGEST_ERROR = 4000  # letters, of its end, where compilers and TVM say what is wrong
+_ROW_BYTES = 16  # at least, of a row
+_LONGEST_ERROR = 4000  # characters, of its end, where compilers and TVM give the reason
 
 
 def read_records(folder: Path) -> Content:
-    """What the records in a folder say.
-
-    Raises:
-        RecordsError: there are none, they are damaged, or of another version.
-    """
-    content = _found(folder, _content)
+    """The content of the records in a folder."""
+    content = _found(folder)
     if content is None:
         raise RecordsError(
             f"{folder} holds no tuning records",
             why=f"it has no {DATABASE}" if is_folder(folder) else "there is no such folder",
-            hints=["list those there are with `edgedeploy records list`", "make some with `edgedeploy tune`"],
+            hints=["list existing ones with `edgedeploy records list`", "create some with `edgedeploy tune`"],
         )
     return content
 
 
 class Records(Closing):
-    """The records in one folder, as they were when they were opened, with what was added since. A context manager."""
+    """The records in one folder, as they were when they were opened, and those added since. A context manager."""
 
     def __init__(self, folder: Path, content: Content, connection: sqlite3.Connection | None = None) -> None:
         self.folder = folder
@@ -75,16 +71,12 @@ class Records(Closing):
     def open(folder: Path, header: Header | None = None) -> Records:
         """Open a folder of records.
 
-        With a header it is opened to add trials, and created first where there is none. Without a header it is only
-        read, and no file stays open.
-
-        Raises:
-            RecordsError: there are no records, they are damaged, or of another board, target or TVM.
-            OutputError: the folder cannot be made or written.
+        With a header it is opened to add trials, and created first if it is missing. Without a header it is only read,
+        and no file stays open.
         """
         if header is None:
             return Records(folder, read_records(folder))
-        present = _found(folder, _content)  # before anything is changed there
+        present = _found(folder)  # before anything is changed there
         if present:
             _require_same(folder, header, present.header)
         connection = _connect(folder)
@@ -101,12 +93,7 @@ class Records(Closing):
             self._connection = None
 
     def add(self, trial: Trial) -> None:
-        """Record a trial.
-
-        Raises:
-            OutputError: the database cannot be written; it is as it was before.
-            RecordsError: the trial is too large.
-        """
+        """Record a trial."""
         if trial.error is not None:
             trial = trial.model_copy(update={"error": trial.error[-_LONGEST_ERROR:]})
         if len(trial.model_dump_json().encode()) >= LONGEST_LINE:
@@ -116,13 +103,7 @@ class Records(Closing):
         self._take([trial])
 
     def absorb(self, content: Content) -> int:
-        """Add the trials and events of other records, all or none of them, but those that are here already.
-
-        Returns: how many trials were added.
-
-        Raises:
-            OutputError: the database cannot be written; it is as it was before.
-        """
+        """Add the trials and events of other records that are new here, all or none; returns how many trials."""
         with self._changing() as connection:
             present = self._present(connection)
             trials, events = _new(content.trials, present.trials), _new(content.events, present.events)
@@ -131,11 +112,7 @@ class Records(Closing):
         return len(trials)
 
     def thin_out(self, worth_keeping: Callable[[Sequence[Trial]], list[Trial]]) -> tuple[int, int]:
-        """Drop all trials but those that are chosen, in one change. Returns how many stay, and how many went.
-
-        Raises:
-            OutputError: the database cannot be written; it is as it was before.
-        """
+        """Drop all trials but the chosen ones, in one change; returns how many stay, and how many went."""
         with self._changing() as connection:
             present = self._present(connection).trials
             kept = worth_keeping(present)
@@ -146,11 +123,7 @@ class Records(Closing):
         return len(kept), len(present) - len(kept)
 
     def note(self, event: Event) -> None:
-        """Keep how a run began and ended, and each of its tasks; other events are not kept.
-
-        Raises:
-            OutputError: the database cannot be written.
-        """
+        """Record the beginning or end of a run, or the end of a task; other events are not recorded."""
         if isinstance(event, RunStarted | TaskEnded | RunEnded):
             with self._changing() as connection:
                 _insert(connection, [], [event])
@@ -160,7 +133,7 @@ class Records(Closing):
         return list(self._trials.get(workload, ()))
 
     def best(self, workload: str) -> Trial | None:
-        """The trial whose candidate a build takes for a workload, by its hash; None if no trial of it succeeded."""
+        """The trial whose candidate a build takes for a workload, by its hash; None if none succeeded."""
         best = best_of(self._trials.get(workload, ()))
         if best:
             self._used[workload] = json.dumps(best.configuration, sort_keys=True)
@@ -168,12 +141,12 @@ class Records(Closing):
 
     @property
     def sha256(self) -> str | None:
-        """SHA-256 over the candidates that `best` gave so far, by workload; None if it gave none."""
+        """SHA-256 over the candidates that `best` returned so far, by workload; None if there are none."""
         return key_of(self._used) if self._used else None
 
     @property
     def bests_sha256(self) -> str:
-        """SHA-256 over the best trial of every workload: another one means that some network is built otherwise."""
+        """SHA-256 over the best trial of every workload; if it changes, some network is built differently."""
         bests = {key: best_of(trials) for key, trials in self._trials.items()}
         return key_of({key: best.model_dump_json() for key, best in bests.items() if best})
 
@@ -182,20 +155,19 @@ class Records(Closing):
             self._trials.setdefault(trial.workload, []).append(trial)
 
     def _present(self, connection: sqlite3.Connection) -> Content:
-        """What the database says by now, others having changed it too."""
+        """The current content of the database, which others may have changed too."""
         return _content(connection, self.folder / DATABASE) or Content(self.header)
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
         if self._connection is None:
             raise ValueError(f"{self.folder} was opened for reading")
         with _transaction(self._connection, self.folder / DATABASE):
             yield self._connection
 
 
-def _found(folder: Path, read: Callable[[sqlite3.Connection, Path], Content | None]) -> Content | None:
-    """What `read` finds in a folder's database; None if there is no database, or an empty one."""
+def _found(folder: Path) -> Content | None:
+    """The content of a folder's database; None if there is no database, or an empty one."""
     path = folder / DATABASE
     try:
         require_plain(path)
@@ -205,64 +177,48 @@ def _found(folder: Path, read: Callable[[sqlite3.Connection, Path], Content | No
         address = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=_READING_S, isolation_level=None)) as connection:
             connection.execute("BEGIN")
-            return read(connection, path)
+            return _content(connection, path)
     except sqlite3.OperationalError as error:
-        hints = ["do it again when nothing else works there"]
+        hints = ["try again when nothing else uses it"]
         raise RecordsError(f"cannot read {path}", why=str(error), hints=hints) from error
     except (sqlite3.Error, ValueError) as error:
         raise damaged(str(path), error) from error
 
 
-def _header(connection: sqlite3.Connection, path: Path) -> Content | None:
-    """Whose records a database holds, without them; None if it is empty. Its file may be hostile."""
+def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
+    """The content of a database, whose file may be hostile; None if it is empty."""
     [[version]] = connection.execute("PRAGMA user_version")
     if version not in (0, _VERSION):
-        hints = ["keep it with `edgedeploy records` of the version that made it, or tune into another folder"]
-        raise RecordsError(f"{path} is of another version of edgedeploy", hints=hints)
-    # Before any of them is looked into: a table could be a view that never ends.
+        raise of_another_version(str(path))
+    # Before any of them is read: a table could be a view that never ends.
     schema = {text for (text,) in connection.execute(f"SELECT sql FROM sqlite_master LIMIT {len(_SCHEMA) + 1}")}
     if not version and not schema:
         return None
     if schema != set(_SCHEMA):
         raise ValueError("its tables are not those of tuning records")
-    headers = list(_Rows(connection, path).of("SELECT content FROM header"))
-    if len(headers) != 1:
-        raise ValueError("it does not have one header")
-    return Content(parse_header(str(headers[0][0]), str(path)))
+    # Rows all together are no larger than the files: damaged ones can give a page many times.
+    left = sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.exists())
 
-
-def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
-    """The same, with the records."""
-    content = _header(connection, path)
-    if content:
-        rows = _Rows(connection, path)
-        content.trials.extend(map(_trial, rows.of(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")))
-        content.events.extend(
-            EVENT.validate_json(text) for (text,) in rows.of("SELECT content FROM events ORDER BY rowid")
-        )
-    return content
-
-
-class _Rows:
-    """Rows of a database, which all together are no larger than its files: damaged ones can give a page many times."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        files = (path, path.with_name(f"{path.name}-wal"))
-        self._left = sum(file.stat().st_size for file in files if file.exists())
-
-    def of(self, query: str) -> Iterator[tuple]:
-        for row in self._connection.execute(query):
-            self._left -= _ROW_BYTES + sum(len(value) for value in row if isinstance(value, (str, bytes)))
-            if self._left < 0:
+    def rows(query: str) -> Iterator[tuple]:
+        nonlocal left
+        for row in connection.execute(query):
+            left -= _ROW_BYTES + sum(len(value) for value in row if isinstance(value, (str, bytes)))
+            if left < 0:
                 raise ValueError("it claims to hold more than it does")
             yield row
 
+    headers = list(rows("SELECT content FROM header"))
+    if len(headers) != 1:
+        raise ValueError("it does not have one header")
+    header = parse_header(str(headers[0][0]), str(path))
+    trials = list(map(_trial, rows(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")))
+    events = [EVENT.validate_json(text) for (text,) in rows("SELECT content FROM events ORDER BY rowid")]
+    return Content(header, trials, events)
+
 
 def _new(items: Iterable[Item], present: Iterable[Item]) -> list[Item]:
-    """Those that are not present, each once."""
     known = {item.model_dump_json() for item in present}
-    return list({said: item for item in items if (said := item.model_dump_json()) not in known}.values())
+    return list({text: item for item in items if (text := item.model_dump_json()) not in known}.values())
 
 
 def _row(trial: Trial) -> list[object]:
@@ -301,7 +257,7 @@ def _connect(folder: Path) -> sqlite3.Connection:
 
 
 def _begun(connection: sqlite3.Connection, folder: Path, header: Header) -> Content:
-    """What a database says; an empty one is begun."""
+    """The content of a database; an empty one is begun."""
     path = folder / DATABASE
     with _writing(path):
         for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
@@ -326,7 +282,6 @@ def _disconnect(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Raise errors of SQLite as ours."""
     try:
         yield
     except sqlite3.OperationalError as error:

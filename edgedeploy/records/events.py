@@ -1,4 +1,4 @@
-"""What a tuning run tells those who watch it: a display, a script that reads JSON, a report.
+"""Events of a tuning run: for a display, a script that reads JSON, a report.
 
 Each event is one record that can be written as one line of JSON; `event` names its kind.
 """
@@ -15,10 +15,10 @@ from edgedeploy.records.trial import Conditions, Count, Quantity, Trial, speed_u
 
 
 class _TaskRecord(Record):
-    """Which task is meant.
+    """A task.
 
     Attributes:
-        number: what `--tasks` calls it.
+        number: its name for `--tasks`.
         name: of its function.
         workload: the structural hash of its function.
         weight: how often one inference runs it.
@@ -35,8 +35,8 @@ class TaskSummary(_TaskRecord):
 
     Attributes:
         mflop: millions of arithmetic operations of one run.
-        candidates: how many there are, the default among them; None where no event of a run says.
-        trials: how many it has at most, those of earlier runs among them.
+        candidates: how many there are, with the default; None if no event of a run says.
+        trials: how many it has at most, with those of earlier runs.
         done: how many earlier runs measured.
     """
 
@@ -50,11 +50,11 @@ class TaskResult(_TaskRecord):
     """A task after it was tuned.
 
     Attributes:
-        default_ms: the untuned default; None if it could not be measured.
-        best_ms: the best candidate, measured interleaved with the default.
-        trials: how many were measured in all runs that count.
-        failures: how many of those failed.
-        configuration: the best candidate.
+        default_ms: of the untuned default; None if it could not be measured.
+        best_ms: of the best candidate, measured interleaved with the default.
+        trials: of all runs that count.
+        failures: among these trials.
+        configuration: of the best candidate.
     """
 
     default_ms: Quantity | None
@@ -65,22 +65,12 @@ class TaskResult(_TaskRecord):
 
     @property
     def speed_up(self) -> float | None:
-        """How many times as fast the best is as the default."""
+        """The default's time divided by the best one's."""
         return speed_up(self.default_ms, self.best_ms)
 
 
 class RunStarted(Record):
-    """A run begins.
-
-    Attributes:
-        run: its identity.
-        model, board: their names.
-        hosts: the boards that measure.
-        tuner, seed: as the options say.
-        folder: where the records go.
-        tasks: what will be tuned.
-        conditions: of the first board.
-    """
+    """A run begins, on these boards; the conditions are those of the first one."""
 
     event: Literal["run started"] = "run started"
     run: str
@@ -111,14 +101,14 @@ class Measured(Record):
 
 
 class Noted(Record):
-    """A line that the user should see: a board is waited for, a batch is measured again."""
+    """A line that the user should see: a board is awaited, a batch is measured again."""
 
     event: Literal["note"] = "note"
     text: str
 
 
 class Progressed(Record):
-    """So many steps of something that takes long are done: candidates of a batch, turns at the end of a run."""
+    """Steps of a long operation are done: candidates of a batch, turns at the end of a run."""
 
     event: Literal["progress"] = "progress"
     title: str

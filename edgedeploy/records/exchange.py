@@ -1,4 +1,4 @@
-"""Tuning records on the move: merged, written as lines of JSON, read from those, thinned out.
+"""Tuning records are merged, exported as lines of JSON, imported, pruned.
 
 Nothing is changed before everything was read and checked.
 """
@@ -20,13 +20,7 @@ from edgedeploy.records.trial import Trial, best_of, by_workload
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of records that were to be added to others.
-
-    Attributes:
-        folder: where they went.
-        added: trials that are new there.
-        known: trials that were there before.
-    """
+    """The folder to which records were added, and how many trials were new there, and how many known."""
 
     folder: Path
     added: int
@@ -42,12 +36,7 @@ class Pruned:
 
 
 def merge(sources: Sequence[Path], into: Path, progress: Progress = SILENT) -> Merged:
-    """Add the records of some folders to those of `into`, which is created if it is missing. Each trial counts once.
-
-    Raises:
-        RecordsError: a folder holds none, or damaged ones, or they are not all of one board, target and TVM.
-        OutputError: the folder cannot be written; nothing was added then.
-    """
+    """Add the records of some folders to those of `into`, which is created if it is missing. Each trial counts once."""
     contents = [read_records(source) for source in sources]
     header = contents[0].header
     for source, content in zip(sources, contents, strict=True):
@@ -65,12 +54,7 @@ def _add(content: Content, into: Path, progress: Progress) -> Merged:
 
 
 def export(folder: Path, output: Path) -> int:
-    """Write records as lines of JSON; equal records give equal bytes. Returns the number of trials.
-
-    Raises:
-        RecordsError: there are none, or they are damaged.
-        OutputError: the file cannot be written.
-    """
+    """Write records as lines of JSON; equal records give equal bytes. Returns the number of trials."""
     content = read_records(folder)
     with replacing(output) as temporary, temporary.open("wb") as stream:
         stream.writelines(content.lines())
@@ -78,38 +62,24 @@ def export(folder: Path, output: Path) -> int:
 
 
 def import_records(source: Path, into: Path | None = None, progress: Progress = SILENT) -> Merged:
-    """Add the records of a file or a folder to those of their board.
-
-    Args:
-        source: what `export` wrote, or a folder of records.
-        into: the folder to add to; the default one of their board if None.
-        progress: is told about each step.
-
-    Raises:
-        RecordsError: there are no records, or they are damaged, hostile or of another board, target or TVM.
-        OutputError: the folder cannot be written; nothing was added then.
-    """
+    """Add the records of a file that `export` wrote, or of a folder, to `into`; by default to those of their board."""
     with progress.stage("read"):
         if is_folder(source):
             content = read_records(source)
         elif is_file(source):
             content = read_lines(source)
         else:
-            raise RecordsError(f"there are no records {source}", why="it is no folder and no plain file")
+            raise RecordsError(f"there are no records {source}", why="it is neither a folder nor a plain file")
     return _add(content, into or default_folder(content.header.board), progress)
 
 
 def prune(folder: Path, keep: int, *, dry_run: bool = False) -> Pruned:
-    """Drop failures, and of each task all but the best. The default stays, and what the last run measured interleaved.
+    """Drop failures, and of each task all but the best. The default stays, and the trials of the last run's end.
 
     Args:
-        folder: the records.
+        folder: of the records.
         keep: how many of the best trials of each task stay.
-        dry_run: change nothing; say what would happen.
-
-    Raises:
-        RecordsError: there are none, or they are damaged.
-        OutputError: the folder cannot be written; it is as it was before.
+        dry_run: change nothing; return what would happen.
     """
     content = read_records(folder)
     if dry_run:

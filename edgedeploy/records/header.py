@@ -1,4 +1,4 @@
-"""Whose records a folder holds: its header, and where folders lie."""
+"""The header of records, and the folders of records."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ DATABASE = "records.sqlite"
 
 
 class Header(Record):
-    """Whose records a folder holds.
+    """Which board and which target records are of.
 
     Attributes:
         format: version of the records' structure.
         board: name of the board profile.
         target: TVM's target.
-        tvm: its version.
-        edgedeploy: the version that made the records.
-        created: when it did, in UTC.
+        tvm: TVM's version.
+        edgedeploy: the version that created the records.
+        created: in UTC.
     """
 
     format: Literal[1] = 1
@@ -39,19 +39,14 @@ class Header(Record):
 
     @staticmethod
     def of(board: str, target: dict[str, Any]) -> Header:
-        """The header of records that are begun now.
-
-        Args:
-            board: name of the board profile.
-            target: TVM's target, as `Board.target` gives it.
-        """
+        """A new header for a board profile, by name, and TVM's target, as `Board.target` gives it."""
         from importlib.metadata import version
 
         now = datetime.now(timezone.utc).replace(microsecond=0)
         return Header(board=board, target=target, tvm=version("apache-tvm"), created=now)
 
     def difference(self, other: Header) -> str | None:
-        """Why records of `other` are none of these, or None if they are."""
+        """Why records of `other` do not belong to these, or None if they do."""
         for name in ("board", "target", "tvm"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
@@ -60,13 +55,13 @@ class Header(Record):
 
 
 def cpu_of(target: dict[str, Any]) -> dict[str, Any]:
-    """What one of TVM's targets says of the CPU: of the one beside the device, if it is for a device."""
+    """The CPU of one of TVM's targets; of the host if the target is a device."""
     host = target.get("host")
     return host if isinstance(host, dict) else target
 
 
 def default_folder(board: str) -> Path:
-    """Where the records of a board, by its name, lie unless the user says otherwise."""
+    """The folder of a board's records, by its name, unless the user chooses another one."""
     return records_root() / board
 
 
@@ -88,11 +83,7 @@ def folders() -> list[Path]:
 
 
 def find_folder(name: str) -> Path:
-    """The folder of records that `name` means: a path, or a board's name.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
+    """The folder of records that `name` means: a path, or a board's name."""
     known = default_folder(name) if "/" not in name else Path(name)
     if is_folder(known):
         return known
@@ -102,5 +93,5 @@ def find_folder(name: str) -> Path:
     raise UnknownNameError(
         f"there are no tuning records of {name!r}",
         why=f"there are some of {', '.join(names[:MOST_LISTED])}" if names else "there are none at all",
-        hints=["list them with `edgedeploy records list`", "make some with `edgedeploy tune`"],
+        hints=["list them with `edgedeploy records list`", "create some with `edgedeploy tune`"],
     )

@@ -29,13 +29,7 @@ LARGEST_FILE = 1 << 30
 
 @dataclass(frozen=True)
 class Content:
-    """What records say.
-
-    Attributes:
-        header: whose they are.
-        trials: in the order in which they were measured.
-        events: how runs and their tasks began and ended.
-    """
+    """The content of records: trials as they were measured, and how runs and their tasks began and ended."""
 
     header: Header
     trials: list[Trial] = field(default_factory=list)
@@ -48,11 +42,7 @@ class Content:
 
 
 def read_lines(path: Path) -> Content:
-    """The records in a file that `Content.lines` gave.
-
-    Raises:
-        RecordsError: a line is no such record or too long, or the file cannot be read.
-    """
+    """The records in a file of `Content.lines`."""
     with _opened(path) as stream:
         content = Content(parse_header(stream.readline(LONGEST_LINE + 1), f"{path}:1"))
         for item in _parsed(stream, path):
@@ -61,35 +51,31 @@ def read_lines(path: Path) -> Content:
 
 
 def parse_header(text: bytes | str, path: str) -> Header:
-    """The header in a line; `path` names it in messages.
-
-    Raises:
-        RecordsError: it is damaged or of a later version.
-    """
+    """The header in a line; `path` names it in messages."""
     try:
         if len(text) > LONGEST_LINE:
             raise ValueError("it is too long")
         return Header.model_validate(_fields(text))
     except ValueError as error:
         if isinstance(error, ValidationError) and error.errors(include_url=False)[0]["loc"] == ("format",):
-            hints = ["keep it with `edgedeploy records` of the version that made it, or tune into another folder"]
-            raise RecordsError(f"{path} is of another version of edgedeploy", hints=hints) from error
+            raise of_another_version(path) from error
         raise damaged(path, error) from error
 
 
+def of_another_version(path: str) -> RecordsError:
+    """The error for records of another version of edgedeploy."""
+    hints = ["keep it with `edgedeploy records` of the version that wrote it, or tune into another folder"]
+    return RecordsError(f"{path} is of another version of edgedeploy", hints=hints)
+
+
 def damaged(path: str, error: Exception) -> RecordsError:
-    """The error for a file, or a line of one, that is no sound record."""
+    """The error for a file, or a line of one, that is not a valid record."""
     why = first_fault(error) if isinstance(error, ValidationError) else str(error)
     return RecordsError(f"{path} is damaged", why=why, hints=["take it from a copy"])
 
 
 def require_plain(path: Path) -> None:
-    """Refuse what is no plain file, or larger than records are.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: there is none.
-        RecordsError: it is refused, or cannot be looked at.
-    """
+    """Refuse anything but a plain file that is not larger than records are; a missing file is FileNotFoundError."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -110,7 +96,6 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _parsed(stream: BinaryIO, path: Path) -> Iterator[Trial | Event]:
-    """What each line after the first one says."""
     for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 2):
         try:
             if not line.endswith(b"\n"):
@@ -124,5 +109,5 @@ def _parsed(stream: BinaryIO, path: Path) -> Iterator[Trial | Event]:
 def _fields(text: bytes | str) -> dict[str, object]:
     fields = from_json(text, allow_inf_nan=False)
     if not isinstance(fields, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return fields

@@ -1,8 +1,9 @@
-"""One trial: a candidate of a task, as it was built and measured."""
+"""Trials: candidates of tasks, as they were built and measured; and what they say of each task."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from statistics import median
 from typing import Annotated, Any, Literal
@@ -11,15 +12,15 @@ from pydantic import AfterValidator, Field
 
 from edgedeploy.documents import Listed, Record
 
-# Records come from files, which may say anything: what no run can have counted or measured is refused where it is read,
-# so that nothing that calculates or draws has to look again.
+# Records come from files that may be hostile: impossible counts and measurements are refused when they are read, so
+# that code that calculates or draws can rely on them.
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Quantity = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(gt=-274, lt=1e6)]
 
 
 def _in_utc(time: datetime) -> datetime:
-    """A time without a zone is taken for one in UTC."""
+    """Times without a zone are in UTC."""
     return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time
 
 
@@ -27,13 +28,13 @@ Time = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 class Conditions(Record):
-    """The state of a board while it measured. What it does not tell is None.
+    """The state of a board while it measured; None if the board does not report it.
 
     Attributes:
         governor: of the first core's frequency.
         frequency_mhz: of the first core.
         temperature_c: of the hottest zone, in degrees Celsius.
-        throttled: whether the board says that it slowed itself down since the batch began.
+        throttled: whether the board slowed itself down since the batch began.
     """
 
     governor: str | None = None
@@ -46,18 +47,16 @@ Failure = Literal["build", "timeout", "crash", "error"]
 
 
 class Trial(Record):
-    """What came out of one candidate.
+    """The result of one candidate.
 
     Attributes:
-        time: when it was measured, in UTC.
-        run: the tuning run that it belongs to, by its identity.
+        time: in UTC.
+        run: identity of the tuning run.
         task: the task's name, for people.
         workload: the structural hash of the task's function, which names the task in records.
         number: of the trial in its task, counted from 0, which is the untuned default.
         configuration: the candidate, as JSON.
         seconds: each measurement of one run of the kernel; empty if it failed.
-        failure: of which kind, or None.
-        error: what went wrong, or None.
         final: measured again at the end of its task, interleaved with the default and the other best.
         host: the board that measured it.
         conditions: of that board.
@@ -96,10 +95,9 @@ def by_workload(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 
 
 def best_of(trials: Iterable[Trial]) -> Trial | None:
-    """The trial of one workload that counts as the best, or None if none succeeded.
+    """The best trial of one workload, or None if none succeeded.
 
-    It is the fastest of those that the latest run measured interleaved at its end; if no run came so far, the fastest
-    of all.
+    It is the fastest of those that the latest run measured interleaved at its end; without any, the fastest of all.
     """
     contenders = [trial for trial in trials if trial.seconds]
     if finals := [trial for trial in contenders if trial.final]:
@@ -109,5 +107,54 @@ def best_of(trials: Iterable[Trial]) -> Trial | None:
 
 
 def speed_up(default: float | None, best: float | None) -> float | None:
-    """How many times as fast the best is as the default, by their times; None if one is not known."""
+    """The default's time divided by the best one's; None if one is not known."""
     return default / best if default and best else None
+
+
+@dataclass(frozen=True)
+class TaskOverview:
+    """The records of one task in numbers.
+
+    Attributes:
+        task: the name of its function, as in the last trial.
+        workload: the structural hash of its function.
+        trials: with failures.
+        default_ms: the median of the untuned default, of the same kind as the best one: measured interleaved with it,
+            or not.
+        best_ms: the median of the trial that a build uses.
+        configuration: of that trial.
+    """
+
+    task: str
+    workload: str
+    trials: int
+    failures: int
+    default_ms: float | None
+    best_ms: float | None
+    speed_up: float | None
+    configuration: dict[str, Any] | None
+
+
+def overview(trials: Iterable[Trial]) -> list[TaskOverview]:
+    """Each task of some records, in the order in which they were first tuned."""
+    return [_task(workload, grouped) for workload, grouped in by_workload(trials).items()]
+
+
+def _task(workload: str, trials: list[Trial]) -> TaskOverview:
+    best = best_of(trials)
+    default = best_of(
+        trial
+        for trial in trials
+        if best and trial.number == 0 and trial.final == best.final and (trial.run == best.run or not best.final)
+    )
+    default_ms, best_ms = (trial.median_ms if trial else None for trial in (default, best))
+    return TaskOverview(
+        task=trials[-1].task,
+        workload=workload,
+        trials=len(trials),
+        failures=sum(trial.failure is not None for trial in trials),
+        default_ms=default_ms,
+        best_ms=best_ms,
+        speed_up=speed_up(default_ms, best_ms),
+        configuration=best.configuration if best else None,
+    )

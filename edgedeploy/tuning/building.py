@@ -1,6 +1,6 @@
-"""Candidates to machine code: each in a worker process, those of a batch in one library for the board.
+"""Candidates become machine code: each in a worker process, those of a batch in one library for the board.
 
-Candidates for a device with a runtime of its own are a library each: its driver compiles all kernels of a library
+Candidates for a device with a runtime of its own become a library each: its driver compiles all kernels of a library
 together, and refuses them together.
 """
 
@@ -11,7 +11,7 @@ import math
 import queue
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from edgedeploy.workers import Worker, WorkerError
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-# With less space left, a build that failed is put down to that: LLVM ends its process when it cannot write.
+# If less space is left, that is why a build failed: LLVM ends its process when it cannot write.
 _SPACE_BYTES = 4 << 20
 
 
@@ -49,14 +49,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate of a batch: a function of a library, or why there is none.
-
-    Attributes:
-        name: the function's name in the library.
-        arguments: what it takes, inputs before outputs.
-        error: why it could not be built; None if it was.
-        library: the shared library for the board; None if it could not be built.
-    """
+    """A candidate of a batch: its function's name and arguments, inputs first, and its library, or why it failed."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -66,11 +59,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Batch:
-    """Candidates that were built together.
-
-    Attributes:
-        entries: one for each candidate, in their order.
-    """
+    """Candidates that were built together, in their order."""
 
     entries: list[Entry]
 
@@ -80,44 +69,47 @@ class Batch:
         return list(dict.fromkeys(entry.library for entry in self.entries if entry.library))
 
     def remove(self) -> None:
-        """Remove the libraries, once they are not needed any more."""
+        """Remove the libraries."""
         for library in self.libraries:
             library.unlink(missing_ok=True)
 
 
-class Builder(Closing):
-    """Builds candidates as the product builds functions; a context manager that ends its processes."""
+class WorkerPool(Closing):
+    """Worker processes with a thread for each and a temporary folder, which end with it."""
+
+    def __init__(self, prepare: Callable[[], object], count: int) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
+        self._workers = [Worker(prepare, self._folder / f"worker{number}.txt") for number in range(count)]
+        self._threads = ThreadPoolExecutor(count)
+
+    def start(self) -> None:
+        """Start the processes, which takes seconds, so that the first batch does not wait for them."""
+        list(self._threads.map(Worker.start, self._workers))
+
+    def close(self) -> None:
+        """End the processes and remove the folder."""
+        for worker in self._workers:
+            worker.close()
+        self._threads.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Builder(WorkerPool):
+    """Builds candidates as builds of packages do; a context manager that ends its processes."""
 
     def __init__(self, board: Board, timeout_s: float = 120, workers: int | None = None) -> None:
-        """Nothing is started yet.
-
-        Args:
-            board: what is built for.
-            timeout_s: how long one candidate may take.
-            workers: how many are built at the same time; as many as there are processors if None.
-        """
+        """Prepare processes, by default one for each processor; one candidate may take `timeout_s`."""
+        super().__init__(_prepare, workers or processors())
         self._board, self._timeout_s = board, timeout_s
-        self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
         self._batches = 0
-        self._workers = [Worker(_prepare, self._folder / f"worker{i}.txt") for i in range(workers or processors())]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
-        self._threads = ThreadPoolExecutor(len(self._workers))
-
-    def start(self) -> None:
-        """Start the processes, which takes seconds, so that the first batch need not wait for them."""
-        list(self._threads.map(Worker.start, self._workers))
 
     def build(self, functions: Iterable[PrimFunc]) -> Batch:
         """Build scheduled functions, whose arguments are tensors of fixed shapes.
 
-        Each is begun as soon as it is there: functions may be scheduled while others are built already. One that
-        cannot be built becomes an entry with an error; the others are not touched by that.
-
-        Raises:
-            OutputError: there is no space left for temporary files.
-            ToolchainError: the board's toolchain does not link.
+        Functions may be scheduled while others are built. One that cannot be built becomes an entry with an error.
         """
         self._batches += 1
         names = (f"candidate{self._batches}_{index}" for index in itertools.count())
@@ -131,13 +123,6 @@ class Builder(Closing):
             for path in self._folder.glob(f"candidate{self._batches}_*"):
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
-
-    def close(self) -> None:
-        """End the processes and remove what was built."""
-        for worker in self._workers:
-            worker.close()
-        self._threads.shutdown(cancel_futures=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _entry(self, function: PrimFunc, name: str) -> Entry:
         try:
@@ -155,7 +140,6 @@ class Builder(Closing):
         return Entry(name, arguments)
 
     def _linked(self, entries: list[Entry], built: list[Entry]) -> list[Entry]:
-        """All entries, those that were built with their libraries."""
         shares = [[entry] for entry in built] if self._board.accelerator else [built] if built else []
         libraries: dict[str, Path] = {}
         try:
@@ -173,7 +157,7 @@ class Builder(Closing):
         return library
 
     def _require_space(self) -> None:
-        """Tell a full disk from what it causes."""
+        """Raise an error if the disk is full, which may be why something else failed."""
         try:
             with tempfile.TemporaryFile(dir=self._folder) as stream:
                 stream.write(bytes(_SPACE_BYTES))
@@ -182,13 +166,12 @@ class Builder(Closing):
 
 
 def _arguments(function: PrimFunc) -> list[Argument]:
-    """The tensors that a function takes."""
     from tvm.tirx.buffer import BufferType
 
     arguments = []
     for parameter in function.params:
         if not isinstance(parameter.ty, BufferType):
-            raise ValueError(f"parameter {parameter} is no tensor")
+            raise ValueError(f"parameter {parameter} is not a tensor")
         try:
             shape = tuple(int(size) for size in parameter.ty.shape)
         except TypeError as error:
@@ -198,7 +181,7 @@ def _arguments(function: PrimFunc) -> list[Argument]:
 
 
 def _prepare() -> None:
-    """Import what a worker needs: seconds that are no candidate's."""
+    """Import the slow modules of a worker, at the expense of no candidate."""
     import edgedeploy.compile.backends  # noqa: F401
 
 

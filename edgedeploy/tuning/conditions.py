@@ -12,8 +12,15 @@ from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.trial import Conditions
 
-# Runs a POSIX shell script on the board, and gives what it prints.
+# Runs a POSIX shell script on the board, and returns its output.
 Run = Callable[[str], str]
+
+# Shell's function that sets a policy's governor.
+_PUT = """put() {
+[ "$(cat "$1/scaling_governor")" = "$2" ] && return
+if [ -w "$1/scaling_governor" ]; then echo "$2" >"$1/scaling_governor"
+else echo "$2" | sudo -n tee "$1/scaling_governor" >/dev/null; fi
+}"""
 
 _SCRIPT = Path(__file__).with_name("conditions.sh")
 
@@ -30,26 +37,20 @@ _POLICY = re.compile(r"policy\d{1,5}", re.ASCII)
 
 
 class Throttling:
-    """Says of a board whether it slowed itself down between one reading and the next."""
+    """Tells whether a board slowed itself down between one reading and the next."""
 
     def __init__(self, run: Run, root: str = "") -> None:
-        """Nothing is read yet.
-
-        Args:
-            run: runs scripts on the board.
-            root: what stands before the paths of system files.
-        """
         self._run, self._root = run, root
         self._ever: int | None = None
         self._count: int | None = None
 
     def conditions(self) -> Conditions:
-        """The state of the board now; `throttled` tells of the time since the last reading.
+        """The state of the board now; `throttled` is of the time since the last reading.
 
-        The first reading tells of this moment, where the board does: counters only say more when they are read again.
+        The first reading is of this moment, if the board reports it: counters only mean something when read again.
         """
-        said = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
-        firmware, count = _number(said.get("firmware"), 16), _number(said.get("count"))
+        readings = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
+        firmware, count = _number(readings.get("firmware"), 16), _number(readings.get("count"))
         throttled = None
         if firmware is not None:
             ever = firmware >> _EVER & _SLOWER_NOW
@@ -60,46 +61,38 @@ class Throttling:
             throttled = None if self._count is None else count != self._count
             self._count = count
         return Conditions(
-            governor=said.get("governor"),
-            frequency_mhz=_frequency(said),
-            temperature_c=_scaled(said.get("temperature"), 1e-3),
+            governor=readings.get("governor"),
+            frequency_mhz=_frequency(readings),
+            temperature_c=_scaled(readings.get("temperature"), 1e-3),
             throttled=throttled,
         )
 
 
 def require_governor_name(name: str) -> None:
-    """Refuse what no governor can be called.
-
-    Raises:
-        InputError: it is such a name.
-    """
+    """Refuse text that cannot be the name of a governor."""
     if not _GOVERNOR.fullmatch(name):
         raise InputError(f"{name!r} cannot be the name of a governor", hints=["performance"])
 
 
 @contextlib.contextmanager
 def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -> Iterator[bool]:
-    """Have a board's processors run under another governor while the block runs; gives whether they do.
+    """Run a board's processors under another governor while the block runs; yields whether they do.
 
-    They get their own governors back when the block ends, however it ends. It takes root's rights, or a `sudo` that
-    asks for no password; without them a note says so, and nothing is changed.
+    They get their own governors back when the block ends. It takes root's rights, or a `sudo` that asks for no
+    password; without them a note is printed, and nothing is changed.
 
     Args:
         run: runs scripts on the board.
         name: of the governor, such as `performance`.
-        root: what stands before the paths of system files.
-        progress: is told what could not be done.
-
-    Raises:
-        InputError: no governor can have this name.
-        BoardConnectionError: as `run`, at the beginning.
+        root: a prefix of the paths of system files.
+        progress: is told about failures.
     """
     require_governor_name(name)
     folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")
-    said = _pairs(run(f'cd {folder} && for p in policy*; do echo "$p $(cat "$p/scaling_governor")"; done'))
-    before = {policy: old for policy, old in said if _POLICY.fullmatch(policy) and _GOVERNOR.fullmatch(old)}
+    present = _pairs(run(f'cd {folder} && for p in policy*; do echo "$p $(cat "$p/scaling_governor")"; done'))
+    before = {policy: old for policy, old in present if _POLICY.fullmatch(policy) and _GOVERNOR.fullmatch(old)}
     if not before:
-        progress.note("the board has no governor to set: its frequency is not for the system to choose")
+        progress.note("the board has no governor to set: its system does not choose the frequency")
         yield False
         return
     try:
@@ -119,32 +112,24 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
 
 def _setting(folder: str, governors: dict[str, str]) -> str:
     """A script that sets governors, and prints nothing unless it cannot."""
-    lines = [
-        f"cd {folder} || exit 0",
-        "put() {",
-        '[ "$(cat "$1/scaling_governor")" = "$2" ] && return',
-        'if [ -w "$1/scaling_governor" ]; then echo "$2" >"$1/scaling_governor"',
-        'else echo "$2" | sudo -n tee "$1/scaling_governor" >/dev/null; fi',
-        "}",
-    ]
-    lines += [f"put {policy} {name} 2>&1" for policy, name in governors.items()]
-    return "\n".join([*lines, "exit 0"])
+    calls = "\n".join(f"put {policy} {name} 2>&1" for policy, name in governors.items())
+    return f"cd {folder} || exit 0\n{_PUT}\n{calls}\nexit 0"
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Names and values of lines; what has no value is left out."""
+    """Names and values of lines; names without a value are left out."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if value.strip():
             yield name, value.strip()
 
 
-def _frequency(said: dict[str, str]) -> float | None:
-    """In MHz, of the source that knows best: the firmware, the kernel's driver, or what the processor says."""
-    readings = (
-        _scaled(said.get(f"frequency_{unit}"), factor) for unit, factor in (("hz", 1e-6), ("khz", 1e-3), ("mhz", 1))
-    )
-    return next((reading for reading in readings if reading), None)
+def _frequency(readings: dict[str, str]) -> float | None:
+    """In MHz, of the best source: the firmware, the kernel's driver, or the processor."""
+    for unit, factor in (("hz", 1e-6), ("khz", 1e-3), ("mhz", 1)):
+        if frequency := _scaled(readings.get(f"frequency_{unit}"), factor):
+            return frequency
+    return None
 
 
 def _scaled(text: str | None, factor: float) -> float | None:

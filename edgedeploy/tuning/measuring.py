@@ -1,42 +1,35 @@
-"""Batches timed on devices of a tracker, so that a bad kernel costs its own measurement and nothing else.
+"""Batches are timed on devices of a tracker, so that a bad kernel costs only its own measurement.
 
-A session measures one function after the other. If it breaks, what was not measured yet goes into another one,
-beginning with the function that ran: that one is to blame only if it breaks sessions that begin with it.
+A session measures one function after the other. If it breaks, functions that were not measured yet go into another one,
+beginning with the function that ran: that one is to blame only if it breaks sessions that begin with it. If a board is
+lost, the farm waits for it, and measures again what it measured.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from edgedeploy.closing import Closing
-from edgedeploy.errors import DeviceLostError, NoTrackerError, RpcError
-from edgedeploy.records.trial import Failure
+from edgedeploy.errors import BoardConnectionError, DeviceLostError, EdgedeployError, NoTrackerError, RpcError
+from edgedeploy.progress import Progress
+from edgedeploy.records.trial import Conditions, Failure
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.failures import device_failure
+from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
-from edgedeploy.tuning.building import Batch
-from edgedeploy.tuning.remote import (
-    TIMEOUT_MARK,
-    Begun,
-    Done,
-    Evaluation,
-    Job,
-    Refused,
-    session,
-)
+from edgedeploy.tuning.building import Batch, WorkerPool
+from edgedeploy.tuning.conditions import Throttling
+from edgedeploy.tuning.remote import TIMEOUT_MARK, Begun, Done, Evaluation, Refused, session
 from edgedeploy.workers import Worker, WorkerError
 
-# A session begins functions for so long; the server ends it when the last one has had its time as well.
+# A session begins functions for this time; the server ends it when the last one has had its own time as well.
 SESSION_S = 5.0
-# How long the server's end of a session may take to be heard of, and what a session needs besides functions.
+# For the news that the server ended a session, and for what a session does besides functions.
 _GRACE_S = 5.0
-# What a slow link carries in a second: the upload of the library is part of the session's time.
+# Of a slow link: the upload of the library is part of the session's time.
 _UPLOAD_BYTES_PER_S = 200_000
 
 # Servers whose connection to the tracker broke connect again within seconds, or not at all.
@@ -47,16 +40,23 @@ _CRASHES = 2
 # How often in a row a session may break before any function began.
 _FALSE_STARTS = 3
 
+# How long a board may take to come back. With the time to notice, a run ends within a minute.
+RETURN_S = 40
+
+# How often a board may be lost while the same candidate runs, before that candidate is to blame.
+_LOSSES = 2
+
+# How often a batch is begun, when boards are lost with no candidate running.
+_ATTEMPTS = 4
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a candidate.
+    """The result of a candidate.
 
     Attributes:
         seconds: the time of one run, as often as it was taken; empty if it failed.
-        failure: of which kind, or None.
-        error: what went wrong, or None.
-        device: where the tracker said that the device is which measured it, as HOST:PORT.
+        device: the address that the tracker gave for the device that measured it, as HOST:PORT.
     """
 
     seconds: list[float]
@@ -65,7 +65,7 @@ class Outcome:
     device: str | None = None
 
 
-class Measurer(Closing):
+class Measurer(WorkerPool):
     """Measures batches; a context manager that ends its processes."""
 
     def __init__(
@@ -78,27 +78,20 @@ class Measurer(Closing):
         patience_s: float = 30,
         tracker_s: float = 90,
     ) -> None:
-        """Nothing is started yet.
+        """Prepare to measure on devices of a tracker under a key, without starting anything.
 
         Args:
-            tracker: hands out devices.
-            key: of the devices.
+            tracker, key: of the devices.
             evaluation: how a function is timed.
             devices: how many are used at the same time.
             threads: how many threads functions run with.
             patience_s: how long to wait for a device that others use.
-            tracker_s: how long to wait for a tracker that is away; one that is started again has a minute for that.
+            tracker_s: how long to wait for a tracker that is away; a restart may take a minute.
         """
+        super().__init__(_prepare, devices)
         self._tracker, self._key = tracker, key
-        self._evaluation, self._threads = evaluation, threads
+        self._evaluation, self._threads_of_function = evaluation, threads
         self._patience_s, self._tracker_s = patience_s, tracker_s
-        self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
-        self._workers = [Worker(_prepare, self._folder / f"worker{i}.txt") for i in range(devices)]
-        self._pool = futures.ThreadPoolExecutor(devices)
-
-    def start(self) -> None:
-        """Start the processes, which takes seconds."""
-        list(self._pool.map(Worker.start, self._workers))
 
     def measure(
         self, batch: Batch, rounds: int | None = None, advance: Callable[[], None] = lambda: None
@@ -107,41 +100,27 @@ class Measurer(Closing):
 
         Args:
             batch: the candidates.
-            rounds: None: each once, on as many devices as there are. Otherwise they take turns on one device, so many
-                times over: what changes meets them all.
+            rounds: None: each once, on all devices. Otherwise they take turns on one device, this many times, so that
+                changes meet all of them.
             advance: is called after each turn, from any thread.
-
-        Raises:
-            DeviceLostError: a device went away.
-            NoTrackerError: the tracker did, and does not come back.
-            RpcError: a device cannot load the library: it is another board, or its disk is full.
-            DeviceError: it has no device as the profile names it.
         """
         built = [index for index, entry in enumerate(batch.entries) if entry.error is None]
         if rounds is None:
-            built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
+            built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are created once
             parts = [built[part :: len(self._workers)] for part in range(len(self._workers))]
         else:
             parts = [built * rounds]
         outcomes = [Outcome([], None if entry.error is None else "build", entry.error) for entry in batch.entries]
         shares = [_Share(batch, part, outcomes, self._evaluation.limit_s, advance) for part in parts]
         runs = [
-            self._pool.submit(self._run, worker, share) for worker, share in zip(self._workers, shares, strict=False)
+            self._threads.submit(self._run, worker, share) for worker, share in zip(self._workers, shares, strict=False)
         ]
         futures.wait(runs)
         for run in runs:
             run.result()
         return outcomes
 
-    def close(self) -> None:
-        """End the processes; sessions end with them."""
-        for worker in self._workers:
-            worker.close()
-        self._pool.shutdown(cancel_futures=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def _run(self, worker: Worker, share: _Share) -> None:
-        """Sessions on one device until nothing of a share is left."""
         while share.waiting or share.doubtful:
             try:
                 self._session(worker, share)
@@ -152,15 +131,14 @@ class Measurer(Closing):
 
     def _session(self, worker: Worker, share: _Share) -> None:
         order = list(share.waiting)
-        entries = map(share.batch.entries.__getitem__, order)
-        jobs = [Job(entry.name, entry.arguments, entry.library) for entry in entries if entry.library]
-        libraries = dict.fromkeys(job.library for job in jobs)
+        jobs = [share.batch.entries[index] for index in order]
+        libraries = dict.fromkeys(job.library for job in jobs if job.library)
         begin_s = SESSION_S + sum(library.stat().st_size for library in libraries) / _UPLOAD_BYTES_PER_S
         session_s = begin_s + self._evaluation.limit_s
         worker.start()
         device, secret = self._device(share)
         share.opened(str(device))
-        arguments = (device, secret, jobs, self._evaluation, self._threads, begin_s, session_s)
+        arguments = (device, secret, jobs, self._evaluation, self._threads_of_function, begin_s, session_s)
         for message in worker.stream(session, *arguments, timeout_s=session_s + _GRACE_S):
             if isinstance(message, Begun):
                 share.begun(order[message.job])
@@ -172,7 +150,7 @@ class Measurer(Closing):
                 share.done(order[message.job], message)
 
     def _device(self, share: _Share) -> tuple[Endpoint, str]:
-        """A device from the tracker, as soon as one is free. A tracker that is away is waited for, too."""
+        """A device from the tracker, as soon as one is free; waits for an unreachable tracker, too."""
         deadline, registered_s = time.monotonic() + self._tracker_s, _REGISTERED_S
         while True:
             try:
@@ -181,35 +159,33 @@ class Measurer(Closing):
             except NoTrackerError:
                 if time.monotonic() > deadline:
                     raise
-                registered_s = self._patience_s  # all servers register anew, some of them after the session at hand
+                registered_s = self._patience_s  # all servers register again, some of them after their current session
                 time.sleep(0.2)
             except RpcError as error:
                 raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
 
 
+@dataclass
 class _Share:
-    """What one device measures of a batch.
+    """The part of a batch that one device measures.
 
     Attributes:
-        batch: the batch.
+        outcomes: of all candidates of the batch.
+        advance: is called for each of `waiting`.
         waiting: indices of candidates, in the order in which they are measured; some may be there more than once.
-        doubtful: a candidate was blamed for a crash, and it is yet to be seen that the device is still there.
-        suspect: the candidate that ran when a session broke, until another one stood.
+        doubtful: a candidate was blamed for a crash, and it is not known yet whether the device is still there.
+        suspect: the candidate that ran when a session broke, until another one succeeded.
     """
 
-    def __init__(
-        self,
-        batch: Batch,
-        waiting: list[int],
-        outcomes: list[Outcome],
-        limit_s: float,
-        advance: Callable[[], None],
-    ) -> None:
-        """Write outcomes to `outcomes`, of all candidates of the batch; `advance` is called for each of `waiting`."""
-        self.batch, self.waiting = batch, waiting
-        self.doubtful = False
-        self.suspect: int | None = None
-        self._outcomes, self._limit_s, self._advance = outcomes, limit_s, advance
+    batch: Batch
+    waiting: list[int]
+    outcomes: list[Outcome]
+    limit_s: float
+    advance: Callable[[], None]
+    doubtful: bool = False
+    suspect: int | None = None
+
+    def __post_init__(self) -> None:
         self._crashes: Counter[int] = Counter()
         self._false_starts = 0
         self._device = ""
@@ -217,15 +193,12 @@ class _Share:
         self._since = 0.0
 
     def opened(self, device: str) -> None:
-        """A session on a device begins."""
         self._device, self._running = device, None
 
     def begun(self, index: int) -> None:
-        """A candidate runs."""
         self.suspect, self._running, self._since = None, index, time.monotonic()
 
     def done(self, index: int, message: Done) -> None:
-        """A candidate has run."""
         self._running, self._false_starts = None, 0
         if index not in self.waiting:
             return  # one that failed is not measured again
@@ -233,16 +206,11 @@ class _Share:
             self._fail(index, "error", message.error)
         else:
             self.waiting.remove(index)
-            self._advance()
-            seconds = [*self._outcomes[index].seconds, *message.seconds]
-            self._outcomes[index] = Outcome(seconds, device=self._device)
+            self.advance()
+            seconds = [*self.outcomes[index].seconds, *message.seconds]
+            self.outcomes[index] = Outcome(seconds, device=self._device)
 
     def broken(self, why: str) -> None:
-        """The session broke.
-
-        Raises:
-            DeviceLostError: so do others, before any candidate runs.
-        """
         index, self._running = self._running, None
         if index is None:
             self._false_starts += 1
@@ -250,8 +218,8 @@ class _Share:
                 raise DeviceLostError(f"no session with the device at {self._device} comes about", why=why)
             return
         self.suspect = index
-        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self._limit_s:
-            self._fail(index, "timeout", f"it took longer than {self._limit_s:g} s")
+        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self.limit_s:
+            self._fail(index, "timeout", f"it took longer than {self.limit_s:g} s")
         else:
             self._crashes[index] += 1
             if self._crashes[index] == _CRASHES:
@@ -259,12 +227,89 @@ class _Share:
                 self.doubtful = True
 
     def _fail(self, index: int, failure: Failure, error: str) -> None:
-        self._outcomes[index] = Outcome([], failure, error, self._device)
+        self.outcomes[index] = Outcome([], failure, error, self._device)
         for _ in range(self.waiting.count(index)):
             self.waiting.remove(index)
-            self._advance()
+            self.advance()
+
+
+class Farm:
+    """Boards of one kind under one key of a tracker."""
+
+    def __init__(
+        self, servers: Sequence[BoardServer], measurer: Measurer, tracker: Endpoint, key: str, progress: Progress
+    ) -> None:
+        """Use running servers; none for the boards of somebody else's tracker, which are not ours to revive."""
+        self._servers = list(servers)
+        self._measurer, self._tracker, self._key, self._progress = measurer, tracker, key, progress
+        self._throttling = {server.name: Throttling(server.run) for server in servers}
+
+    @property
+    def names(self) -> list[str]:
+        """The boards, or the tracker that they are from."""
+        return [server.name for server in self._servers] or [f"{self._key} of {self._tracker}"]
+
+    def measure(self, batch: Batch, rounds: int | None = None) -> list[Outcome]:
+        """Time each candidate of a batch, even if boards are lost meanwhile; `rounds` as for `Measurer.measure`."""
+        title = "measure candidates" if rounds is None else "measure the best candidates, interleaved"
+        losses: Counter[int] = Counter()
+        blamed: dict[int, Outcome] = {}
+        attempts = 0
+        while True:
+            attempts += 1
+            part = Batch(
+                [
+                    replace(entry, error=blamed[index].error) if index in blamed else entry
+                    for index, entry in enumerate(batch.entries)
+                ]
+            )
+            steps = (rounds or 1) * sum(entry.error is None for entry in part.entries)
+            try:
+                with self._progress.steps(title, steps) as advance:
+                    outcomes = self._measurer.measure(part, rounds, advance)
+            except DeviceLostError as error:
+                if error.suspect is not None:
+                    losses[error.suspect] += 1
+                    if losses[error.suspect] == _LOSSES:
+                        blamed[error.suspect] = Outcome([], "crash", f"the board was lost while it ran: {error.cause}")
+                elif attempts == _ATTEMPTS:
+                    raise
+                self._recover(error)
+            else:
+                names = {f"{LOOPBACK}:{server.port}": server.name for server in self._servers}
+                outcomes = [blamed.get(index, outcome) for index, outcome in enumerate(outcomes)]
+                return [replace(each, device=names.get(each.device or "", each.device)) for each in outcomes]
+
+    def conditions(self) -> Mapping[str, Conditions]:
+        """The state of each board by its name; `throttled` is of the time since the last reading."""
+        found = {}
+        for name, throttling in self._throttling.items():
+            try:
+                found[name] = throttling.conditions()
+            except BoardConnectionError:  # the next measurement finds out
+                continue
+        return found
+
+    def _recover(self, lost: DeviceLostError) -> None:
+        self._progress.note(f"{lost}")
+        if not self._servers:
+            require_device(self._tracker, self._key, RETURN_S)
+            return
+        gone: dict[BoardServer, EdgedeployError] = {}
+        for server in self._servers:
+            try:
+                server.revive(RETURN_S)
+            except EdgedeployError as error:
+                gone[server] = error
+        if len(gone) == len(self._servers):
+            raise gone[self._servers[0]]
+        for server, reason in gone.items():
+            self._progress.note(f"going on without {server.name}: {reason.cause}")
+            self._servers.remove(server)
+            del self._throttling[server.name]
+            server.close()
 
 
 def _prepare() -> None:
-    """Import what a worker needs: seconds that are no session's."""
+    """Import the slow modules of a worker, at the expense of no session."""
     import tvm.rpc  # noqa: F401

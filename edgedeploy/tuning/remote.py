@@ -1,6 +1,6 @@
-"""What a measuring process does: one session on a device of a tracker, in which the functions of a library are timed.
+"""One session on a device of a tracker, in which the functions of a library are timed.
 
-All of it blocks, and some of it cannot be interrupted: `measuring.py` runs it in a process that it can end.
+It blocks, and cannot always be interrupted: `measuring.py` runs it in a process that it can end.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from edgedeploy.devices import Device, runtime_of
 from edgedeploy.errors import DeviceError, last_line
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
-from edgedeploy.tuning.building import Argument
+from edgedeploy.tuning.building import Argument, Entry
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
 
-# What of the inputs stays on the device between functions: the smallest boards have 512 MB.
-KEPT_BYTES = 128 << 20
+# Of inputs that stay on the device between functions: the smallest boards have 512 MB.
+CACHE_BYTES = 128 << 20
 
 _FILL = "tvm.contrib.random.random_fill_for_measure"
 
-# The line before what a server said.
+# The line before a server's error.
 _OVER_RPC = "Error caught from RPC call:\n"
 
-# How TVM's servers say that they ended a session because its time was over.
+# In the error of TVM's servers when a session's time is over.
 TIMEOUT_MARK = "RPCSessionTimeoutError"
 
 
@@ -38,13 +38,12 @@ class Evaluation:
     """How a function is timed.
 
     Attributes:
-        number: runs in a row that make one time, their mean.
+        number: runs in a row whose mean is one time.
         repeat: how many times are taken.
         min_repeat_ms: `number` grows until the runs of one time take so long.
-        timeout_s: how long all of that may take for one function, its first run included.
+        timeout_s: of all of that for one function, with its first run.
         displaced_bytes: of other memory that each thread reads before each repeat, so that weights are not in its
-            caches: about twice the last cache before memory; 0 for warm caches. Nothing is done about those of other
-            devices.
+            caches: about twice the last cache before memory; 0 for warm caches. Other devices' caches stay warm.
         device: that functions run on, of a kind with a runtime of its own; None for the CPU.
     """
 
@@ -57,22 +56,13 @@ class Evaluation:
 
     @classmethod
     def on(cls, board: Board, **timing: Any) -> Evaluation:
-        """How functions are timed on a board, with weights that are in no cache; `timing` has the first four fields."""
+        """How functions are timed on a board, with cold caches; `timing` has the first four fields."""
         return cls(**timing, displaced_bytes=2 * board.cache.l2_kib * 1024, device=board.accelerator)
 
     @property
     def limit_s(self) -> float:
-        """How long one function may take in all; what a device's driver takes to compile its kernels comes on top."""
+        """How long one function may take in all, with the compilation of its kernels by a device's driver."""
         return self.timeout_s + (self.device.compiling_s if self.device else 0)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A function of a library that is to be timed."""
-
-    name: str
-    arguments: tuple[Argument, ...]
-    library: Path
 
 
 @dataclass(frozen=True)
@@ -93,7 +83,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """The device takes sessions, but not the libraries. A device's error begins with its kind, as agents' errors do."""
+    """The device accepts sessions, but not the libraries. A device's error begins with its kind, as agents' do."""
 
     why: str
 
@@ -101,7 +91,7 @@ class Refused:
 def session(
     device: Endpoint,
     secret: str,
-    jobs: Sequence[Job],
+    jobs: Sequence[Entry],
     evaluation: Evaluation,
     threads: int,
     begin_s: float,
@@ -111,15 +101,12 @@ def session(
 
     Args:
         device: was just handed out by its tracker.
-        secret: what it wants to be greeted with.
-        jobs: the functions, whose libraries are sent there; with none, a session is opened and closed only.
+        secret: the greeting that it expects.
+        jobs: the functions, whose libraries are sent there; without any, a session is only opened and closed.
         evaluation: how they are timed.
         threads: how many threads they run with.
         begin_s: no function but the first is begun later than this.
         session_s: the server ends the session after this time.
-
-    Raises:
-        Exception: the session could not be opened, or broke.
     """
     import tvm
 
@@ -129,18 +116,20 @@ def session(
         if not jobs:
             return
         try:
-            modules = {library: _loaded(remote, library) for library in dict.fromkeys(job.library for job in jobs)}
+            modules: dict[Path | None, Any] = {}
+            for library in dict.fromkeys(job.library for job in jobs if job.library):
+                remote.upload(str(library), library.name)
+                modules[library] = remote.load_module(library.name)
             if evaluation.device is None:
                 [module] = modules.values()
                 module[SET_THREADS](threads)
                 module[PREPARE_MEASURING](threads, evaluation.displaced_bytes)
                 inputs = _Inputs(remote, remote.cpu())
             else:
-                inputs = _Inputs(
-                    remote, runtime_of(evaluation.device.backend).remote_device(remote, evaluation.device.name)
-                )
+                runtime = runtime_of(evaluation.device.backend)
+                inputs = _Inputs(remote, runtime.remote_device(remote, evaluation.device.name))
         except Exception as error:
-            if not _stands(remote):
+            if not _survived(remote):
                 raise
             yield Refused(f"{error.kind}: {error.cause}" if isinstance(error, DeviceError) else last_line(error))
             return
@@ -151,7 +140,7 @@ def session(
             try:
                 seconds = _timed(modules[job.library], job, inputs, evaluation)
             except Exception as error:
-                if not _stands(remote, inputs.device):
+                if not _survived(remote, inputs.device):
                     raise
                 yield Done(index, (), f"{type(error).__name__}: {_cause(error, evaluation)}")
             else:
@@ -161,13 +150,8 @@ def session(
             remote.get_function("CloseRPCConnection")()
 
 
-def _loaded(remote: Any, library: Path) -> Any:
-    remote.upload(str(library), library.name)
-    return remote.load_module(library.name)
-
-
-def _stands(remote: Any, device: Any = None) -> bool:
-    """Whether a session survived an error, and its device."""
+def _survived(remote: Any, device: Any = None) -> bool:
+    """Whether a session and its device survived an error."""
     try:
         remote.get_function(_FILL)
         if device is not None:
@@ -178,12 +162,12 @@ def _stands(remote: Any, device: Any = None) -> bool:
 
 
 def _cause(error: Exception, evaluation: Evaluation) -> str:
-    """What went wrong with a function. A device's runtime and driver say it at the beginning, TVM at the end."""
-    _, _, said = str(error).partition(_OVER_RPC)
-    return "; ".join(said.splitlines()[:2]) if said and evaluation.device is not None else last_line(error)
+    """Why a function failed: at the beginning of the error of a device's runtime or driver, at the end of TVM's."""
+    _, _, text = str(error).partition(_OVER_RPC)
+    return "; ".join(text.splitlines()[:2]) if text and evaluation.device is not None else last_line(error)
 
 
-def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
+def _timed(module: Any, job: Entry, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
     tensors = inputs.of(job.arguments)
     evaluator = module.time_evaluator(
         job.name,
@@ -202,28 +186,25 @@ class _Inputs:
     def __init__(self, remote: Any, device: Any) -> None:
         self.device = device
         self._fill = remote.get_function(_FILL)
-        self._kept: dict[tuple[int, Argument], Any] = {}
+        self._cache: dict[tuple[int, Argument], Any] = {}
 
     def of(self, arguments: tuple[Argument, ...]) -> list[Any]:
         """Tensors for a function: floats are random; whole numbers, which may be indices, are zero."""
-        wanted = list(enumerate(arguments))
-        new = sum(argument.bytes for position, argument in wanted if (position, argument) not in self._kept)
-        for entry in [entry for entry in self._kept if entry not in wanted]:  # the oldest first
-            if new + sum(argument.bytes for _, argument in self._kept) <= KEPT_BYTES:
-                break
-            del self._kept[entry]
-        return [self._tensor(entry) for entry in wanted]
-
-    def _tensor(self, entry: tuple[int, Argument]) -> Any:
         import numpy as np
         import tvm
 
-        if entry not in self._kept:
-            _, argument = entry
-            tensor = tvm.runtime.empty(argument.shape, argument.dtype, self.device)
-            if argument.dtype.startswith("float"):
-                self._fill(tensor)
-            else:
-                tensor.copyfrom(np.zeros(argument.shape, argument.dtype))
-            self._kept[entry] = tensor
-        return self._kept[entry]
+        wanted = list(enumerate(arguments))
+        new = sum(argument.bytes for position, argument in wanted if (position, argument) not in self._cache)
+        for entry in [entry for entry in self._cache if entry not in wanted]:  # the oldest first
+            if new + sum(argument.bytes for _, argument in self._cache) <= CACHE_BYTES:
+                break
+            del self._cache[entry]
+        for entry in wanted:
+            if entry not in self._cache:
+                shape, dtype = entry[1].shape, entry[1].dtype
+                self._cache[entry] = tvm.runtime.empty(shape, dtype, self.device)
+                if dtype.startswith("float"):
+                    self._fill(self._cache[entry])
+                else:
+                    self._cache[entry].copyfrom(np.zeros(shape, dtype))
+        return [self._cache[entry] for entry in wanted]

@@ -15,9 +15,8 @@ from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.records.trial import Conditions, Trial
 from edgedeploy.tuning.building import Builder
-from edgedeploy.tuning.farm import Farm
 from edgedeploy.tuning.finals import Finals, preferred
-from edgedeploy.tuning.measuring import Outcome
+from edgedeploy.tuning.measuring import Farm, Outcome
 from edgedeploy.tuning.search import CostModel, search_for
 from edgedeploy.tuning.task import Task
 
@@ -39,8 +38,8 @@ class Options:
 
     Attributes:
         tuner: one of `search.TUNERS`.
-        trials: candidates of a task that are measured at most, those of earlier runs among them.
-        early_stopping: trials without a better one after which a task ends; None for no such limit.
+        trials: the most candidates of a task that are measured, with those of earlier runs.
+        early_stopping: trials without a better one after which a task ends; None for no limit.
         resume: whether trials of earlier runs count.
         seed: of random choices.
     """
@@ -52,137 +51,112 @@ class Options:
     seed: int = 0
 
 
+@dataclass
 class TuningRun:
-    """One run over the tasks of a network."""
+    """One run over the tasks of a network, which begins with what other records know."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        records: Records,
-        builder: Builder,
-        farm: Farm,
-        options: Options,
-        listener: Listener,
-        *,
-        others: Sequence[Records] = (),
-        stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Prepare it.
+    tasks: Sequence[Task]
+    records: Records
+    builder: Builder
+    farm: Farm
+    options: Options
+    listener: Listener
+    others: Sequence[Records] = ()
+    stopping: Callable[[], bool] = lambda: False
 
-        Args:
-            tasks: what is tuned, in that order.
-            records: where trials go, and those of earlier runs are.
-            builder, farm: build and measure.
-            options: of the search.
-            listener: is told what happens.
-            others: other records, to begin with what they know.
-            stopping: whether the user asked for an end.
-
-        Raises:
-            UnsupportedError: XGBoost is needed and not installed.
-        """
+    def __post_init__(self) -> None:
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-        self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
-        self._options, self._listener, self._others, self._stopping = options, listener, others, stopping
-        self.finals = Finals(self.identity, tasks, records.add)
-        self._model = CostModel() if options.tuner == "xgb" else None
+        self.finals = Finals(self.identity, self.tasks, self.records.add)
+        self._model = CostModel() if self.options.tuner == "xgb" else None
 
     def summaries(self) -> list[TaskSummary]:
-        """The tasks, with what earlier runs did of them."""
-        return [self._summary(task, self._earlier(task)) for task in self._tasks]
+        """The tasks, with the counts of earlier trials."""
+        return [self._summary(task, self._earlier(task)) for task in self.tasks]
 
     def run(self) -> None:
-        """Tune all tasks.
-
-        Raises:
-            OutputError: records cannot be written.
-            BoardConnectionError, RpcError: as `Farm.measure`.
-        """
-        for task in self._tasks:
-            if self._stopping():
+        """Tune all tasks."""
+        for task in self.tasks:
+            if self.stopping():
                 break
             self.finals.results[task.key] = self._tune(task)
 
     def _tune(self, task: Task) -> TaskResult:
-        options = self._options
-        elsewhere = task.measured(trial for each in self._others for trial in each.trials(task.key))
+        options = self.options
+        elsewhere = task.measured(trial for each in self.others for trial in each.trials(task.key))
         known = [(candidate, trial.median_s) for candidate, trial in elsewhere]
         search = search_for(options.tuner, task, self._model, known, options.seed)
         earlier = self._earlier(task)
         summary = self._summary(task, earlier)
-        self._listener(TaskStarted(task=summary))
+        self.listener(TaskStarted(task=summary))
         progress = _Progress(task)
         search.learn([progress.add(candidate, trial) for candidate, trial in task.measured(earlier)])
-        while progress.count < summary.trials and not self._stopping() and not self._is_settled(progress):
+        while progress.count < summary.trials and not self.stopping() and not self._is_settled(progress):
             proposed = search.propose(min(BATCH, summary.trials - progress.count))
             if not proposed:
                 break
             search.learn(self._batch(task, proposed, progress))
         result = self._final(task, progress)
         event = TaskEnded(run=self.identity, result=result)
-        self._records.note(event)
-        self._listener(event)
+        self.records.note(event)
+        self.listener(event)
         return result
 
     def _summary(self, task: Task, earlier: Sequence[Trial]) -> TaskSummary:
         candidates = len(task.candidates)
         return TaskSummary(
-            number=task.number,
-            name=task.name,
-            workload=task.key,
-            weight=task.weight,
+            **task.identity,
             mflop=task.mflop,
             candidates=candidates,
-            trials=min(max(self._options.trials, len(earlier)), candidates),
+            trials=min(max(self.options.trials, len(earlier)), candidates),
             done=len(earlier),
         )
 
     def _earlier(self, task: Task) -> list[Trial]:
-        """Trials of earlier runs, of which none is repeated."""
-        trials = self._records.trials(task.key) if self._options.resume else []
+        """Trials of earlier runs, which are not repeated."""
+        trials = self.records.trials(task.key) if self.options.resume else []
         return [trial for trial in trials if not trial.final]
 
     def _is_settled(self, progress: _Progress) -> bool:
-        limit = self._options.early_stopping
+        limit = self.options.early_stopping
         return limit is not None and progress.since_better >= limit
 
     def _batch(
         self, task: Task, proposed: Sequence[Configuration], progress: _Progress
     ) -> list[tuple[Configuration, float | None]]:
-        """Build, measure and record candidates; what they took, in seconds."""
+        """Build, measure and record candidates; returns their times in seconds."""
         outcomes, conditions = self._measured(task, proposed)
         results = []
         for candidate, outcome in zip(proposed, outcomes, strict=True):
             trial = self._trial(task, candidate, progress.count, outcome, conditions)
-            self._records.add(trial)
+            self.records.add(trial)
             results.append(progress.add(candidate, trial))
-            self._listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
+            self.listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
         return results
 
     def _measured(
         self, task: Task, candidates: Sequence[Configuration], rounds: int | None = None
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
-        """Build and measure, and measure again where a board slowed itself down meanwhile."""
-        batch = self._builder.build(map(task.scheduled, candidates))
+        """Build and measure, and measure again if a board slowed itself down meanwhile."""
+        batch = self.builder.build(map(task.scheduled, candidates))
         try:
             for repetition in range(MOST_REPETITIONS):
-                self._farm.conditions()  # what happened before is no concern of this measurement
-                outcomes = self._farm.measure(batch, rounds)
-                conditions = self._farm.conditions()
+                self.farm.conditions()  # what happened before is no concern of this measurement
+                outcomes = self.farm.measure(batch, rounds)
+                conditions = self.farm.conditions()
                 slow = sorted(name for name, state in conditions.items() if state.throttled)
                 if not slow or repetition == MOST_REPETITIONS - 1:
                     break
-                self._listener(Noted(text=f"{', '.join(slow)} slowed down from heat or low voltage: measuring again"))
+                self.listener(Noted(text=f"{', '.join(slow)} slowed down from heat or low voltage: measuring again"))
         finally:
             batch.remove()
         return outcomes, conditions
 
     def _final(self, task: Task, progress: _Progress) -> TaskResult:
-        """Let the default and the best run interleaved, and record the winner as the one to build with."""
+        """Run the default and the best interleaved, and record the winner as the one to build with."""
         winner = default = task.candidates[0]
         default_s = winner_s = progress.seconds.get(default)
         best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
-        if best and not self._stopping():
+        if best and not self.stopping():
             contenders = list(dict.fromkeys([default, *best, *self._present(task)]))
             outcomes, conditions = self._measured(task, contenders, ROUNDS)
             trials = [
@@ -194,12 +168,9 @@ class TuningRun:
             self.finals.enter(task, list(zip(contenders, trials, strict=True)))
             # Only what may be chosen is recorded as final, so that a build takes the winner.
             for index in sorted({0, chosen}):
-                self._records.add(trials[index])
+                self.records.add(trials[index])
         return TaskResult(
-            number=task.number,
-            name=task.name,
-            workload=task.key,
-            weight=task.weight,
+            **task.identity,
             default_ms=None if default_s is None else 1000 * default_s,
             best_ms=None if winner_s is None else 1000 * winner_s,
             trials=progress.count,
@@ -208,8 +179,8 @@ class TuningRun:
         )
 
     def _present(self, task: Task) -> list[Configuration]:
-        """What builds take at present, of whatever run; nothing if that cannot be built for this board."""
-        best = self._records.best(task.key) if self._options.resume else None
+        """The candidate that builds take at present; nothing if it cannot be built for this board."""
+        best = self.records.best(task.key) if self.options.resume else None
         return [each for each, _ in task.measured([best] if best else []) if task.strategy.fits(each)]
 
     def _trial(
@@ -240,13 +211,12 @@ class TuningRun:
 
 
 class _Progress:
-    """What is known of a task so far.
+    """The trials of a task so far.
 
     Attributes:
         seconds: the median of each candidate that could be measured.
         numbers: of each candidate's trial.
-        count: trials, failures among them.
-        failures: those that failed.
+        count: trials, with failures.
         since_better: trials since the best one.
     """
 
@@ -257,7 +227,7 @@ class _Progress:
         self.count = self.failures = self.since_better = 0
 
     def add(self, candidate: Configuration, trial: Trial) -> tuple[Configuration, float | None]:
-        """Take note of a trial; gives what a search learns from it."""
+        """Count a trial; returns what a search learns from it."""
         self.numbers[candidate] = trial.number
         self.count += 1
         self.since_better += 1
@@ -272,14 +242,11 @@ class _Progress:
 
     @property
     def best_s(self) -> float | None:
-        """The shortest median."""
         return min(self.seconds.values(), default=None)
 
     @property
     def gflops(self) -> float | None:
-        """The rate of the best."""
         return self._mflop / 1000 / self.best_s if self.best_s and self._mflop else None
 
     def best(self, count: int) -> list[Configuration]:
-        """The fastest candidates."""
         return sorted(self.seconds, key=self.seconds.__getitem__)[:count]

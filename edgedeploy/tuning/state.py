@@ -1,34 +1,27 @@
-"""How far a tuning run is, from its events."""
+"""How far a tuning run is, from its events, and its results as cells of tables and sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from edgedeploy.records.events import (
-    Event,
-    Measured,
-    RunStarted,
-    TaskEnded,
-    TaskResult,
-    TaskStarted,
-    TaskSummary,
-)
-from edgedeploy.records.trial import Conditions
+from edgedeploy.records.events import Event, Measured, RunStarted, TaskEnded, TaskResult, TaskStarted, TaskSummary
+from edgedeploy.records.trial import Conditions, speed_up
+from edgedeploy.text import milliseconds, printable, significant, times
+
+TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "failures")
 
 
 @dataclass
 class TaskState:
-    """A task as far as it is known.
+    """A task so far.
 
     Attributes:
-        summary: what was said of it at its start.
         measured: the numbers of the trials of this run; a trial that is measured again counts once.
-        failed: those of them that failed.
+        failed: the numbers of the failures among them.
         default_s: the median of the untuned default, in seconds, if it was measured in this run.
         best_s: the best median so far, in seconds.
-        result: what it ended with.
     """
 
     summary: TaskSummary
@@ -54,7 +47,7 @@ class TaskState:
         return self.summary.mflop / self.best_s / 1e3 if self.best_s else None
 
     def count(self, measured: Measured) -> None:
-        """Take in a trial. Those at a task's end measure anew what was counted already."""
+        """Count a trial. Those at a task's end repeat others, and do not count."""
         trial = measured.trial
         if trial.final:
             return
@@ -66,13 +59,11 @@ class TaskState:
 
 
 class RunState:
-    """A run as far as it is known.
+    """A run so far.
 
     Attributes:
-        started: what was said at its start.
         tasks: by workload, in the order of the run.
-        current: the task that is being tuned.
-        conditions: of each board that measured, by its name, as last told.
+        conditions: of each board that measured, by its name, as last reported.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -85,7 +76,7 @@ class RunState:
         self.conditions: dict[str, Conditions] = {}
 
     def follow(self, event: Event) -> None:
-        """Take in an event."""
+        """Update the state by an event."""
         match event:
             case RunStarted():
                 # One network may be tuned after the other.
@@ -129,5 +120,44 @@ class RunState:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the run may still take at the pace it had so far; None before the first trial."""
+        """How long the run may still take at its pace so far; None before the first trial."""
         return (self._clock() - self._begin) / self.done * self.left if self.done else None
+
+
+def cells(results: Sequence[TaskResult]) -> list[list[str]]:
+    """The rows of the table: one for each task, and their weighted sum if there are several."""
+
+    def row(title: str, weight: str, default: float | None, best: float | None, *counts: int) -> list[str]:
+        gain = times(speed_up(default, best))
+        return [title, weight, milliseconds(default), milliseconds(best), gain, *map(str, counts)]
+
+    def total(values: Iterable[float | None]) -> float | None:
+        known = [result.weight * value for result, value in zip(results, values, strict=True) if value is not None]
+        return sum(known) if len(known) == len(results) else None
+
+    lines = [
+        row(
+            f"{result.number}  {printable(result.name)}",
+            str(result.weight),
+            result.default_ms,
+            result.best_ms,
+            result.trials,
+            result.failures,
+        )
+        for result in results
+    ]
+    if len(results) > 1:
+        default, best = total(result.default_ms for result in results), total(result.best_ms for result in results)
+        counts = sum(result.trials for result in results), sum(result.failures for result in results)
+        lines.append(row("all, by weight", "", default, best, *counts))
+    return lines
+
+
+def end_to_end(before_ms: float | None, after_ms: float | None) -> str:
+    """The time of one inference before and after, in a sentence without a full stop."""
+    if not before_ms or not after_ms:
+        return "one inference was not measured before and after"
+    return (
+        f"one inference: {significant(before_ms)} ms before, {significant(after_ms)} ms after, "
+        f"{times(before_ms / after_ms)}, interleaved"
+    )

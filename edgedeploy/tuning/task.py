@@ -29,12 +29,10 @@ class Task:
     """A function of a network.
 
     Attributes:
-        number: what `--tasks` calls it.
-        names: of the functions of the network that are this one.
-        workload: the function as records know it.
+        number: its name for `--tasks`.
+        names: of the functions of the network that are equal to this one.
         weight: how often one inference runs it.
-        processor: that it runs on.
-        group: its layer and what is fused with it.
+        group: its layer and the operators that are fused with it.
         packable: parameters, by index, that are constants.
     """
 
@@ -48,8 +46,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What the task is called."""
+        """The task's name."""
         return self.names[0]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Number, name, workload and weight, as events have them."""
+        return {"number": self.number, "name": self.name, "workload": self.key, "weight": self.weight}
 
     @cached_property
     def key(self) -> str:
@@ -72,7 +75,7 @@ class Task:
         return self.group.layer.operations / 1e6
 
     def measured(self, trials: Iterable[Trial]) -> list[tuple[Configuration, Trial]]:
-        """What trials measured, but for configurations of forms that the processor does not know."""
+        """Trials with their configurations, but for forms that the processor does not know."""
         found = ((known_configuration(trial.configuration), trial) for trial in trials)
         return [(each, trial) for each, trial in found if isinstance(each, self.processor.forms)]
 
@@ -101,11 +104,7 @@ def tasks_of(network: Network, board: Board) -> list[Task]:
 
 
 def selected(tasks: list[Task], chosen: str) -> list[Task]:
-    """The tasks that `all`, or numbers and ranges such as `0,2,3-5`, name.
-
-    Raises:
-        InputError: it has another form, or names a task that there is not.
-    """
+    """The tasks that `all`, or numbers and ranges such as `0,2,3-5`, name."""
     if chosen == "all":
         return tasks
     numbers = set()

@@ -1,10 +1,10 @@
-"""What `edgedeploy tune` does: a session with boards and workers, in which networks are tuned one after the other."""
+"""`edgedeploy tune`: boards and workers are started, and networks are tuned one after the other."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -27,16 +27,15 @@ from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
 from edgedeploy.settings import whereabouts
 from edgedeploy.tuning.building import Builder
-from edgedeploy.tuning.comparison import Comparison
 from edgedeploy.tuning.conditions import governor, require_governor_name
-from edgedeploy.tuning.farm import Farm
-from edgedeploy.tuning.measuring import Measurer
+from edgedeploy.tuning.finals import Comparison
+from edgedeploy.tuning.measuring import Farm, Measurer
 from edgedeploy.tuning.remote import Evaluation
 from edgedeploy.tuning.run import Options, TuningRun
 from edgedeploy.tuning.task import Task, selected, tasks_of
 from edgedeploy.zoo.source import Source, find_source, note_weights
 
-# A network that takes so many times as long as before is slower; less is chance.
+# A network that takes this many times as long as before is slower; less is chance.
 MOST_LOSS = 1.01
 
 # How long to look for a device of somebody else's tracker.
@@ -48,10 +47,10 @@ class Boards:
     """The boards that measure.
 
     Attributes:
-        place: where the first of them is; networks are compared there.
+        place: of the first board; networks are compared there.
         hosts: the addresses of all, if not the profile's own.
-        rpc_tracker, rpc_key: a tracker that has them already, in the place of addresses.
-        governor: what their processors are to run under while they measure.
+        rpc_tracker, rpc_key: a tracker that has them already, instead of addresses.
+        governor: of their processors while they measure.
     """
 
     place: Place
@@ -62,7 +61,7 @@ class Boards:
 
     @property
     def board(self) -> ResolvedBoard:
-        """What they are."""
+        """Their profile."""
         return self.place.board
 
     @property
@@ -76,7 +75,7 @@ class Boards:
         return found is not None and not found.host
 
     def records_folder(self, progress: Progress = SILENT) -> Path:
-        """Where their records go unless the user says otherwise; builds use none of virtual boards by themselves."""
+        """Where their records go by default; builds do not use those of virtual boards unless told to."""
         if not self.virtual:
             return default_folder(self.board.label)
         name = f"{self.board.label}-virtual"
@@ -85,152 +84,6 @@ class Boards:
             f"unless they are told --tuning-records {name}"
         )
         return default_folder(name)
-
-
-@dataclass(frozen=True)
-class TuningSession:
-    """Boards and workers that are kept running while networks are tuned.
-
-    Attributes:
-        boards: that measure.
-        builder: builds candidates.
-        farm: measures them.
-        listener: is told what is measured.
-        progress: is told about everything else.
-        stopping: whether the user asked for an end.
-    """
-
-    boards: Boards
-    builder: Builder
-    farm: Farm
-    listener: Listener
-    progress: Progress
-    stopping: Callable[[], bool]
-
-    def tune(
-        self,
-        source: Source,
-        tasks: Sequence[Task],
-        options: Options,
-        folder: Path,
-        *,
-        warm_start: Sequence[Path] = (),
-        compare: bool = True,
-    ) -> RunEnded:
-        """Tune one network, and measure it before and after.
-
-        Args:
-            source: the network.
-            tasks: its functions that are tuned.
-            options: of the search.
-            folder: of the records.
-            warm_start: folders of other records, which the search learns from.
-            compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
-
-        Raises:
-            EdgedeployError: of any kind; what was measured until then is recorded.
-        """
-        board, began = self.boards.board, time.monotonic()
-        others = [Records.open(other) for other in warm_start]
-        header = Header.of(board.label, board.profile.target())
-        with Records.open(folder, header) as records:
-            run = TuningRun(
-                tasks,
-                records,
-                self.builder,
-                self.farm,
-                options,
-                self.listener,
-                others=others,
-                stopping=self.stopping,
-            )
-            started = RunStarted(
-                run=run.identity,
-                model=source.name,
-                board=board.label,
-                hosts=self.farm.names,
-                tuner=options.tuner,
-                seed=options.seed,
-                folder=str(folder),
-                tasks=run.summaries(),
-                conditions=next(iter(self.farm.conditions().values()), None),
-            )
-            records.note(started)
-            self.listener(started)
-            run.run()
-            before_ms = after_ms = None
-            if compare and not self.boards.rpc_tracker and not self.stopping():
-                comparison = Comparison(source, self.boards.place, self.progress, self.stopping)
-                try:
-                    before_ms, after_ms = _concluded(run, records, comparison) or (None, None)
-                except EdgedeployError as error:
-                    self.progress.note(f"the whole network was not measured: {error.cause}")
-            ended = RunEnded(
-                run=run.identity,
-                results=list(run.finals.results.values()),
-                before_ms=before_ms,
-                after_ms=after_ms,
-                seconds=time.monotonic() - began,
-                interrupted=self.stopping(),
-            )
-            records.note(ended)
-        self.listener(ended)
-        return ended
-
-
-@contextmanager
-def tuning_session(
-    boards: Boards,
-    evaluation: Evaluation,
-    listener: Listener,
-    progress: Progress,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Iterator[TuningSession]:
-    """Connect to the boards and start workers; on exit all of it is closed.
-
-    Args:
-        boards: that measure.
-        evaluation: how functions are timed.
-        listener: is told what is measured.
-        progress: is told about everything else.
-        stopping: whether the user asked for an end.
-
-    Raises:
-        BoardConnectionError, UnsuitableBoardError, RpcError, ToolchainError: boards cannot be had.
-        InputError: an address has no possible form.
-    """
-    if boards.governor:
-        require_governor_name(boards.governor)
-    with ExitStack() as stack:
-        if boards.rpc_tracker:
-            endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.board.label
-            servers: list[BoardServer] = []
-            require_fitting_device(endpoint, key, boards.board.profile, timeout_s=_DEVICE_S, progress=progress)
-            devices = require_device(endpoint, key).total
-        else:
-            key, places = f"edgedeploy-{token_hex(8)}", _places(boards, progress)
-            with progress.stage("start the tracker"):
-                endpoint = stack.enter_context(tracker(progress=progress))
-            servers = [
-                stack.enter_context(
-                    BoardServer(place, boards.board.profile, endpoint, key, progress, strict=boards.place.strict)
-                )
-                for place in places
-            ]
-            require_device(endpoint, key, patient=True)
-            devices = len(servers)
-        if boards.governor:
-            for server in servers:
-                stack.enter_context(governor(server.run, boards.governor, progress=progress))
-        with progress.stage("start workers"):
-            builder = stack.enter_context(Builder(boards.board.profile))
-            measurer = stack.enter_context(
-                Measurer(endpoint, key, evaluation, devices=devices, threads=boards.board.profile.cores)
-            )
-            builder.start()
-            measurer.start()
-        farm = Farm(servers, measurer, endpoint, key, progress)
-        yield TuningSession(boards, builder, farm, listener, progress, stopping)
 
 
 def found_tasks(
@@ -242,24 +95,26 @@ def found_tasks(
     options: ImportOptions = AS_THE_FILE_SAYS,
     progress: Progress = SILENT,
 ) -> list[tuple[Source, list[Task]]]:
-    """Networks with those of their tasks that are to be tuned.
+    """Networks with their tasks to tune.
 
     Args:
         models: names of the zoo, or networks' files.
-        board: the board that they are tuned for.
+        board: to tune for.
         numbers: which tasks of each, as `selected` takes it.
         shapes, options: what the files leave open.
         progress: is told about each step.
-
-    Raises:
-        EdgedeployError: as `find_source` and `chosen_tasks`.
     """
     sources = [find_source(model, shapes, progress, options) for model in models]
     found = []
     for source in sources:
         note_weights(source, options, progress)
         with progress.stage(f"find the tasks of {source.name}"):
-            found.append((source, chosen_tasks(source, board, numbers)))
+            tasks = tasks_of(source.read(), board)
+            if not tasks:
+                why = "the board's device runs no convolution and no dense layer of it" if board.device else None
+                why = why or "it has no convolution and no dense layer"
+                raise InputError(f"{source.name} has nothing to tune", why=why)
+            found.append((source, selected(tasks, numbers)))
     return found
 
 
@@ -276,52 +131,104 @@ def tune_all(
     progress: Progress = SILENT,
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[RunEnded]:
-    """Tune networks one after the other, with boards and workers that are kept running; what came of each.
+    """Tune networks one after the other, with boards and workers that keep running; the result of each.
+
+    Trials that were measured before an error are recorded.
 
     Args:
-        networks: as `found_tasks` gives them.
+        networks: as `found_tasks` returns them.
         boards: that measure.
-        folder: of the records; the boards' own unless given.
-        options, warm_start, compare: as `TuningSession.tune`.
-        evaluation, listener, progress, stopping: as `tuning_session`.
-
-    Raises:
-        EdgedeployError: as both.
+        folder: of the records; the boards' own by default.
+        options: of the search.
+        evaluation: how functions are timed.
+        warm_start: folders of other records, which the search learns from.
+        compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
+        listener: is told what is measured.
+        progress: is told about everything else.
+        stopping: whether the user asked for an end.
     """
-    ended = []
     folder = folder or boards.records_folder(progress)
-    with tuning_session(boards, evaluation, listener, progress, stopping) as session:
-        for source, tasks in networks:
-            if stopping():
-                break
-            ended.append(session.tune(source, tasks, options, folder, warm_start=warm_start, compare=compare))
-    return ended
+    header = Header.of(boards.board.label, boards.board.profile.target())
+
+    def tune(source: Source, tasks: Sequence[Task]) -> RunEnded:
+        """Tune one network, and measure it before and after."""
+        began = time.monotonic()
+        others = [Records.open(other) for other in warm_start]
+        with Records.open(folder, header) as records:
+            run = TuningRun(tasks, records, builder, farm, options, listener, others=others, stopping=stopping)
+            started = RunStarted(
+                run=run.identity,
+                model=source.name,
+                board=boards.board.label,
+                hosts=farm.names,
+                tuner=options.tuner,
+                seed=options.seed,
+                folder=str(folder),
+                tasks=run.summaries(),
+                conditions=next(iter(farm.conditions().values()), None),
+            )
+            records.note(started)
+            listener(started)
+            run.run()
+            before_ms = after_ms = None
+            if compare and not boards.rpc_tracker and not stopping():
+                comparison = Comparison(source, boards.place, progress, stopping)
+                try:
+                    before_ms, after_ms = _concluded(run, records, comparison) or (None, None)
+                except EdgedeployError as error:
+                    progress.note(f"the whole network was not measured: {error.cause}")
+            ended = RunEnded(
+                run=run.identity,
+                results=list(run.finals.results.values()),
+                before_ms=before_ms,
+                after_ms=after_ms,
+                seconds=time.monotonic() - began,
+                interrupted=stopping(),
+            )
+            records.note(ended)
+        listener(ended)
+        return ended
+
+    with ExitStack() as stack:
+        builder, farm = _started(stack, boards, evaluation, progress)
+        return [tune(source, tasks) for source, tasks in networks if not stopping()]
 
 
-def chosen_tasks(source: Source, board: Board, numbers: str) -> list[Task]:
-    """The tasks of a network that are to be tuned.
-
-    Args:
-        source: the network.
-        board: the board that it is tuned for.
-        numbers: which of its tasks, as `selected` takes it.
-
-    Raises:
-        InputError: the network has nothing to tune, or not the tasks that were asked for.
-        ModelError, CompileError: the network cannot be imported or compiled.
-    """
-    tasks = tasks_of(source.read(), board)
-    if not tasks:
-        why = "the board's device runs no convolution and no dense layer of it" if board.device else None
-        why = why or "it has no convolution and no dense layer"
-        raise InputError(f"{source.name} has nothing to tune", why=why)
-    return selected(tasks, numbers)
+def _started(stack: ExitStack, boards: Boards, evaluation: Evaluation, progress: Progress) -> tuple[Builder, Farm]:
+    """Connect to the boards and start workers, which end with `stack`."""
+    profile = boards.board.profile
+    if boards.governor:
+        require_governor_name(boards.governor)
+    if boards.rpc_tracker:
+        endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.board.label
+        servers: list[BoardServer] = []
+        require_fitting_device(endpoint, key, profile, timeout_s=_DEVICE_S, progress=progress)
+        devices = require_device(endpoint, key).total
+    else:
+        key, places = f"edgedeploy-{token_hex(8)}", _places(boards, progress)
+        with progress.stage("start the tracker"):
+            endpoint = stack.enter_context(tracker(progress=progress))
+        servers = [
+            stack.enter_context(BoardServer(place, profile, endpoint, key, progress, strict=boards.place.strict))
+            for place in places
+        ]
+        require_device(endpoint, key, patient=True)
+        devices = len(servers)
+    if boards.governor:
+        for server in servers:
+            stack.enter_context(governor(server.run, boards.governor, progress=progress))
+    with progress.stage("start workers"):
+        builder = stack.enter_context(Builder(profile))
+        measurer = stack.enter_context(Measurer(endpoint, key, evaluation, devices=devices, threads=profile.cores))
+        builder.start()
+        measurer.start()
+    return builder, Farm(servers, measurer, endpoint, key, progress)
 
 
 def _concluded(run: TuningRun, records: Records, comparison: Comparison) -> tuple[float, float] | None:
-    """Let the finalists of all tasks run in the network, and the network before and after; None if the user ended it.
+    """Measure the finalists of all tasks in the network, and the network before and after; None if the user ended it.
 
-    What is not quicker there is not kept: alone, a function finds other things in the caches.
+    If the network is not quicker, builds take the defaults: alone, a function finds other data in the caches.
     """
     if variants := run.finals.variants():
         times = comparison.function_times_s(variants)

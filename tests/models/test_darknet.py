@@ -15,8 +15,8 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.darknet import FORMAT
 from edgedeploy.frontends.darknet.configuration import read_sections
+from edgedeploy.frontends.darknet.graph import RandomWeights
 from edgedeploy.frontends.darknet.translation import translated
-from edgedeploy.frontends.darknet.weights import RandomWeights
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.package.archive import read_manifest
 

@@ -299,8 +299,8 @@ def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
         (CONV.replace("leaky", "maxout"), r"line 10, \[convolutional\]: activation=maxout is not supported"),
         (CONV.replace("filters=4", "filters=0"), r"line 7, \[convolutional\]: filters=0 is too small"),
         (CONV.replace("filters=4", "filters=-4"), r"line 7, .*too small: it must be 1 at least"),
-        (CONV.replace("filters=4", "filters=many"), r"line 7, .*filters=many is no integer"),
-        (CONV.replace("filters=4", "filters=99999999999"), r"line 7, .*is no integer"),
+        (CONV.replace("filters=4", "filters=many"), r"line 7, .*filters=many is not an integer"),
+        (CONV.replace("filters=4", "filters=99999999999"), r"line 7, .*is not an integer"),
         (
             CONV.replace("size=3", "size=30").replace("pad=1", "pad=0"),
             r"line 8, .*size=30 is too large: .* has 8 pixels",
@@ -316,7 +316,7 @@ def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
         ("[upsample]\nscale=1e39\n", r"line 6, .*scale=1e39 is not a number"),
         ("[upsample]\nscale=nan\n", r"line 6, .*scale=nan is not a number"),
         ("[upsample]\nstride=60000\n", r"line 5, .*its output is too large: it is 3x480000x480000"),
-        ("[reorg]\nstride=2\n", r"line 6, .*stride=2 does not divide what goes in: it is 3x8x8"),
+        ("[reorg]\nstride=2\n", r"line 6, .*stride=2 does not divide its input: it is 3x8x8"),
         ("[reorg]\nflatten=1\n", r"line 6, .*flatten=1 is not supported"),
         ("[route]\n", r"line 5, \[route\]: layers is missing"),
         ("[route]\nlayers=0\n", r"line 6, .*layers=0 is no layer before it: it is layer 0 itself"),
@@ -333,15 +333,15 @@ def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
         ("[softmax]\ngroups=5\n", r"line 6, .*groups=5 does not divide 192 values"),
         ("[softmax]\ntemperature=0\n", r"line 6, .*temperature=0 is not positive"),
         (CONV + "[yolo]\nanchors=1,2\nclasses=4\n", r"line 11, \[yolo\]: 4 channels go in: 1 anchors with 4 .* need 9"),
-        (CONV + "[yolo]\nclasses=4\n", r"anchors= are no anchors"),
-        (CONV + "[yolo]\nanchors=1,2,3\n", r"line 12, .*anchors=1,2,3 are no anchors"),
-        (CONV + "[yolo]\nanchors=1,0\n", r"line 12, .*are no anchors"),
-        (CONV + "[yolo]\nanchors=1,2\nmask=1\n", r"its mask names anchors that are not there: there are 1"),
+        (CONV + "[yolo]\nclasses=4\n", r"anchors= are not anchors"),
+        (CONV + "[yolo]\nanchors=1,2,3\n", r"line 12, .*anchors=1,2,3 are not anchors"),
+        (CONV + "[yolo]\nanchors=1,0\n", r"line 12, .*are not anchors"),
+        (CONV + "[yolo]\nanchors=1,2\nmask=1\n", r"its mask names anchors that do not exist: there are 1"),
         (CONV + "[yolo]\nanchors=1,2\nnum=2000000000\n", r"num=2000000000 is too large: there are 1 anchors"),
         ("[yolo]\nanchors=1,2\nclasses=1\n" + CONV, "3 channels go in"),
         ("", "net.cfg has no layers"),
         ("[cost]\n", "net.cfg has no layers"),
-        ("filters\n", "line 5 is neither a section nor an option: it says 'filters'"),
+        ("filters\n", "line 5 is neither a section nor an option: its text is 'filters'"),
         ("[connected]\noutput=2000000000\n", r"line 5, \[connected\]: the network has too many weights"),
         ("[dropout]\n" * 3000, "line 2053, .*the network has too many layers"),
         (CONV + "[route]\nlayers=" + "0," * 9000, "line 11, .*the network has too many connections"),
@@ -366,7 +366,7 @@ def test_the_image_must_be_stated(missing: str, tmp_path: Path) -> None:
 
 def test_a_file_beyond_any_cfg_files_size_is_not_read(tmp_path: Path) -> None:
     path = cfg(tmp_path, NET + "#" * 2**18)
-    with pytest.raises(ModelError, match="no cfg file of Darknet: it has 262,1"):
+    with pytest.raises(ModelError, match="not a cfg file of Darknet: it has 262,1"):
         FORMAT.convert([path], {}, RANDOM)
 
 

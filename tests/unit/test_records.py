@@ -318,7 +318,7 @@ def test_thousands_of_trials_are_read_in_a_second_of_the_processors_time(tmp_pat
 def test_looking_at_records_does_not_import_tvm(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from edgedeploy.records.database import Records\n"
-        "from edgedeploy.records.overview import overview; import edgedeploy.records.exchange, edgedeploy.cli.records\n"
+        "from edgedeploy.records.trial import overview; import edgedeploy.records.exchange, edgedeploy.cli.records\n"
         "Records.open(Path(sys.argv[1])); assert not {'tvm', 'numpy'} & sys.modules.keys(), 'heavy'"
     )
     subprocess.run([sys.executable, "-c", script, str(filled(tmp_path))], check=True)

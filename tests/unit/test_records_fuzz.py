@@ -23,8 +23,7 @@ from edgedeploy.records.events import RunEnded
 from edgedeploy.records.exchange import export, import_records, merge, prune
 from edgedeploy.records.header import DATABASE, Header
 from edgedeploy.records.lines import LONGEST_LINE, read_lines
-from edgedeploy.records.overview import overview
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.trial import Trial, overview
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from edgedeploy.errors import UnsupportedError
 from edgedeploy.report import require_report
 from edgedeploy.report.charts import alone, chart
 from edgedeploy.report.page import html, render
-from edgedeploy.tuning.report import write_report
+from edgedeploy.tuning.report.page import write_report
 
 HOSTILE = "</title></svg><script>$x^2$\u202e"
 

@@ -22,16 +22,15 @@ from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.tuning import measuring
 from edgedeploy.tuning.building import Batch, Entry
-from edgedeploy.tuning.farm import Farm
-from edgedeploy.tuning.measuring import Measurer
-from edgedeploy.tuning.remote import Begun, Done, Job
+from edgedeploy.tuning.measuring import Farm, Measurer
+from edgedeploy.tuning.remote import Begun, Done
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 
 BATCH = Batch([Entry("sum", (), library=Path(__file__)), Entry("product", (), library=Path(__file__))])
 
 
-def session(device: Endpoint, secret: str, jobs: Sequence[Job], *rest: object) -> Iterator[Begun | Done]:
+def session(device: Endpoint, secret: str, jobs: Sequence[Entry], *rest: object) -> Iterator[Begun | Done]:
     """A session on a device where nothing takes any time; runs in the measurer's worker."""
     for index in range(len(jobs)):
         yield Begun(index)

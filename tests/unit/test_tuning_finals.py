@@ -25,7 +25,7 @@ from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.selftest.recording import recorded as recording
 from edgedeploy.tensors import Tensors, TensorSpec
-from edgedeploy.tuning import comparison
+from edgedeploy.tuning import finals as comparison
 from edgedeploy.tuning.finals import Finals
 from edgedeploy.tuning.task import Task, tasks_of
 from edgedeploy.zoo.source import Source, find_source

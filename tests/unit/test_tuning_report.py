@@ -21,8 +21,8 @@ from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records.events import Event, Measured, RunEnded, TaskEnded
 from edgedeploy.records.trial import Conditions, Trial
 from edgedeploy.text import significant
-from edgedeploy.tuning.report import write_report
 from edgedeploy.tuning.report.charts import convergence, temperatures
+from edgedeploy.tuning.report.page import write_report
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 

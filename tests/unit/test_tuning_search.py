@@ -15,8 +15,7 @@ from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.tuning.search import TUNERS, CostModel, search_for
-from edgedeploy.tuning.search.model import LEAST_RESULTS, features
+from edgedeploy.tuning.search import LEAST_RESULTS, TUNERS, CostModel, features, search_for
 from edgedeploy.tuning.task import Task, selected, tasks_of
 
 

@@ -27,15 +27,15 @@ class Darknet(ConvertedFormat):
         return _BEGINNING.match(head) is not None
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The network in ONNX's terms; see `Format.read`.
+        """The network as an ONNX model; see `Format.read`.
 
-        Its input is called `data`. Its outputs are the raw heads, what goes into [yolo] and [region], or what the
-        last layer outputs where there are none; they are named after their section with the layer's number as
-        Darknet counts it, such as `yolo_121`.
+        Its input is called `data`. Its outputs are the raw heads, the inputs of [yolo] and [region], or without any the
+        last layer's output; they are named after their section with the layer's number as Darknet counts it, such as
+        `yolo_121`.
         """
         from edgedeploy.frontends.darknet.configuration import read_sections
+        from edgedeploy.frontends.darknet.graph import FileWeights, RandomWeights
         from edgedeploy.frontends.darknet.translation import translated
-        from edgedeploy.frontends.darknet.weights import FileWeights, RandomWeights
 
         graph = translated(files[0], read_sections(files[0]), shapes, options.epsilon)
         weights: FileWeights | RandomWeights = RandomWeights()

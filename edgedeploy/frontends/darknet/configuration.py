@@ -1,6 +1,6 @@
 """Darknet's cfg files: sections, each with options, as text.
 
-As Darknet reads them: blanks count nowhere, lines that begin with # or ; are comments, and of an option that is stated
+As Darknet reads them: blanks do not count, lines that begin with # or ; are comments, and of an option that is stated
 twice the first statement holds. An option that no layer asks for is ignored, since most belong to training.
 """
 
@@ -24,7 +24,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 @dataclass(frozen=True)
 class Option:
-    """An option's value, and the line it stands in."""
+    """An option's value, and its line."""
 
     value: str
     line: int
@@ -32,14 +32,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Section:
-    """One section of a cfg file.
-
-    Attributes:
-        path: the file.
-        kind: what stands between the brackets.
-        line: where it begins, counted from 1.
-        options: by name.
-    """
+    """One section of a cfg file: the text between the brackets, the line where it begins, from 1, and its options."""
 
     path: Path
     kind: str
@@ -51,11 +44,7 @@ class Section:
         return self.options[name].value if name in self.options else default
 
     def integer(self, name: str, default: int, *, lowest: int | None = None) -> int:
-        """An option that is an integer.
-
-        Raises:
-            ModelError: it is none, or less than `lowest`.
-        """
+        """An option that is an integer, at least `lowest`."""
         if name not in self.options:
             return default
         [value] = self._integers(name, [self.options[name].value])
@@ -64,27 +53,19 @@ class Section:
         return value
 
     def integers(self, name: str) -> list[int]:
-        """An option that is a list of integers; an empty one if it is not there. Errors are those of `integer`."""
+        """An option that is a list of integers; empty by default."""
         return self._integers(name, self._parts(name))
 
     def number(self, name: str, default: float) -> float:
-        """An option that is a number.
-
-        Raises:
-            ModelError: it is none, or not a finite float32.
-        """
+        """An option that is a number."""
         return self._numbers(name, [self.options[name].value])[0] if name in self.options else default
 
     def numbers(self, name: str) -> list[float]:
-        """An option that is a list of numbers; an empty one if it is not there. Errors are those of `number`."""
+        """An option that is a list of numbers; empty by default."""
         return self._numbers(name, self._parts(name))
 
     def refuse(self, *names: str, unless: str = "0") -> None:
-        """Refuse options that would change what the layer computes, in a way that is not supported.
-
-        Raises:
-            ModelError: one of them is stated, with another value than `unless`.
-        """
+        """Refuse options that would change what the layer computes, in a way that is not supported."""
         for name in names:
             if self.text(name, unless) != unless:
                 raise self.error(
@@ -106,7 +87,7 @@ class Section:
     def _integers(self, name: str, parts: list[str]) -> list[int]:
         for part in parts:
             if not _INTEGER.fullmatch(part) or abs(int(part)) > _LARGEST_INTEGER:
-                raise self.error(f"{name}={part[:40]} is no integer", option=name)
+                raise self.error(f"{name}={part[:40]} is not an integer", option=name)
         return [int(part) for part in parts]
 
     def _numbers(self, name: str, parts: list[str]) -> list[float]:
@@ -120,13 +101,9 @@ class Section:
 
 
 def read_sections(path: Path) -> list[Section]:
-    """The sections of a cfg file, in order.
-
-    Raises:
-        ModelError: it cannot be read, or is no cfg file.
-    """
+    """The sections of a cfg file, in order."""
     if (size := _size(path)) > _LARGEST_FILE:
-        raise ModelError(f"{path} is no cfg file of Darknet", why=f"it has {size:,} bytes")
+        raise ModelError(f"{path} is not a cfg file of Darknet", why=f"it has {size:,} bytes")
     sections: list[Section] = []
     text = read_bytes(path).decode("utf-8-sig", errors="replace")
     for number, line in enumerate(text.split("\n"), 1):
@@ -138,7 +115,7 @@ def read_sections(path: Path) -> list[Section]:
             if not equals or not sections:
                 raise ModelError(
                     f"{path}, line {number} is neither a section nor an option",
-                    why=f"it says {content[:40]!r}",
+                    why=f"its text is {content[:40]!r}",
                     hints=["check that the file is complete; a comment begins with #"],
                 )
             if value:

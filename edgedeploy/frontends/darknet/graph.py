@@ -1,18 +1,20 @@
-"""A Darknet network being written in ONNX's terms; its weights follow when all sections are known."""
+"""A Darknet network being converted, and its weights, whose values follow when all sections are known."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.importing import Cursor, read_bytes
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.format import Converted
-from edgedeploy.frontends.graph import Graph, is_too_large
+from edgedeploy.frontends.graph import Graph, Value, is_too_large, times
 from edgedeploy.heads import Head
 
 INPUT_NAME = "data"
@@ -24,6 +26,8 @@ _MOST_LAYERS = 2048
 _MOST_READS = 8192
 
 Role = Literal["bias", "scale", "mean", "variance", "kernel", "matrix"]
+
+_HINTS = ("check the file's size and checksum", "check that the cfg file belongs to it: same filters, same classes")
 
 # Detection heads: outputs of the network, which no other layer can read.
 _HEADS = ("yolo", "region")
@@ -42,7 +46,7 @@ class Shape(NamedTuple):
         return prod(self)
 
     def __str__(self) -> str:
-        return "x".join(map(str, self))
+        return times(self)
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,10 @@ class Parameter:
     """An array of weights that a layer reads from the file.
 
     Attributes:
-        section: the layer's.
-        name: its name in the graph.
-        role: what it is.
-        shape: its shape.
+        name: in the graph.
         gain: for kernels and matrices, the variance of the outputs as a multiple of the inputs' mean square, with
             random weights.
-        optional: whether there are files without it, which mean zeros.
+        optional: whether some files lack it, which means zeros.
     """
 
     section: Section
@@ -79,44 +80,44 @@ class DarknetGraph(Graph):
     after that.
 
     Args:
-        name: the network's.
+        name: of the network.
         net: the first section.
         batch: how many images the network takes at once.
-        image: the shape of one.
+        image: the shape of one image.
         epsilon: what batch normalisation adds to the variance.
 
     Attributes:
-        section: what is being written.
+        section: the current section.
         parameters: the weights, in the file's order.
-        heads: what decoders need to know of detection heads, where they could do something with that.
+        heads: the detection heads that decoders support.
     """
 
     def __init__(self, name: str, net: Section, batch: int, image: Shape, epsilon: float) -> None:
-        super().__init__(name)
+        super().__init__(name, batch)
         self.section = net
-        self.batch = batch
         self.image = image
         self.epsilon = epsilon
         self.parameters: list[Parameter] = []
         self.heads: list[Head] = []
-        self._layers: list[tuple[str, str, str]] = []  # names, kinds and outputs
+        self._layers: list[tuple[str, str, Value]] = []  # names, kinds and outputs
         self._reads = 0
         self._values = 0
         self.check_output("Input", (), (batch, *image))
-        self._data = self.input(INPUT_NAME, [batch, *image])
+        self._data = self.input(INPUT_NAME, image)
 
-    def add(self, value: str) -> None:
-        """Have a value as the output of the section's layer.
+    def begin_section(self, section: Section) -> None:
+        """Begin the layer of a section."""
+        self.section = section
+        self.begin(f"{self.layer}_")
 
-        Raises:
-            ModelError: there are too many layers.
-        """
-        self._layers.append((self.layer, self.section.kind, value))
+    def add(self, value: Value) -> None:
+        """End the layer, whose output is a value."""
+        self._layers.append((self.layer, self.section.kind, self.finish([value], [self.layer])[0]))
         self._check_count("layers", len(self._layers), _MOST_LAYERS)
 
     @property
     def layer(self) -> str:
-        """The name of the layer that is being written."""
+        """The name of the current layer."""
         return f"{self.section.kind}_{len(self._layers)}"
 
     @property
@@ -125,16 +126,12 @@ class DarknetGraph(Graph):
         return len(self._layers) - 1
 
     @property
-    def before(self) -> str:
-        """The output of the layer before; errors are those of `output`."""
+    def before(self) -> Value:
+        """The output of the layer before."""
         return self.output(self.previous)
 
-    def output(self, index: int) -> str:
-        """The output of a layer, or the network's input.
-
-        Raises:
-            ModelError: the layer outputs detections.
-        """
+    def output(self, index: int) -> Value:
+        """The output of a layer, or for -1 the network's input."""
         if index < 0:
             return self._data
         _, kind, value = self._layers[index]
@@ -147,11 +144,7 @@ class DarknetGraph(Graph):
         return value
 
     def sources(self, option: str) -> list[int]:
-        """The layers that an option names, counted from the first, or with a minus from the section on backwards.
-
-        Raises:
-            ModelError: it names none, or one that is not before the section, or layers name too many others.
-        """
+        """The layers that an option names, counted from the first, or with a minus backwards from the section."""
         stated = self.section.integers(option)
         if not stated:
             raise self.section.error(f"{option} is missing", hints=[f"state the layers that it reads: {option}=-2"])
@@ -166,49 +159,35 @@ class DarknetGraph(Graph):
                 )
         return found
 
-    def size(self, value: str) -> Shape:
+    def size(self, value: Value) -> Shape:
         """The shape of a layer's output for one image."""
-        return Shape(*self.shape(value)[1:])
+        return Shape(*value.shape)
 
     def parameter(
         self, role: Role, shape: tuple[int, ...], of: str, *, gain: float = 1.0, optional: bool = False
-    ) -> str:
-        """The next weights of the file, for the node `of`; see `Parameter`.
-
-        Raises:
-            ModelError: there are too many weights.
-        """
+    ) -> Value:
+        """The next weights of the file, for the node `of`; see `Parameter`."""
         name = self.declare(shape, f"{of}_{'weight' if role in ('kernel', 'matrix') else role}")
         self.parameters.append(Parameter(self.section, name, role, shape, gain, optional))
         self._values += prod(shape)
         self._check_count("weights", self._values, _MOST_PARAMETERS)
         return name
 
-    def reshaped(self, value: str, name: str, *shape: int) -> str:
-        """A value in another shape, stated for one image."""
-        return self.node("Reshape", value, self.integers([self.batch, *shape], f"{name}_shape"), name=name)
-
-    def integers(self, values: Sequence[int], name: str) -> str:
-        """An int64 vector, such as a shape."""
-        return self.constant(np.array(values, np.int64), name)
-
     @property
-    def outputs(self) -> dict[str, str]:
-        """What the network gives, by name: its heads, or where there are none the last layer but [cost]."""
+    def outputs(self) -> dict[str, Value]:
+        """The network's outputs by name: its heads, or without any the last layer that is not [cost]."""
         heads = {name: value for name, kind, value in self._layers if kind in _HEADS}
         others = [(name, value) for name, kind, value in self._layers if kind != "cost"]
         return heads or dict(others[-1:])
 
     def converted(self) -> Converted:
         """The network."""
-        outputs = [
-            value if value == name else self.node("Identity", value, name=name) for name, value in self.outputs.items()
-        ]
+        outputs = [self.named(value, name) for name, value in self.outputs.items()]
         return Converted(self.model(outputs), self.heads)
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
         """See `Graph.check_output`."""
-        stated = "x".join(map(str, shape[1:]))
+        stated = times(shape[1:])
         if min(shape, default=0) < 1:
             raise self.section.error("nothing comes out of it", why=f"its output is {stated}")
         if is_too_large(shape):
@@ -222,3 +201,69 @@ class DarknetGraph(Graph):
         if count > most:
             why = f"up to here there are {count:,}, and {most:,} are the most that are read"
             raise self.section.error(f"the network has too many {what}", why=why)
+
+
+class FileWeights:
+    """Weights of a file.
+
+    It begins with the version, major, minor and revision as int32, and with the number of images seen in training:
+    int64 from version 0.2 on, int32 before, and if a part of the version exceeds 1000, which means that matrices
+    are transposed. Then there are float32 values, layer by layer (`load_weights` in src/parser.c).
+    """
+
+    def __init__(self, path: Path, parameters: Sequence[Parameter], description: str) -> None:
+        self._cursor = Cursor(path, read_bytes(path))
+        major, minor, _ = self._cursor.array("<i4", 3, "the version").tolist()
+        self._transposed = major > 1000 or minor > 1000
+        early = major * 10 + minor < 2 or major >= 1000 or minor >= 1000
+        self._cursor.integer("<i4" if early else "<i8", "the number of images seen")
+        self._without_optional = self._check(parameters, description)
+
+    def take(self, parameter: Parameter) -> np.ndarray:
+        """The next parameter of the file, float32."""
+        if parameter.optional and self._without_optional:
+            return np.zeros(parameter.shape, np.float32)
+        values = self._cursor.array("<f4", parameter.count, f"[{parameter.section.kind}]")
+        if not np.isfinite(values).all() or (parameter.role == "variance" and values.min() < 0):
+            raise parameter.section.error(
+                f"its weights in {self._cursor.path.name} are no weights",
+                why=f"there is a {parameter.role} that is not finite, or a variance below zero",
+                hints=list(_HINTS),
+            )
+        if parameter.role == "matrix" and self._transposed:
+            return values.reshape(parameter.shape[::-1]).T
+        return values.reshape(parameter.shape)
+
+    def _check(self, parameters: Sequence[Parameter], description: str) -> bool:
+        """Whether the file leaves out optional parameters."""
+        needed = 4 * sum(parameter.count for parameter in parameters)
+        optional = 4 * sum(parameter.count for parameter in parameters if parameter.optional)
+        left = self._cursor.left
+        if left in (needed, needed - optional):
+            return left < needed
+        what = "is not complete" if left < needed else "has weights that no layer needs"
+        raise ModelError(
+            f"{self._cursor.path} {what}",
+            why=f"the layers of {description} need {needed:,} bytes, and there are {left:,}",
+            hints=_HINTS,
+        )
+
+
+class RandomWeights:
+    """Seeded weights under which values neither vanish nor explode, however deep the network is.
+
+    Kernels and matrices are normal, with the variance gain / inputs (He et al., 2015, arXiv:1502.01852). Batch
+    normalisation is close to the identity.
+    """
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(0)
+
+    def take(self, parameter: Parameter) -> np.ndarray:
+        """The next parameter, float32."""
+        if parameter.role in ("scale", "variance"):
+            return self._random.uniform(0.8, 1.2, parameter.shape).astype(np.float32)
+        deviation = 0.1
+        if parameter.role in ("kernel", "matrix"):
+            deviation = sqrt(parameter.gain / prod(parameter.shape[1:]))
+        return self._random.standard_normal(parameter.shape, np.float32) * np.float32(deviation)

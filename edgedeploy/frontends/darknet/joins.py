@@ -1,15 +1,18 @@
-"""Sections that read earlier layers: [route], [shortcut], [scale_channels] and [sam]."""
+"""Sections that read earlier layers, [route], [shortcut], [scale_channels] and [sam], and heads: [yolo], [region]."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from edgedeploy.frontends.darknet.activations import activated, activation_of, name_before
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.darknet.graph import DarknetGraph, Shape
+from edgedeploy.frontends.darknet.layers import activated, activation_of
+from edgedeploy.frontends.graph import Value
+from edgedeploy.heads import Head
+
+# Of an anchor's sides, in any unit: far beyond any network.
+_SMALLEST_SIDE, _LARGEST_SIDE = 1e-6, 1e6
 
 
-def route(section: Section, graph: DarknetGraph) -> str:
+def route(section: Section, graph: DarknetGraph) -> Value:
     """The channels of several layers; with `groups`, of each layer only the part that `group_id` counts from 0."""
     sources = graph.sources("layers")
     groups = section.integer("groups", 1, lowest=1)
@@ -24,14 +27,13 @@ def route(section: Section, graph: DarknetGraph) -> str:
             why = f"they are counted from 0, and layer {index} has {shape.channels} channels"
             raise section.error(f"there is no part {part} of {groups}", option="groups", why=why)
     if groups > 1:
-        name = f"{graph.layer}_part" if len(values) > 1 else graph.layer
         counts = [shape.channels // groups for shape in shapes]
         parts = [range(count * part, count * (part + 1)) for count in counts]
-        values = [_sliced(graph, value, name, channels) for value, channels in zip(values, parts, strict=True)]
-    return values[0] if len(values) == 1 else graph.node("Concat", *values, name=graph.layer, axis=1)
+        values = [_cut(graph, value, channels) for value, channels in zip(values, parts, strict=True)]
+    return values[0] if len(values) == 1 else graph.node("Concat", *values, axis=0)
 
 
-def shortcut(section: Section, graph: DarknetGraph) -> str:
+def shortcut(section: Section, graph: DarknetGraph) -> Value:
     """The layer before plus others, which need not have its size (`shortcut_cpu` in src/blas.c).
 
     Of a layer with more channels the first are added, one with fewer is added to the first. Of one with more pixels
@@ -48,24 +50,22 @@ def shortcut(section: Section, graph: DarknetGraph) -> str:
         if _quotients(shape.width, other.width) != _quotients(shape.height, other.height):
             why = f"layer {graph.previous} has {shape}, layer {index} {other}"
             raise section.error("height and width differ by different factors", option="from", why=why)
-    name = name_before(graph, activation)
-    for number, value in enumerate(others, 1):
-        added = _fitted(graph, value, f"{name}_added", shape)
-        total = graph.node("Add", total, added, name=name if number == len(others) else f"{name}_sum")
+    for value in others:
+        total = graph.node("Add", total, _fitted(graph, value, shape))
     return activated(graph, activation, total)
 
 
-def scale_channels(section: Section, graph: DarknetGraph) -> str:
+def scale_channels(section: Section, graph: DarknetGraph) -> Value:
     """An earlier layer times one factor per channel, or with `scale_wh` per pixel, from the layer before."""
     return _product(section, graph, "per pixel" if section.integer("scale_wh", 0) else "per channel")
 
 
-def sam(section: Section, graph: DarknetGraph) -> str:
+def sam(section: Section, graph: DarknetGraph) -> Value:
     """An earlier layer times the layer before, element by element."""
     return _product(section, graph, "per value")
 
 
-def _product(section: Section, graph: DarknetGraph, factors: str) -> str:
+def _product(section: Section, graph: DarknetGraph, factors: str) -> Value:
     sources = graph.sources("from")
     if len(sources) > 1:
         raise section.error(f"from={section.text('from', '')} is more than one layer", option="from")
@@ -80,46 +80,101 @@ def _product(section: Section, graph: DarknetGraph, factors: str) -> str:
     if factor != wanted:
         why = f"layer {sources[0]} has {shape} and needs {wanted}, layer {graph.previous} has {factor}"
         raise section.error(f"the layer before has not one factor {factors}", why=why)
-    return activated(graph, activation, graph.node("Mul", *values, name=name_before(graph, activation)))
+    return activated(graph, activation, graph.node("Mul", *values))
 
 
 def _quotients(side: int, other: int) -> tuple[int, int]:
     return side // other, other // side
 
 
-def _fitted(graph: DarknetGraph, value: str, name: str, wanted: Shape) -> str:
-    """A value of another shape, as far as a shortcut adds it, with zeros where it adds nothing."""
+def _fitted(graph: DarknetGraph, value: Value, wanted: Shape) -> Value:
+    """A value of another shape as a shortcut adds it, with zeros where it adds nothing."""
     shape = graph.size(value)
     stride = max(1, shape.width // wanted.width)
     sample = max(1, wanted.width // shape.width)
     part = Shape(*map(min, shape, wanted))
     if part != shape:
         rows, columns = (range(0, (side - 1) * stride + 1, stride) for side in part[1:])
-        value = _sliced(graph, value, f"{name}_part", range(part.channels), rows, columns)
+        value = _cut(graph, value, range(part.channels), rows, columns)
     if sample > 1:
-        value = graph.reshaped(value, f"{name}_apart", part.channels, part.height, 1, part.width, 1)
-        value = _padded(graph, value, f"{name}_spread", [0, 0, 0, sample - 1, 0, sample - 1])
+        value = graph.reshape(value, [part.channels, part.height, 1, part.width, 1])
+        value = graph.pad(value, [0] * 5, [0, 0, sample - 1, 0, sample - 1])
         part = Shape(part.channels, part.height * sample, part.width * sample)
-        value = graph.reshaped(value, f"{name}_together", *part)
-    if part != wanted:
-        missing = [total - there for total, there in zip(wanted, part, strict=True)]
-        value = _padded(graph, value, f"{name}_padded", [0, *missing])
-    return value
+        value = graph.reshape(value, part)
+    missing = [total - there for total, there in zip(wanted, part, strict=True)]
+    return graph.pad(value, [0] * 3, missing)
 
 
-def _sliced(graph: DarknetGraph, value: str, name: str, *ranges: range) -> str:
-    """Part of a value's channels, and of its rows and columns where they are stated too."""
-    columns = {
-        "starts": [each.start for each in ranges],
-        "ends": [each.stop for each in ranges],
-        "axes": range(1, len(ranges) + 1),
-        "steps": [each.step for each in ranges],
-    }
-    bounds = [graph.integers(column, f"{name}_{what}") for what, column in columns.items()]
-    return graph.node("Slice", value, *bounds, name=name)
+def _cut(graph: DarknetGraph, value: Value, *ranges: range) -> Value:
+    """Part of a value's channels, and of its rows and columns if they are given too."""
+    starts, stops, steps = zip(*((each.start, each.stop, each.step) for each in ranges), strict=True)
+    return graph.cut(value, starts, stops, steps)
 
 
-def _padded(graph: DarknetGraph, value: str, name: str, after: Sequence[int]) -> str:
-    """A value with zeros behind it, as many along each axis as stated."""
-    widths = graph.integers([*[0] * len(after), *after], f"{name}_widths")
-    return graph.node("Pad", value, widths, name=name)
+def yolo(section: Section, graph: DarknetGraph) -> Value:
+    """A head of YOLO v3 or later; its anchors are in pixels of the network's input.
+
+    With new_coords=1 (Scaled-YOLOv4) boxes are computed differently, and decoders do not learn of the head.
+    """
+    anchors = _anchors(section)
+    mask = section.integers("mask")
+    if not all(0 <= index < len(anchors) for index in mask):
+        raise section.error("its mask names anchors that do not exist", why=f"there are {len(anchors)} anchors")
+    chosen = [anchors[index] for index in mask] if mask else _first(section, anchors)
+    scale = section.number("scale_x_y", 1.0)
+    if not _SMALLEST_SIDE <= scale <= _LARGEST_SIDE:
+        raise section.error(f"scale_x_y={scale:g} cannot be", option="scale_x_y", hints=["YOLO v4 has 1.05 to 1.2"])
+    head = Head(output=graph.layer, anchors=chosen, classes=_classes(section), scale_x_y=scale)
+    return _head(section, graph, head, described=not section.integer("new_coords", 0))
+
+
+def region(section: Section, graph: DarknetGraph) -> Value:
+    """A head of YOLO v2; its anchors are in cells (`get_region_box` in src/region_layer.c).
+
+    Decoders do not learn of a head without softmax over the classes, with a tree of classes, or with another number of
+    coordinates than four.
+    """
+    _, height, width = graph.size(graph.before)
+    cell = graph.image.width / width, graph.image.height / height
+    anchors = [(across * cell[0], down * cell[1]) for across, down in _first(section, _anchors(section))]
+    coordinates = section.integer("coords", 4, lowest=1)
+    plain = section.integer("softmax", 0) and not section.integer("background", 0) and "tree" not in section.options
+    head = Head(output=graph.layer, kind="region", anchors=anchors, classes=_classes(section))
+    return _head(section, graph, head, bool(plain) and coordinates == 4, coordinates)
+
+
+def _head(section: Section, graph: DarknetGraph, head: Head, described: bool = True, coordinates: int = 4) -> Value:
+    """A layer that passes on its input, with `coordinates`, the objectness and the classes for each anchor."""
+    channels = graph.size(graph.before).channels
+    wanted = len(head.anchors) * (coordinates + 1 + (head.classes or 0))
+    if channels != wanted:
+        raise section.error(
+            f"{channels} channels go in",
+            why=f"{len(head.anchors)} anchors with {head.classes} classes need {wanted}",
+            hints=[f"filters={wanted} in the convolution before it, or other classes or anchors here"],
+        )
+    if described:
+        graph.heads.append(head)
+    return graph.before
+
+
+def _anchors(section: Section) -> list[tuple[float, float]]:
+    sides = section.numbers("anchors")
+    if not sides or len(sides) % 2 or min(sides) < _SMALLEST_SIDE or max(sides) > _LARGEST_SIDE:
+        raise section.error(
+            f"anchors={section.text('anchors', '')[:40]} are not anchors",
+            option="anchors",
+            why=f"each has a width and a height, which are between {_SMALLEST_SIDE:g} and {_LARGEST_SIDE:g}",
+        )
+    return list(zip(sides[::2], sides[1::2], strict=True))
+
+
+def _first(section: Section, anchors: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    count = section.integer("num", 1, lowest=1)
+    if count > len(anchors):
+        raise section.error(f"num={count} is too large", option="num", why=f"there are {len(anchors)} anchors")
+    return anchors[:count]
+
+
+def _classes(section: Section) -> int:
+    return section.integer("classes", 20, lowest=1)

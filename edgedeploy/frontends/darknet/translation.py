@@ -7,37 +7,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.darknet import ends, joins, products, windows
+from edgedeploy.frontends.darknet import joins, layers
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.darknet.graph import INPUT_NAME, DarknetGraph, Shape
 from edgedeploy.frontends.format import Shapes, check_given_shapes
+from edgedeploy.frontends.graph import Value
 
 # As AlexeyAB's fork has it; the original adds 1e-6 to the square root on CPUs and 1e-5 to the variance on GPUs.
 _EPSILON = 1e-5
 
-# Write the layer of a section; return the name of its output.
-_KINDS: dict[str, Callable[[Section, DarknetGraph], str]] = {
-    "activation": ends.activation,
-    "avgpool": windows.avgpool,
-    "batchnorm": products.batchnorm,
-    "connected": products.connected,
-    "convolutional": products.convolutional,
-    "cost": ends.unchanged,
-    "dropout": ends.unchanged,
-    "empty": ends.unchanged,
-    "local_avgpool": windows.local_avgpool,
-    "maxpool": windows.maxpool,
-    "region": ends.region,
-    "reorg": windows.reorg,
-    "reorg3d": windows.reorg3d,
+# They write the layer of a section and return its output.
+_KINDS: dict[str, Callable[[Section, DarknetGraph], Value]] = {
+    "activation": layers.activation,
+    "avgpool": layers.avgpool,
+    "batchnorm": layers.batchnorm,
+    "connected": layers.connected,
+    "convolutional": layers.convolutional,
+    "cost": layers.unchanged,
+    "dropout": layers.unchanged,
+    "empty": layers.unchanged,
+    "local_avgpool": layers.local_avgpool,
+    "maxpool": layers.maxpool,
+    "region": joins.region,
+    "reorg": layers.reorg,
+    "reorg3d": layers.reorg3d,
     "route": joins.route,
     "sam": joins.sam,
     "scale_channels": joins.scale_channels,
     "shortcut": joins.shortcut,
-    "silence": ends.unchanged,
-    "softmax": ends.softmax,
-    "upsample": windows.upsample,
-    "yolo": ends.yolo,
+    "silence": layers.unchanged,
+    "softmax": layers.softmax,
+    "upsample": layers.upsample,
+    "yolo": joins.yolo,
 }
 
 _SHORT = {
@@ -51,20 +52,16 @@ _SHORT = {
 
 
 def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: float | None = None) -> DarknetGraph:
-    """The network that a cfg file describes, whose weights are still to be defined.
+    """The network that a cfg file describes, without the values of its weights.
 
     Args:
         path: the file.
-        sections: what it says.
+        sections: of the file.
         shapes: the input's shape by its name, to replace the one that [net] states.
         epsilon: what batch normalisation adds to the variance; None is 1e-5.
-
-    Raises:
-        ModelError: a section is not supported, or does not fit those before it.
-        InputError: a shape was given for no input, or does not fit.
     """
     if not sections or sections[0].kind not in ("net", "network"):
-        raise ModelError(f"{path} is no cfg file of Darknet", why="its first section is not [net]")
+        raise ModelError(f"{path} is not a cfg file of Darknet", why="its first section is not [net]")
     batch, image = _input(path, sections[0], shapes)
     graph = DarknetGraph(path.stem, sections[0], batch, image, _EPSILON if epsilon is None else epsilon)
     for each in sections[1:]:
@@ -75,7 +72,7 @@ def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon:
                 why="supported are " + ", ".join(f"[{kind}]" for kind in _KINDS),
                 hints=["cut the network before it, or give an ONNX file that another tool made of it"],
             )
-        graph.section = section
+        graph.begin_section(section)
         graph.add(_KINDS[section.kind](section, graph))
     if not graph.outputs:
         raise ModelError(f"{path} has no layers", hints=["check that it is complete"])

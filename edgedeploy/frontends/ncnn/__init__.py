@@ -8,27 +8,28 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.errors import ModelError
 from edgedeploy.files import is_file
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 if TYPE_CHECKING:
-    from edgedeploy.frontends.ncnn.usage import Usage
+    from edgedeploy.frontends.ncnn.text import Usage
 
 # What a network's text begins with; its binary form begins with the same number, little-endian.
 _MAGIC = 7767517
 
 
 class Ncnn(ConvertedFormat):
-    """The text form, with weights in full or half precision, or of 8 bits; and what Ultralytics writes of its use."""
+    """The text form, with weights in full or half precision, or of 8 bits; and Ultralytics' metadata."""
 
     name = "ncnn"
     suffixes = (".param", ".bin", ".metadata")
 
     def recognises(self, head: bytes) -> bool:
-        """Whether it begins with ncnn's number, as text or as the binary form that `convert` refuses."""
+        """Whether it begins with ncnn's number, as text or as the binary form, which `convert` refuses."""
         return head.split(maxsplit=1)[:1] == [str(_MAGIC).encode()] or _is_binary(head)
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
-        """The text, the weights and `metadata.yaml` beside it; see `Format.files`."""
+        """The text, the weights and `metadata.yaml` next to it; see `Format.files`."""
         with path.open("rb") as stream:
             _refuse_binary(path, stream.read(4))
         files, metadata = super().files(path, options), path.with_name("metadata.yaml")
@@ -36,11 +37,11 @@ class Ncnn(ConvertedFormat):
         return [*files, metadata] if whole else files
 
     def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
-        """What `metadata.yaml` says; see `Format.metadata`."""
+        """The entries of `metadata.yaml`; see `Format.metadata`."""
         return _usage(files).entries()
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The network in ONNX's terms, with ncnn's names of blobs; see `ConvertedFormat.convert`."""
+        """The network as an ONNX model with ncnn's names of blobs; see `ConvertedFormat.convert`."""
         from edgedeploy.frontends.importing import read_bytes
         from edgedeploy.frontends.ncnn.conversion import converted
         from edgedeploy.frontends.ncnn.text import read_layers
@@ -65,7 +66,7 @@ FORMAT = Ncnn()
 
 
 def _usage(files: Sequence[Path]) -> Usage:
-    from edgedeploy.frontends.ncnn.usage import Usage
+    from edgedeploy.frontends.ncnn.text import Usage
 
     return Usage.of(files[2]) if len(files) > 2 else Usage()
 

@@ -10,8 +10,11 @@ import numpy as np
 
 from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.ncnn.elementwise import activated
-from edgedeploy.frontends.ncnn.quantised import Scales, rounded
-from edgedeploy.frontends.ncnn.step import Blob, Step, translates
+from edgedeploy.compile.quantisation import rounded
+from edgedeploy.frontends.ncnn.quantised import Scales
+from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.frontends.ncnn.graph import translates
+from edgedeploy.frontends.ncnn.step import Blob
 
 # In the place of padding: as much as keeps size / stride, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234

@@ -1,4 +1,4 @@
-"""Layers that compute each value from the values at its own place: activations, arithmetic."""
+"""Layers that compute each value from the values at the same place: activations, arithmetic."""
 
 from __future__ import annotations
 
@@ -6,155 +6,103 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from edgedeploy.frontends.ncnn.step import Blob, Step, Translator, translates
+from edgedeploy.frontends.graph import UNARY, Graph, Value, operator
+from edgedeploy.frontends.ncnn.graph import NcnnGraph, Translator, translates
 
-# Bounds beyond this are none; converters write the largest float32, rounded to some digits.
-_BOUNDLESS = 3.4e38
-
-
-# A function of a blob and of some numbers.
-Function = Callable[..., Blob]
-
-
-def _operator(name: str, *attributes: str) -> Function:
-    """An operator of ONNX, some of whose attributes are numbers of the layer."""
-    return lambda step, blob, *numbers: step.node(name, blob, **dict(zip(attributes, numbers, strict=True)))
-
-
-def _leaky_relu(step: Step, blob: Blob, slope: float) -> Blob:
-    """max(x, 0) + slope min(x, 0)."""
-    return step.node("LeakyRelu", blob, alpha=slope) if slope else step.node("Relu", blob)
-
-
-def _clip(step: Step, blob: Blob, lowest: float, highest: float) -> Blob:
-    """Values below `lowest` and above `highest` replaced by these."""
-    bounds = ["" if abs(bound) > _BOUNDLESS else step.constant(bound) for bound in (lowest, highest)]
-    return step.node("Clip", blob, *bounds)
-
-
-def _swish(step: Step, blob: Blob) -> Blob:
-    return step.node("Mul", blob, step.node("Sigmoid", blob))
-
-
-def _mish(step: Step, blob: Blob) -> Blob:
-    """x tanh(log(1 + exp(x))), from Misra, "Mish" (2019)."""
-    return step.node("Mul", blob, step.node("Tanh", step.node("Softplus", blob)))
-
-
-def _hard_swish(step: Step, blob: Blob, alpha: float, beta: float) -> Blob:
-    """x min(max(alpha x + beta, 0), 1)."""
-    return step.node("Mul", blob, step.node("HardSigmoid", blob, alpha=alpha, beta=beta))
-
-
-def _scaled(step: Step, blob: Blob, scale: float) -> Blob:
-    """What is left of dropout at inference."""
-    return blob if scale == 1 else step.node("Mul", blob, step.constant(scale))
-
+# A function of a graph, a blob, and some numbers.
+Function = Callable[..., Value]
 
 # Layers of one input, whose parameters from 0 on are numbers with these defaults.
 _FUNCTIONS: dict[str, tuple[Function, tuple[float, ...]]] = {
-    "AbsVal": (_operator("Abs"), ()),
-    "BNLL": (_operator("Softplus"), ()),
-    "CELU": (_operator("Celu", "alpha"), (1.0,)),
-    "Clip": (_clip, (-math.inf, math.inf)),
-    "Dropout": (_scaled, (1.0,)),
-    "ELU": (_operator("Elu", "alpha"), (0.1,)),
-    "Erf": (_operator("Erf"), ()),
-    "HardSigmoid": (_operator("HardSigmoid", "alpha", "beta"), (0.2, 0.5)),
-    "HardSwish": (_hard_swish, (0.2, 0.5)),
-    "Mish": (_mish, ()),
-    "ReLU": (_leaky_relu, (0.0,)),
+    "AbsVal": (operator("Abs"), ()),
+    "BNLL": (operator("Softplus"), ()),
+    "CELU": (operator("Celu", "alpha"), (1.0,)),
+    "Clip": (Graph.clip, (-math.inf, math.inf)),
+    "Dropout": (Graph.scaled, (1.0,)),
+    "ELU": (operator("Elu", "alpha"), (0.1,)),
+    "Erf": (operator("Erf"), ()),
+    "HardSigmoid": (operator("HardSigmoid", "alpha", "beta"), (0.2, 0.5)),
+    "HardSwish": (Graph.hard_swish, (0.2, 0.5)),
+    "Mish": (Graph.mish, ()),
+    "Power": (Graph.power, (1.0, 1.0, 0.0)),
+    "ReLU": (Graph.leaky_relu, (0.0,)),
     # The constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ncnn has them.
-    "SELU": (_operator("Selu", "alpha", "gamma"), (1.67326324, 1.050700987)),
-    "Sigmoid": (_operator("Sigmoid"), ()),
-    "Softplus": (_operator("Softplus"), ()),
-    "Swish": (_swish, ()),
-    "TanH": (_operator("Tanh"), ()),
+    "SELU": (operator("Selu", "alpha", "gamma"), (1.67326324, 1.050700987)),
+    "Sigmoid": (operator("Sigmoid"), ()),
+    "Softplus": (operator("Softplus"), ()),
+    "Swish": (Graph.swish, ()),
+    "TanH": (operator("Tanh"), ()),
 }
 
 
 def _of_numbers(function: Function, defaults: Sequence[float]) -> Translator:
-    return lambda step: function(
-        step, step.only_input(), *(step.layer.number(number, default) for number, default in enumerate(defaults))
+    return lambda graph: function(
+        graph, graph.only_input(), *(graph.layer.number(number, default) for number, default in enumerate(defaults))
     )
 
 
 for _kind, (_function, _defaults) in _FUNCTIONS.items():
     translates(_kind, range(len(_defaults)))(_of_numbers(_function, _defaults))
 
-# By ncnn's number: how many numbers it needs, and what it does.
+# By ncnn's number: how many numbers the activation needs, and the activation.
 _ACTIVATIONS: list[tuple[int, Function]] = [
-    (0, lambda step, blob: blob),
-    (0, _operator("Relu")),
-    (1, _leaky_relu),
-    (2, _clip),
-    (0, _operator("Sigmoid")),
-    (0, _mish),
-    (2, _hard_swish),
+    (0, lambda graph, blob: blob),
+    (0, operator("Relu")),
+    (1, Graph.leaky_relu),
+    (2, Graph.clip),
+    (0, operator("Sigmoid")),
+    (0, Graph.mish),
+    (2, Graph.hard_swish),
 ]
 
 
-def activated(step: Step, blob: Blob) -> Blob:
-    """What follows a convolution or a dense layer in the same layer: parameter 9 says which, 10 its numbers."""
-    count, activation = step.layer.one_of(9, "activation", _ACTIVATIONS)
-    numbers = step.layer.numbers(10)
+def activated(graph: NcnnGraph, blob: Value) -> Value:
+    """The activation of a convolution or a dense layer, parameter 9, with its numbers, parameter 10."""
+    count, activation = graph.layer.one_of(9, "activation", _ACTIVATIONS)
+    numbers = graph.layer.numbers(10)
     if len(numbers) < count:
-        raise step.layer.error(
-            f"activation {step.layer.integer(9)} needs {count} numbers (parameter 10), and has {len(numbers)}"
+        raise graph.layer.error(
+            f"activation {graph.layer.integer(9)} needs {count} numbers (parameter 10), and has {len(numbers)}"
         )
-    return activation(step, blob, *numbers[:count])
+    return activation(graph, blob, *numbers[:count])
 
 
 @translates("PReLU", {0})
-def _prelu(step: Step) -> Blob:
-    blob, count = step.only_input(), step.layer.integer(0)
+def _prelu(graph: NcnnGraph) -> Value:
+    blob, count = graph.only_input(), graph.layer.integer(0)
     if count not in (1, blob.shape[0]):
-        raise step.layer.error(f"it has {count} slopes for {blob.shape[0]} channels")
-    slopes = step.weights.plain([count], step.layer.name)
-    return step.node("PRelu", blob, step.outermost(slopes, blob))
+        raise graph.layer.error(f"it has {count} slopes for {blob.shape[0]} channels")
+    slopes = graph.weights.plain([count], graph.layer.name)
+    return graph.node("PRelu", blob, graph.per_channel(slopes, blob))
 
 
 @translates("GELU", {0})
-def _gelu(step: Step) -> Blob:
-    """x Phi(x), or by Hendrycks and Gimpel's tanh (2016) if parameter 0 says so."""
-    blob = step.only_input()
-    if step.layer.integer(0):
-        cubic = step.node("Mul", step.node("Mul", blob, blob), blob)
-        bent = step.node("Add", blob, step.node("Mul", cubic, step.constant(0.044715)))
-        gate = step.node("Tanh", step.node("Mul", bent, step.constant(math.sqrt(2 / math.pi))))
+def _gelu(graph: NcnnGraph) -> Value:
+    """x Phi(x), or if parameter 0 is set its approximation by tanh (Hendrycks and Gimpel, 2016)."""
+    blob = graph.only_input()
+    if graph.layer.integer(0):
+        cubic = graph.node("Mul", graph.node("Mul", blob, blob), blob)
+        bent = graph.node("Add", blob, graph.scaled(cubic, 0.044715))
+        gate = graph.node("Tanh", graph.scaled(bent, math.sqrt(2 / math.pi)))
     else:
-        gate = step.node("Erf", step.node("Mul", blob, step.constant(math.sqrt(0.5))))
-    half = step.node("Mul", blob, step.constant(0.5))
-    return step.node("Mul", half, step.node("Add", gate, step.constant(1.0)))
+        gate = graph.node("Erf", graph.scaled(blob, math.sqrt(0.5)))
+    return graph.node("Mul", graph.scaled(blob, 0.5), graph.node("Add", gate, graph.floats(1.0)))
 
 
 @translates("GLU", {0})
-def _glu(step: Step) -> Blob:
-    """The first half of an axis, each value times the sigmoid of its counterpart in the second."""
-    blob = step.only_input()
-    axis = step.axis(step.layer.integer(0), blob.rank)
+def _glu(graph: NcnnGraph) -> Value:
+    """The first half of an axis, each value times the sigmoid of its counterpart in the second half."""
+    blob = graph.only_input()
+    axis = graph.axis(graph.layer.integer(0), blob.rank)
     if blob.shape[axis] % 2:
-        raise step.layer.error(f"axis {axis} with {blob.shape[axis]} has no halves")
-    sizes = step.integers([blob.shape[axis] // 2] * 2)
-    values, gates = step.nodes("Split", blob, sizes, outputs=2, axis=axis)
-    return step.node("Mul", values, step.node("Sigmoid", gates))
-
-
-# By ncnn's number.
-_UNARY: list[Function] = [
-    *map(_operator, ("Abs", "Neg", "Floor", "Ceil")),
-    lambda step, blob: step.node("Mul", blob, blob),
-    _operator("Sqrt"),
-    lambda step, blob: step.node("Reciprocal", step.node("Sqrt", blob)),
-    *map(_operator, ("Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Reciprocal", "Tanh")),
-    lambda step, blob: step.node("Mul", step.node("Log", blob), step.constant(1 / math.log(10))),
-    _operator("Round"),
-]
+        raise graph.layer.error(f"axis {axis} with {blob.shape[axis]} has no halves")
+    values, gates = graph.split(blob, [blob.shape[axis] // 2] * 2, axis)
+    return graph.node("Mul", values, graph.node("Sigmoid", gates))
 
 
 @translates("UnaryOp", {0})
-def _unary(step: Step) -> Blob:
-    return step.layer.one_of(0, "operation", _UNARY)(step, step.only_input())
+def _unary(graph: NcnnGraph) -> Value:
+    return graph.layer.one_of(0, "operation", UNARY)(graph, graph.only_input())
 
 
 # By ncnn's number: ONNX's operator, and whether the second operand comes first.
@@ -163,78 +111,67 @@ _BINARY += [(operator, True) for operator in ("Sub", "Div", "Pow")]
 
 
 @translates("BinaryOp", {0, 1, 2})
-def _binary(step: Step) -> Blob:
-    operator, reverse = step.layer.one_of(0, "operation", _BINARY)
-    if step.layer.integer(1):
-        operands: list[Blob | str] = [step.only_input(), step.constant(step.layer.number(2))]
+def _binary(graph: NcnnGraph) -> Value:
+    operator, reverse = graph.layer.one_of(0, "operation", _BINARY)
+    if graph.layer.integer(1):
+        operands = [graph.only_input(), graph.floats(graph.layer.number(2))]
     else:
-        one, other = step.check_inputs(2)
-        one, other = _aligned(step, one, other), _aligned(step, other, one)
-        if any(1 not in pair and pair[0] != pair[1] for pair in zip(one.shape, other.shape, strict=True)):
-            raise step.layer.error(f"shapes {one.shape} and {other.shape} do not fit")
-        operands = [one, other]
-    return step.node(operator, *reversed(operands) if reverse else operands)
+        one, other = graph.check_inputs(2)
+        operands = [_aligned(graph, one, other), _aligned(graph, other, one)]
+        shapes = [operand.shape for operand in operands]
+        if any(1 not in pair and pair[0] != pair[1] for pair in zip(*shapes, strict=True)):
+            raise graph.layer.error(f"shapes {shapes[0]} and {shapes[1]} do not fit")
+    return graph.node(operator, *reversed(operands) if reverse else operands)
 
 
-def _aligned(step: Step, blob: Blob, other: Blob) -> Blob:
-    """A blob with as many dimensions as another that has more.
+def _aligned(graph: NcnnGraph, blob: Value, other: Value) -> Value:
+    """A blob with as many dimensions as another one that has more.
 
-    By ncnn's rule ("binaryop broadcasting") its own are the outer ones, other than in numpy, unless only the other
-    way fits.
+    Unlike in numpy, its own are the outer ones (ncnn's "binaryop broadcasting"), unless it is a vector that only fits
+    the inner one.
     """
     missing = other.rank - blob.rank
     if missing <= 0:
         return blob
     ones = [1] * missing
     inner = blob.rank == 1 and blob.shape[0] != other.shape[0]
-    return step.reshape(blob, [*ones, *blob.shape] if inner else [*blob.shape, *ones])
+    return graph.reshape(blob, [*ones, *blob.shape] if inner else [*blob.shape, *ones])
 
 
 @translates("Eltwise", {0, 1})
-def _eltwise(step: Step) -> Blob:
-    operator, factors = step.layer.one_of(0, "operation", ("Mul", "Add", "Max")), step.layer.numbers(1)
-    blobs = step.inputs
+def _eltwise(graph: NcnnGraph) -> Value:
+    operator, factors = graph.layer.one_of(0, "operation", ("Mul", "Add", "Max")), graph.layer.numbers(1)
+    blobs = graph.inputs
     if not blobs or any(blob.shape != blobs[0].shape for blob in blobs):
-        raise step.layer.error("its inputs should have one shape")
+        raise graph.layer.error("its inputs should have one shape")
     if factors and operator == "Add":
         if len(factors) != len(blobs):
-            raise step.layer.error(f"it has {len(factors)} factors for {len(blobs)} inputs")
-        pairs = zip(blobs, factors, strict=True)
-        blobs = [step.node("Mul", blob, step.constant(factor)) for blob, factor in pairs]
-    return functools.reduce(lambda one, other: step.node(operator, one, other), blobs)
-
-
-@translates("Power", {0, 1, 2})
-def _power(step: Step) -> Blob:
-    power = step.layer.number(0, 1.0)
-    return step.node("Pow", _affine(step), step.constant(power))
+            raise graph.layer.error(f"it has {len(factors)} factors for {len(blobs)} inputs")
+        blobs = list(map(graph.scaled, blobs, factors))
+    return functools.reduce(lambda one, other: graph.node(operator, one, other), blobs)
 
 
 @translates("Exp", {0, 1, 2})
-def _exponential(step: Step) -> Blob:
-    """base ^ (shift + scale x); -1 stands for e."""
-    blob, base = _affine(step), step.layer.number(0, -1.0)
-    if base != -1:
-        blob = step.node("Mul", blob, step.constant(math.log(_positive(step, base))))
-    return step.node("Exp", blob)
+def _exponential(graph: NcnnGraph) -> Value:
+    """base ^ (shift + scale x)."""
+    return graph.node("Exp", graph.scaled(_affine(graph), _logarithm_of_base(graph)))
 
 
 @translates("Log", {0, 1, 2})
-def _logarithm(step: Step) -> Blob:
-    """The logarithm of shift + scale x to a base; -1 stands for e."""
-    blob, base = step.node("Log", _affine(step)), step.layer.number(0, -1.0)
-    if base == -1:
-        return blob
-    return step.node("Div", blob, step.constant(math.log(_positive(step, base))))
+def _logarithm(graph: NcnnGraph) -> Value:
+    """The logarithm of shift + scale x to a base."""
+    blob, divisor = graph.node("Log", _affine(graph)), _logarithm_of_base(graph)
+    return blob if divisor == 1 else graph.node("Div", blob, graph.floats(divisor))
 
 
-def _affine(step: Step) -> Blob:
+def _affine(graph: NcnnGraph) -> Value:
     """shift + scale x, by parameters 2 and 1."""
-    scaled = step.node("Mul", step.only_input(), step.constant(step.layer.number(1, 1.0)))
-    return step.node("Add", scaled, step.constant(step.layer.number(2)))
+    return graph.power(graph.only_input(), 1, graph.layer.number(1, 1.0), graph.layer.number(2))
 
 
-def _positive(step: Step, base: float) -> float:
-    if base <= 0 or base == 1:
-        raise step.layer.error(f"base {base} (parameter 0) is none of a logarithm")
-    return base
+def _logarithm_of_base(graph: NcnnGraph) -> float:
+    """Of parameter 0, where -1 stands for e."""
+    base = graph.layer.number(0, -1.0)
+    if base != -1 and (base <= 0 or base == 1):
+        raise graph.layer.error(f"a logarithm cannot have base {base} (parameter 0)")
+    return 1.0 if base == -1 else math.log(base)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from edgedeploy.frontends.ncnn.step import Blob, Step, translates
+from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.ncnn.graph import NcnnGraph, translates
 
 
 @translates("MatMul", {0})
-def _matmul(step: Step) -> Blob:
+def _matmul(graph: NcnnGraph) -> Value:
     """As numpy's matmul, with the last two axes of the second factor swapped if parameter 0 says so."""
-    one, other = step.check_inputs(2)
+    one, other = graph.check_inputs(2)
     rows = [1] if one.rank == 1 else []
     columns = [1] if other.rank == 1 else []
-    if step.layer.integer(0) and other.rank > 1:
-        other = _turned(step, other)
-    made = step.node("MatMul", step.reshape(one, [*rows, *one.shape]), step.reshape(other, [*other.shape, *columns]))
-    *batch, height, width = made.shape
-    kept = [*batch, *([] if rows else [height]), *([] if columns else [width])]
-    return step.reshape(made, kept or [1])
+    if graph.layer.integer(0) and other.rank > 1:
+        other = _swapped(graph, other)
+    product = graph.node(
+        "MatMul", graph.reshape(one, [*rows, *one.shape]), graph.reshape(other, [*other.shape, *columns])
+    )
+    *batch, height, width = product.shape
+    shape = [*batch, *([] if rows else [height]), *([] if columns else [width])]
+    return graph.reshape(product, shape or [1])
 
 
 # How Gemm's C is spread over rows and columns, by parameter 10; -1 is none.
@@ -27,102 +30,98 @@ _SPREAD = {0: (), 1: ("M", 1), 2: ("M", 1), 3: ("M", "N"), 4: ("N",)}
 
 
 @translates("Gemm", {*range(15), 18, 20, 21, 22})
-def _gemm(step: Step) -> Blob:
+def _gemm(graph: NcnnGraph) -> Value:
     """(A B + beta C) alpha, where each of the three is an input or is stored."""
-    layer = step.layer
+    layer = graph.layer
     if layer.integer(11) or layer.integer(18):
         raise layer.error("its weights are quantised, or it takes channels as rows (parameters 18 and 11)")
-    inputs = iter(step.inputs)
+    inputs = iter(graph.inputs)
     sizes = {"M": layer.integer(7), "N": layer.integer(8), "K": layer.integer(9)}
 
-    def factor(stored: int, turned: int, shape: str) -> Blob | str | None:
+    def factor(stored: int, turned: int, shape: str) -> Value | None:
         if layer.integer(stored) == 0:
             blob = next(inputs, None)
             if blob is not None and blob.rank != 2:
                 raise layer.error(f"an input has {blob.rank} dimensions, and only 2 can be imported")
-            return _turned(step, blob) if blob is not None and layer.integer(turned) else blob
+            return _swapped(graph, blob) if blob is not None and layer.integer(turned) else blob
         stated = [sizes[axis] for axis in (reversed(shape) if layer.integer(turned) else shape)]
         if min(stated) < 1:
-            raise layer.error(f"its sizes {sizes} (parameters 7 to 9) are those of no matrix")
-        values = step.weights.tagged(stated, layer.name)
-        return step.constant(values.T.copy() if layer.integer(turned) else values)
+            raise layer.error(f"its sizes {sizes} (parameters 7 to 9) are not those of a matrix")
+        values = graph.weights.tagged(stated, layer.name)
+        return graph.floats(values.T.copy() if layer.integer(turned) else values)
 
     left, right = factor(4, 2, "MK"), factor(5, 3, "KN")
-    if left is None or right is None or (isinstance(left, str) and isinstance(right, str)):
+    if left is None or right is None or (layer.integer(4) and layer.integer(5)):
         raise layer.error("it should read one factor at least, and each that is not stored")
-    made = step.node("MatMul", left, right)
-    addend: Blob | str | None = None
+    product = graph.node("MatMul", left, right)
+    addend: Value | None = None
     kind = layer.integer(10)
     if layer.integer(6) and kind != -1:
         if kind not in _SPREAD:
             raise layer.error(f"the form {kind} of its addend (parameter 10) is not known")
-        height, width = made.shape
+        height, width = product.shape
         shape = [{"M": height, "N": width, 1: 1}[axis] for axis in _SPREAD[kind]]
-        addend = step.constant(step.weights.tagged([math.prod(shape)], layer.name).reshape(shape))
+        addend = graph.floats(graph.weights.tagged([math.prod(shape)], layer.name).reshape(shape))
     elif not layer.integer(6):
         addend = next(inputs, None)
-        if isinstance(addend, Blob) and addend.rank == 1 and addend.shape[0] not in (1, made.shape[1]):
-            addend = step.reshape(addend, [*addend.shape, 1])
+        if addend is not None and addend.rank == 1 and addend.shape[0] not in (1, product.shape[1]):
+            addend = graph.reshape(addend, [*addend.shape, 1])
     if addend is not None:
-        factor_of_c = layer.number(1, 1.0)
-        addend = addend if factor_of_c == 1 else step.node("Mul", addend, step.constant(factor_of_c))
-        made = step.node("Add", made, addend)
-    if (alpha := layer.number(0, 1.0)) != 1:
-        made = step.node("Mul", made, step.constant(alpha))
-    return _turned(step, made) if layer.integer(14) else made
+        product = graph.node("Add", product, graph.scaled(addend, layer.number(1, 1.0)))
+    product = graph.scaled(product, layer.number(0, 1.0))
+    return _swapped(graph, product) if layer.integer(14) else product
 
 
 @translates("SDPA", {5, 6, 7, 18})
-def _attention_layer(step: Step) -> Blob:
+def _attention_layer(graph: NcnnGraph) -> Value:
     """Attention between heads x places x features; parameter 5 says whether a mask follows."""
-    layer = step.layer
+    layer = graph.layer
     masked = layer.integer(5) != 0
     if layer.integer(7) or layer.integer(18):
         raise layer.error("it keeps keys and values, or is quantised (parameters 7 and 18)")
-    query, key, value, *mask = step.check_inputs(4 if masked else 3, *((2, 3) if masked else (3,)))
+    query, key, value, *mask = graph.check_inputs(4 if masked else 3, *((2, 3) if masked else (3,)))
     scale = layer.number(6) or 1 / math.sqrt(query.shape[-1])
-    return _attention(step, query, key, value, scale, mask)
+    return _attention(graph, query, key, value, scale, mask)
 
 
 @translates("MultiHeadAttention", {*range(8), 18})
-def _multi_head_attention(step: Step) -> Blob:
+def _multi_head_attention(graph: NcnnGraph) -> Value:
     """Attention of Vaswani et al. (2017) with its four dense layers, on places x features."""
-    layer = step.layer
+    layer = graph.layer
     size, heads, count = layer.integer(0), layer.integer(1, 1), layer.integer(2)
     if layer.integer(7) or layer.integer(18):
         raise layer.error("it keeps keys and values, or is quantised (parameters 7 and 18)")
     if min(size, heads) < 1 or size % heads or count < 1 or count % size:
         raise layer.error(f"{size} features, {heads} heads and {count} weights do not fit (parameters 0 to 2)")
     masks = 1 if layer.integer(5) else 0
-    blobs = list(step.inputs[: len(step.inputs) - masks])
+    blobs = list(graph.inputs[: len(graph.inputs) - masks])
     if not 1 <= len(blobs) <= 3 or any(blob.rank != 2 for blob in blobs):
         raise layer.error("it should read one to three matrices, and a mask where parameter 5 says so")
     blobs += blobs[-1:] * (3 - len(blobs))  # keys and values may be one blob, and the queries too
     widths = [count // size, layer.integer(3, size), layer.integer(4, size)]
 
-    def dense(blob: Blob, inputs: int, outputs: int) -> Blob:
+    def dense(blob: Value, inputs: int, outputs: int) -> Value:
         if blob.shape[-1] != inputs:
             raise layer.error(f"it has weights for {inputs} features, and its input has {blob.shape[-1]}")
-        weights = step.weights.tagged([outputs, inputs], layer.name)
-        made = step.node("MatMul", blob, step.constant(weights.T.copy()))
-        return step.node("Add", made, step.constant(step.weights.plain([outputs], layer.name)))
+        weights = graph.weights.tagged([outputs, inputs], layer.name)
+        product = graph.node("MatMul", blob, graph.floats(weights.T.copy()))
+        return graph.node("Add", product, graph.floats(graph.weights.plain([outputs], layer.name)))
 
     parts = [dense(blob, width, size) for blob, width in zip(blobs, widths, strict=True)]
-    split = [step.transpose(step.reshape(part, [part.shape[0], heads, size // heads]), [1, 0, 2]) for part in parts]
+    split = [graph.transpose(graph.reshape(part, [part.shape[0], heads, size // heads]), [1, 0, 2]) for part in parts]
     scale = layer.number(6, 1 / math.sqrt(size // heads))
-    made = _attention(step, split[0], split[1], split[2], scale, step.inputs[len(step.inputs) - masks :])
-    return dense(step.reshape(step.transpose(made, [1, 0, 2]), [made.shape[1], size]), size, widths[0])
+    product = _attention(graph, split[0], split[1], split[2], scale, graph.inputs[len(graph.inputs) - masks :])
+    return dense(graph.reshape(graph.transpose(product, [1, 0, 2]), [product.shape[1], size]), size, widths[0])
 
 
-def _attention(step: Step, query: Blob, key: Blob, value: Blob, scale: float, mask: Sequence[Blob]) -> Blob:
+def _attention(graph: NcnnGraph, query: Value, key: Value, value: Value, scale: float, mask: Sequence[Value]) -> Value:
     """softmax(Q K^T scale + mask) V."""
-    scores = step.node("MatMul", step.node("Mul", query, step.constant(scale)), _turned(step, key))
+    scores = graph.node("MatMul", graph.scaled(query, scale), _swapped(graph, key))
     for blob in mask:
-        scores = step.node("Add", scores, blob)
-    return step.node("MatMul", step.node("Softmax", scores, axis=scores.rank - 1), value)
+        scores = graph.node("Add", scores, blob)
+    return graph.node("MatMul", graph.node("Softmax", scores, axis=scores.rank - 1), value)
 
 
-def _turned(step: Step, blob: Blob) -> Blob:
-    """A blob with its last two axes swapped."""
+def _swapped(graph: NcnnGraph, blob: Value) -> Value:
     *batch, row, column = range(blob.rank)
-    return step.transpose(blob, [*batch, column, row])
+    return graph.transpose(blob, [*batch, column, row])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from edgedeploy.frontends.importing import halves, same_padding
-from edgedeploy.frontends.ncnn.step import UNSET, Blob, Step, translates
+from edgedeploy.frontends.ncnn.graph import UNSET, translates
+from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.frontends.ncnn.step import Blob
 
 _FULL, _VALID, _SAME_UPPER, _SAME_LOWER = range(4)
 

@@ -1,4 +1,4 @@
-"""The text of a `.param` file: one line for each layer.
+"""What describes a network: a `.param` file, one line for each layer, and perhaps a `metadata.yaml`.
 
     7767517
     3 3
@@ -18,9 +18,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from edgedeploy.errors import ModelError
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgedeploy.documents import read_document
+from edgedeploy.errors import ConfigurationError, ModelError
+from edgedeploy.metadata import MOST_CHARACTERS, kept
 
 Number = int | float
 Value = Number | str | list[Number | str]
@@ -41,10 +45,9 @@ class NcnnLayer:
     """One line.
 
     Attributes:
-        path, line: where it stands.
-        kind: ncnn's name of what it computes.
-        name: its own.
-        inputs, outputs: names of the blobs that it reads and writes.
+        path, line: its place.
+        kind: ncnn's name of the operation.
+        inputs, outputs: names of blobs.
         parameters: by their numbers in ncnn's documentation, "operators".
     """
 
@@ -63,36 +66,28 @@ class NcnnLayer:
         )
 
     def integer(self, number: int, default: int = 0) -> int:
-        """A parameter that is a whole number.
-
-        Raises:
-            ModelError: it is another thing.
-        """
+        """A parameter that is a whole number."""
         value = self.parameters.get(number, default)
         if isinstance(value, (str, list)) or value != int(value) or abs(value) > _LARGEST:
             raise self.error(f"parameter {number} is {value!r} and should be a whole number of 32 bits")
         return int(value)
 
     def one_of(self, number: int, what: str, choices: Sequence[Choice]) -> Choice:
-        """What a parameter counts from 0, such as an operation.
-
-        Raises:
-            ModelError: it counts none of them.
-        """
+        """The choice that a parameter numbers from 0, such as an operation."""
         value = self.integer(number)
         if not 0 <= value < len(choices):
             raise self.error(f"{what} {value} (parameter {number}) is not known")
         return choices[value]
 
     def number(self, number: int, default: float = 0.0) -> float:
-        """A parameter that is a number; errors are those of `integer`."""
+        """A parameter that is a number."""
         value = self.parameters.get(number, default)
         if isinstance(value, (str, list)):
             raise self.error(f"parameter {number} is {value!r} and should be a number")
         return float(value)
 
     def numbers(self, number: int) -> list[float]:
-        """A parameter that is a list of numbers, empty if it is not given; errors are those of `integer`."""
+        """A parameter that is a list of numbers, empty by default."""
         value = self.parameters.get(number, [])
         values = value if isinstance(value, list) else [value]
         found = [float(each) for each in values if not isinstance(each, str)]
@@ -101,7 +96,7 @@ class NcnnLayer:
         return found
 
     def integers(self, number: int) -> list[int]:
-        """A parameter that is a list of whole numbers, empty if it is not given; errors are those of `integer`."""
+        """A parameter that is a list of whole numbers, empty by default."""
         values = self.numbers(number)
         if any(value != int(value) or abs(value) > _LARGEST for value in values):
             raise self.error(f"parameter {number} should be a list of whole numbers of 32 bits")
@@ -109,19 +104,11 @@ class NcnnLayer:
 
 
 def read_layers(path: Path, content: bytes) -> list[NcnnLayer]:
-    """The layers of a file, in the order in which they run.
-
-    Args:
-        path: the file, for messages.
-        content: what is in it.
-
-    Raises:
-        ModelError: it is not as described above, a blob is read before it is written, or written twice.
-    """
+    """The layers in the content of a file, in the order in which they run; `path` is for messages."""
     try:
         lines = content.decode().split("\n")
     except UnicodeDecodeError as error:
-        raise ModelError(f"{path} is damaged", why=f"it is no text: {error}") from error
+        raise ModelError(f"{path} is damaged", why=f"it is not a text: {error}") from error
     numbered = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
     counts = numbered[1][1] if len(numbered) > 1 else []
     if len(counts) != 2 or not all(_INTEGER.fullmatch(count) for count in counts):
@@ -141,7 +128,6 @@ def read_layers(path: Path, content: bytes) -> list[NcnnLayer]:
 
 
 def _check_blobs(layer: NcnnLayer, written: set[str]) -> None:
-    """Check that a layer reads what was written before, and writes what was not."""
     for name in layer.inputs:
         if name not in written:
             raise layer.error(f"it reads blob {name!r}, which no layer before it writes")
@@ -152,11 +138,10 @@ def _check_blobs(layer: NcnnLayer, written: set[str]) -> None:
 
 
 def _layer(path: Path, number: int, words: list[str]) -> NcnnLayer:
-    """The layer of a line."""
     counts = words[2:4]
     if len(counts) < 2 or not all(count.isdecimal() and _INTEGER.fullmatch(count) for count in counts):
         raise ModelError(
-            f"{path}, line {number}: this is no layer",
+            f"{path}, line {number}: this is not a layer",
             why="it should begin with type, name, and the counts of inputs and outputs",
         )
     inputs, outputs = map(int, counts)
@@ -176,7 +161,6 @@ def _layer(path: Path, number: int, words: list[str]) -> NcnnLayer:
 
 
 def _parameter(path: Path, line: int, word: str) -> tuple[int, Value]:
-    """Number and value of a parameter."""
     key, _, text = word.partition("=")
     number = int(key) if _INTEGER.fullmatch(key) else -1
     try:
@@ -192,12 +176,12 @@ def _parameter(path: Path, line: int, word: str) -> tuple[int, Value]:
             raise ValueError(f"parameters go by numbers from 0 to {_PARAMETERS - 1}")
     except (ValueError, OverflowError) as error:
         shown = word if len(word) < 50 else word[:50] + "..."
-        raise ModelError(f"{path}, line {line}: {shown!r} is no parameter", why=str(error)) from error
+        raise ModelError(f"{path}, line {line}: {shown!r} is not a parameter", why=str(error)) from error
     return number, value
 
 
 def _value(text: str) -> Number | str:
-    """A number that fits ncnn's 32 bits, or what else is written there."""
+    """A number that fits 32 bits, or a text."""
     if _INTEGER.fullmatch(text):
         value = int(text)
         if not -_LARGEST <= value < _LARGEST:
@@ -210,3 +194,46 @@ def _value(text: str) -> Number | str:
     if real in (float("inf"), float("-inf")):
         raise OverflowError("it does not fit 32 bits")
     return real
+
+
+_Count = Annotated[int, Field(gt=0, le=2**15)]
+
+
+class Usage(BaseModel):
+    """How a network is used, as Ultralytics writes it to `metadata.yaml`; None is not known.
+
+    The fields are those of `vision.ultralytics_metadata.Description`, and the channels of images.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    task: str | None = None
+    names: dict[int, str] | list[str] | None = None
+    stride: _Count | None = None
+    imgsz: _Count | Annotated[list[_Count], Field(min_length=2, max_length=2)] | None = None
+    kpt_shape: list[int] | None = None
+    end2end: bool | None = None
+    channels: _Count = 3
+
+    @staticmethod
+    def of(path: Path) -> Usage:
+        """Read a file; an empty one says nothing."""
+        try:
+            if path.stat().st_size > MOST_CHARACTERS:
+                raise ConfigurationError(f"{path} is too large", why=f"it has more than {MOST_CHARACTERS:,} bytes")
+            return read_document(path, Usage) if path.stat().st_size else Usage()
+        except (OSError, ConfigurationError) as error:
+            what, why = (error.what, error.why) if isinstance(error, ConfigurationError) else (str(error), None)
+            raise ModelError(
+                what, why=why, hints=["export the network again, or remove that file, which only says how it is used"]
+            ) from error
+
+    @property
+    def shape(self) -> list[int] | None:
+        """Of the input, an image."""
+        sides = [self.imgsz] * 2 if isinstance(self.imgsz, int) else self.imgsz
+        return [1, self.channels, *sides] if sides else None
+
+    def entries(self) -> dict[str, str]:
+        """The entries that files of other formats have."""
+        return kept((key, str(value)) for key, value in self.model_dump(exclude_unset=True).items())

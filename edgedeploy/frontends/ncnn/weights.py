@@ -1,4 +1,4 @@
-"""The weights of a `.bin` file: what each layer needs, one after the other, with no names and no counts.
+"""The weights of a `.bin` file: those of one layer after the other, without names and counts.
 
 Weights of convolutions and the like begin with a tag, four bytes that say how they are stored; biases and everything
 else are float32 without one. All of it is little-endian, and each part is filled up to a multiple of four bytes. The
@@ -8,7 +8,6 @@ tags are those of ncnn's `ModelBin` (src/modelbin.cpp).
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,44 +26,20 @@ _ALIGNMENT = 4
 _MOST = 2**28
 
 
-class Weights(ABC):
-    """What layers take their weights from, in the order in which they stand in the file."""
-
-    @abstractmethod
-    def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
-        """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
-
-        Args:
-            shape: theirs.
-            what: the layer's name, for messages.
-            quantised: whether they may be of 8 bits, whose scales come later; as int8 then.
-
-        Raises:
-            ModelError: the file ends before, they are stored in a way that cannot be read, or infinite or NaN.
-        """
-
-    @abstractmethod
-    def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
-        """The next weights that are stored as float32 without a tag; arguments and errors are those of `tagged`."""
-
-    @abstractmethod
-    def scales(self, count: int, what: str) -> np.ndarray:
-        """The next scales of quantised weights or blobs, as `plain`."""
-
-
-class StoredWeights(Weights):
-    """Those of a file.
-
-    Args:
-        path: the file, for messages.
-        content: what is in it.
-    """
+class StoredWeights:
+    """Weights in the content of a file; `path` is for messages."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._cursor = Cursor(path, content)
 
     def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
-        """See `Weights.tagged`."""
+        """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
+
+        Args:
+            shape: of the weights.
+            what: the layer's name, for messages.
+            quantised: whether they may be of 8 bits, and are int8 then; their scales come later.
+        """
         part = f"layer {what!r}"
         tag = self._cursor.integer("<u4", part)
         count = math.prod(shape)
@@ -82,33 +57,29 @@ class StoredWeights(Weights):
                 why=f"those of {part}",
                 hints=["check that it belongs to the .param file", "use the network in float, before ncnn2int8"],
             )
-        else:  # any other: a table of 256 values, and for each weight its place there
+        else:  # any other tag: a table of 256 values, and for each weight its index there
             table = self._cursor.array("<f4", 256, part)
             values = table[self._cursor.array("u1", count, part)]
         filling = -self._cursor.position % _ALIGNMENT
         self._cursor.array("u1", min(filling, self._cursor.left), part)
         if not np.isfinite(values).all():
             raise ModelError(
-                f"{self._cursor.path} has weights that are no numbers",
+                f"{self._cursor.path} has weights that are not numbers",
                 why=f"among those of {part}",
                 hints=["check that it belongs to the .param file, and its checksum"],
             )
         return values.reshape(shape)
 
     def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
-        """See `Weights.plain`."""
+        """The next weights that are stored as float32 without a tag."""
         return self._cursor.array("<f4", math.prod(shape), f"layer {what!r}").reshape(shape)
 
     def scales(self, count: int, what: str) -> np.ndarray:
-        """See `Weights.scales`."""
+        """The next scales of quantised weights or blobs."""
         return self.plain([count], what)
 
     def check_end(self) -> None:
-        """Check that nothing is left.
-
-        Raises:
-            ModelError: there is something.
-        """
+        """Check that nothing is left."""
         if self._cursor.left:
             raise ModelError(
                 f"{self._cursor.path} does not fit the network",
@@ -117,12 +88,8 @@ class StoredWeights(Weights):
             )
 
 
-class RandomWeights(Weights):
-    """Seeded ones, for which activations keep their size.
-
-    Args:
-        path: the network's file, for messages.
-    """
+class RandomWeights:
+    """Seeded weights, for which activations keep their size; `path` is for messages."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -141,7 +108,7 @@ class RandomWeights(Weights):
         return self._random.random(shape, np.float32) + np.float32(0.5)
 
     def scales(self, count: int, what: str) -> np.ndarray:
-        """Those by which four is nearly the largest number of 8 bits."""
+        """Scales by which four is nearly the largest number of 8 bits."""
         self._take([count], what)
         return np.full(count, 32, np.float32)
 
@@ -151,3 +118,6 @@ class RandomWeights(Weights):
             raise ModelError(
                 f"{self._path} has too many weights", why=f"more than {_MOST:,}, with those of layer {what!r}"
             )
+
+
+Weights = StoredWeights | RandomWeights

@@ -20,7 +20,7 @@ class Tengine(ConvertedFormat):
         return recognised(head)
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The network in ONNX's terms; inputs, outputs and what lies between keep the names of the file's tensors."""
+        """The network as an ONNX model; its values have the names of the file's tensors."""
         from edgedeploy.frontends.tengine.translation import translated
 
         return Converted(translated(read_structure(files[0]), shapes))

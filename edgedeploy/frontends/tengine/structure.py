@@ -11,27 +11,116 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.importing import Cursor, read_bytes
-from edgedeploy.frontends.tengine.parameters import OPERATORS, PARAMETERS, Parameters, record
 
 _VERSION = 2
 
-_HEADER = record("H main, H sub, H compiled, I root")
-_MODEL = record("i origin, i sub_format, I subgraphs, I name")
-_SUBGRAPH = record(
+Parameters = dict[str, Any]
+
+# TM2_OPTYPE_*, from 0 on.
+_OPERATORS = (
+    *("Accuracy", "BatchNormalization", "BilinearResize", "Concat", "Const", "Convolution", "Deconvolution"),
+    *("DetectionOutput", "Dropout", "Eltwise", "Flatten", "FullyConnected", "InputOp", "LRN", "Normalize", "Permute"),
+    *("Pooling", "PReLU", "PriorBox", "Region", "ReLu", "ReLu6", "Reorg", "Reshape", "ROIPooling", "RPN", "Scale"),
+    *("Slice", "Softmax", "Split", "DetectionPostProcess", "Gemm", "Generic", "Logistic", "LSTM", "RNN", "Tanh"),
+    *("Sigmoid", "Squeeze", "Fused.BNScaleReLu", "Pad", "StridedSlice", "ArgMax", "ArgMin", "TopKV2", "Reduction"),
+    *("Maximum", "Minimum", "GRU", "Addn", "SwapAxis", "Upsample", "SpaceToBatchND", "BatchToSpaceND", "Resize"),
+    *("ShuffleChannel", "Crop", "Roialign", "Psroipooling", "Unary", "Expanddims", "Bias", "Noop", "Threshold"),
+    *("Hardsigmoid", "Embedding", "InstanceNorm", "MVN", "Absval", "Cast", "HardSwish", "Interp", "Selu", "Elu"),
+    *("BroadMul", "Logical", "Gather", "Transpose", "Comparison", "SpaceToDepth", "DepthToSpace", "Reverse"),
+    *("SparseToDense", "Ceil", "SquaredDifference", "Round", "ZerosLike", "Clip", "Unsqueeze", "ReduceL2", "Mean"),
+    *("MatMul", "Expand", "Scatter", "Shape", "Where", "Tile", "Mish", "L2Pool", "LogSoftmax", "ReLU1"),
+    *("L2Normalization", "Softplus", "Reciprocal"),
+)
+
+
+class _Layout(NamedTuple):
+    """An operator's parameters as a structure, and those of its fields that are offsets of vectors of int32."""
+
+    fields: np.dtype
+    vectors: tuple[str, ...]
+
+
+def _record(fields: str) -> np.dtype:
+    """A little-endian C structure from `code name` pairs, with the type codes of Python's `struct`."""
+    pairs = [field.split() for field in fields.split(", ")]
+    return np.dtype([(name, f"<{code}") for code, name in pairs], align=True)
+
+
+def _layout(fields: str) -> _Layout:
+    """As `_record`; the code V stands for the offset of a vector."""
+    vectors = tuple(field.removeprefix("V ") for field in fields.split(", ") if field.startswith("V "))
+    return _Layout(_record(fields.replace("V ", "I ")), vectors)
+
+
+_AXIS = _layout("i axis")
+
+# Of the operators that are translated.
+_PARAMETERS = {
+    "BatchNormalization": _layout("f rescale, f epsilon, i caffe"),
+    "Clip": _layout("f high, f low"),
+    "Concat": _AXIS,
+    "Convolution": _layout(
+        "i kernel_h, i kernel_w, i stride_h, i stride_w, i dilation_h, i dilation_w, i input_channels, "
+        "i output_channels, i groups, i activation, i pad_top, i pad_left, i pad_bottom, i pad_right"
+    ),
+    "Crop": _layout("i inputs, i offset_c, i offset_h, i offset_w, i height, i width, B centred, i axis, i mxnet"),
+    "Deconvolution": _layout(
+        "i output_channels, i kernel_h, i kernel_w, i stride_h, i stride_w, i pad_left, i pad_top, i pad_right, "
+        "i pad_bottom, i dilation_h, i dilation_w, i groups, i activation, i output_pad_h, i output_pad_w"
+    ),
+    "Eltwise": _layout("I kind, i caffe, f shift, f power, f scale"),
+    "Elu": _layout("f alpha"),
+    "Flatten": _layout("i axis, i end_axis"),
+    "Hardsigmoid": _layout("f alpha, f beta"),
+    "InstanceNorm": _layout("f epsilon"),
+    "Interp": _layout("i kind, f scale_w, f scale_h, i width, i height"),
+    "LogSoftmax": _AXIS,
+    "Pad": _layout("i begin_n, i end_n, i begin_c, i end_c, i begin_h, i end_h, i begin_w, i end_w, i mode, f value"),
+    "Permute": _layout("i flag, i order_0, i order_1, i order_2, i order_3"),
+    "Pooling": _layout(
+        "I kind, i kernel_h, i kernel_w, i stride_h, i stride_w, i whole, i flavour, i pad_top, i pad_left, "
+        "i pad_bottom, i pad_right"
+    ),
+    "ReLu": _layout("f slope"),
+    "Reduction": _layout("i axis_0, i axis_1, i axis_2, i axis_3, i kind, i keep"),
+    "Reshape": _layout("i mxnet, i reverse, V shape"),
+    "Resize": _layout("f scale_h, f scale_w, i kind"),
+    "Scale": _layout("i axis, i axes, i bias"),
+    "Selu": _layout("f alpha, f scale"),
+    "ShuffleChannel": _layout("i groups"),
+    "Slice": _layout("i axis, V points, V begins, V sizes, i caffe, i mxnet, i onnx, i begin, i end, i step"),
+    "Softmax": _AXIS,
+    "Split": _layout("i axis, i parts, B caffe, B onnx, V sizes"),
+    "Squeeze": _layout("i axis_0, i axis_1, i axis_2, i axis_3"),
+    "StridedSlice": _layout(
+        "i begin_n, i end_n, i step_n, i begin_c, i end_c, i step_c, i begin_h, i end_h, i step_h, "
+        "i begin_w, i end_w, i step_w"
+    ),
+    "SwapAxis": _layout("i axis_0, i axis_1"),
+    "Transpose": _layout("V order"),
+    "Unary": _layout("i kind"),
+    "Unsqueeze": _layout("V axes"),
+    "Upsample": _layout("f scale"),
+}
+
+
+_HEADER = _record("H main, H sub, H compiled, I root")
+_MODEL = _record("i origin, i sub_format, I subgraphs, I name")
+_SUBGRAPH = _record(
     "I id, i layout, i origin_layout, I inputs, I outputs, I nodes, I tensors, I buffers, I name, I parts"
 )
-_NODE = record("I id, I inputs, I outputs, I operator, I name, I attributes, B dynamic")
-_OPERATOR = record("I version, I kind, I parameters")
-_TENSOR = record("I id, I buffer, I shape, I name, I quantisation, i layout, i kind, i dtype")
-_QUANTISATION = record("i zero_point, f scale, i width")  # files have any number for the width
-_BUFFER = record("I size, I data")
-_STRING = record("I size, I data")
+_NODE = _record("I id, I inputs, I outputs, I operator, I name, I attributes, B dynamic")
+_OPERATOR = _record("I version, I kind, I parameters")
+_TENSOR = _record("I id, I buffer, I shape, I name, I quantisation, i layout, i kind, i dtype")
+_QUANTISATION = _record("i zero_point, f scale, i width")  # files have any number for the width
+_BUFFER = _record("I size, I data")
+_STRING = _record("I size, I data")
 
 _CONSTANT = 2  # of a tensor's kinds
 _DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}  # TENGINE_DT_*
@@ -41,13 +130,13 @@ _DARKNET = 7  # of the origins
 
 # Bounds far beyond any network; Tengine itself keeps numbers of nodes in 16 bits.
 _MOST = 2**14  # of what a network has
-_MOST_DIMENSIONS = 8
+MOST_DIMENSIONS = 8
 _LONGEST_NAME = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """What the integers of a tensor stand for: `(integer - zero_point) * scale`.
+    """The meaning of a tensor's integers: `(integer - zero_point) * scale`.
 
     Attributes:
         scale: float32, one or one for each place on the first axis.
@@ -63,7 +152,6 @@ class Tensor:
     """A value of the network.
 
     Attributes:
-        name: its name, or one made of its number.
         shape: as far as the file states it.
         values: of a constant: float32, float16, int32, or quantised integers.
         quantisation: of int8, uint8 and int16.
@@ -77,14 +165,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator.
-
-    Attributes:
-        name: its name, or "" if it has none.
-        operator: Tengine's name of it.
-        parameters: its parameters by name.
-        inputs, outputs: numbers of tensors.
-    """
+    """One operator, by Tengine's name of it, with the numbers of its tensors."""
 
     name: str
     operator: str
@@ -98,10 +179,8 @@ class Structure:
     """A network as its tmfile has it.
 
     Attributes:
-        path: the file.
-        size: how many bytes it has.
+        size: of the file, in bytes.
         from_darknet: whether it was converted from Darknet's format.
-        tensors, nodes: all of them.
         inputs, outputs: numbers of nodes.
     """
 
@@ -115,7 +194,7 @@ class Structure:
 
 
 def recognised(head: bytes) -> bool:
-    """Whether a file that begins like this is a tmfile, of this version or of one that may follow."""
+    """Whether a file that begins like this is a tmfile, of this version or of a later one."""
     if len(head) < _HEADER.itemsize:
         return False
     header = np.frombuffer(head, _HEADER, 1)[0]
@@ -124,7 +203,7 @@ def recognised(head: bytes) -> bool:
 
 
 def _users(nodes: Sequence[Node]) -> dict[int, Node]:
-    """A node of each tensor, by number: one that reads it, or else the one that gives it."""
+    """A node of each tensor, by number: one that reads it, or else the one that outputs it."""
     users: dict[int, Node] = {}
     for reads in (True, False):
         for node in nodes:
@@ -134,16 +213,12 @@ def _users(nodes: Sequence[Node]) -> dict[int, Node]:
 
 
 def read_structure(path: Path) -> Structure:
-    """Read a tmfile.
-
-    Raises:
-        ModelError: it cannot be read, is not complete, or is of another version.
-    """
+    """Read a tmfile."""
     return _Reader(path, read_bytes(path)).structure()
 
 
 class _Reader:
-    """Reads tables. No part of a file is read so often that memory would grow beyond its size."""
+    """Reads tables, and no part of a file so often that memory would grow beyond its size."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._path = path
@@ -199,7 +274,7 @@ class _Reader:
             raise self._damaged(f"{what} is of dtype number {table['dtype']}, which there is not")
         shape = None
         if table["shape"]:
-            shape = tuple(self._numbers(table["shape"], "<i4", f"the shape of {what}", _MOST_DIMENSIONS).tolist())
+            shape = tuple(self._numbers(table["shape"], "<i4", f"the shape of {what}", MOST_DIMENSIONS).tolist())
             if min(shape, default=1) < 1:
                 raise self._damaged(f"{what} has the shape {','.join(map(str, shape))}")
         constant = table["kind"] == _CONSTANT
@@ -242,11 +317,11 @@ class _Reader:
         name = self._string(table["name"])
         what = f"node {name!r}"
         operator = self._table(table["operator"], _OPERATOR, f"the operator of {what}")
-        kind = OPERATORS[operator["kind"]] if operator["kind"] < len(OPERATORS) else f"number {operator['kind']}"
+        kind = _OPERATORS[operator["kind"]] if operator["kind"] < len(_OPERATORS) else f"number {operator['kind']}"
         parameters: Parameters = {}
-        if kind in PARAMETERS:
-            parameters = self._table(operator["parameters"], PARAMETERS[kind].fields, f"the parameters of {what}")
-            for field in PARAMETERS[kind].vectors:
+        if kind in _PARAMETERS:
+            parameters = self._table(operator["parameters"], _PARAMETERS[kind].fields, f"the parameters of {what}")
+            for field in _PARAMETERS[kind].vectors:
                 parameters[field] = self._numbers(parameters[field], "<i4", f"the {field} of {what}")
         inputs = self._indices(table["inputs"], tensors, f"the inputs of {what}")
         outputs = self._indices(table["outputs"], tensors, f"the outputs of {what}")
@@ -260,7 +335,7 @@ class _Reader:
         return indices
 
     def _numbers(self, offset: int, dtype: str, what: str, most: int = _MOST) -> np.ndarray:
-        """A vector: how many numbers there are, and the numbers."""
+        """A vector: a count, and that many numbers."""
         count = int(self._array(offset, "<u4", 1, what)[0]) if offset else 0
         if count > most:
             raise self._damaged(f"{what} are {count:,}, more than there can be")

@@ -10,33 +10,28 @@ import onnx
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import Shapes, check_given_shapes
-from edgedeploy.frontends.graph import Graph
-from edgedeploy.frontends.tengine import elementwise, shapes, windows
-from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation, rounded
-from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure
+from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.tengine import operators, windows
+from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
+from edgedeploy.frontends.tengine.structure import MOST_DIMENSIONS, Node, Quantisation, Structure
 
-CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
+CONVERTERS: dict[str, Converter] = {**operators.CONVERTERS, **windows.CONVERTERS}
 
-_MOST_DIMENSIONS = 8
-
+# Operators that move values.
 _MOVES = {
     *("Concat", "Crop", "Dropout", "Flatten", "Noop", "Permute", "Reshape", "ShuffleChannel", "Slice", "Split"),
     *("Squeeze", "StridedSlice", "SwapAxis", "Transpose", "Unsqueeze", "Upsample"),
 }
-# Those that do so if a parameter is zero: no slope, or the largest of a window.
+# Operators that choose among values if a parameter is zero: no slope, or the largest of a window.
 _CHOOSES = {"ReLu": "slope", "Pooling": "kind"}
 
 
 def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
-    """The network; its values keep the names of the file's tensors.
+    """The network; its values have the names of the file's tensors.
 
     Args:
         structure: the file's content.
         given: shapes of inputs by name, as `Format.read` takes them.
-
-    Raises:
-        ModelError: it holds something that cannot be translated.
-        InputError: a shape was given for no input, does not fit, or is missing.
     """
     path = structure.path
     producers = _producers(structure)
@@ -49,32 +44,30 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
                 why=f"node {node.name!r} needs it",
                 hints=["build from the network that it was converted from, or cut the network before this node"],
             )
-    graph = Graph(path.stem)
-    constants = Constants(structure, graph)
-    values = _inputs(structure, graph, given)
-    for index, value in values.items():
-        tensor = structure.tensors[index]
-        if tensor.quantisation:
-            values[index] = rounded(graph, value, tensor, tensor.quantisation)
+    graph = TengineGraph(structure)
+    for index, value in _inputs(structure, graph, given).items():
+        graph.values[index] = graph.rounded(value, structure.tensors[index])
     for number in order:
         node = structure.nodes[number]
         if node.operator in ("InputOp", "Const"):
             continue
+        names = graph.begin_node(node)
         try:
-            written = CONVERTERS[node.operator](Operation(node, structure, graph, constants, values))
+            written = CONVERTERS[node.operator](graph)
         except ModelError as error:
             raise ModelError(f"{path}: {node.operator} {node.name!r} cannot be imported", why=error.cause) from error
+        written = [written] if isinstance(written, Value) else list(written)
         if len(written) != node.outputs.size:
             raise _unsound(structure, f"node {node.name!r} has {node.outputs.size} outputs, not {len(written)}")
-        for index, value in zip(node.outputs.tolist(), written, strict=True):
+        for index, value in zip(node.outputs.tolist(), graph.finish(written, names), strict=True):
             tensor = structure.tensors[index]
-            is_rounded = tensor.quantisation is None or _has_steps(structure, node, tensor.quantisation)
-            values[index] = value if is_rounded else rounded(graph, value, tensor, tensor.quantisation)
-    return graph.model(_outputs(structure, graph, values))
+            exact = tensor.quantisation is not None and _has_steps(structure, node, tensor.quantisation)
+            graph.values[index] = value if exact else graph.rounded(value, tensor)
+    return graph.model(_outputs(structure, graph))
 
 
 def _has_steps(structure: Structure, node: Node, steps: Quantisation) -> bool:
-    """Whether a node moves values or chooses among them, and they are integers of these steps before."""
+    """Whether a node moves values or chooses among them, and its inputs are integers of these steps."""
     sources = [structure.tensors[index].quantisation for index in node.inputs.tolist()]
     moves = node.operator in _MOVES or node.parameters.get(_CHOOSES.get(node.operator, ""), 1) == 0
     return moves and all(
@@ -82,26 +75,23 @@ def _has_steps(structure: Structure, node: Node, steps: Quantisation) -> bool:
     )
 
 
-def _outputs(structure: Structure, graph: Graph, values: dict[int, str]) -> list[str]:
-    """The values that the network gives, in the file's order, by the names of their tensors."""
+def _outputs(structure: Structure, graph: TengineGraph) -> list[Value]:
+    """The network's outputs, in the file's order, by the names of their tensors."""
     inputs = set(_written_by(structure, structure.inputs))
-    outputs = []
-    for index in dict.fromkeys(_written_by(structure, structure.outputs)):
-        if index not in values or index in inputs:
+    indices = dict.fromkeys(_written_by(structure, structure.outputs))
+    for index in indices:
+        if index not in graph.values or index in inputs:
             raise _unsound(structure, f"its output {structure.tensors[index].name!r} is not computed")
-        name = structure.tensors[index].name
-        # What does nothing, such as Dropout, has left its input's name.
-        outputs.append(values[index] if values[index] == name else graph.node("Identity", values[index], name=name))
-    return outputs
+    # Operators without effect, such as Dropout, have left their input's name.
+    return [graph.named(graph.values[index], structure.tensors[index].name) for index in indices]
 
 
 def _written_by(structure: Structure, nodes: np.ndarray) -> list[int]:
-    """Numbers of the tensors that nodes give."""
     return [index for number in nodes.tolist() for index in structure.nodes[number].outputs.tolist()]
 
 
 def _producers(structure: Structure) -> dict[int, int]:
-    """The node that gives each tensor."""
+    """The number of the node that outputs each tensor."""
     producers: dict[int, int] = {}
     for number, node in enumerate(structure.nodes):
         for index in node.outputs.tolist():
@@ -111,7 +101,7 @@ def _producers(structure: Structure) -> dict[int, int]:
 
 
 def _order(structure: Structure, producers: dict[int, int]) -> list[int]:
-    """The nodes that the outputs need, each after those whose outputs it reads."""
+    """The numbers of the nodes that the outputs need, each after those whose outputs it reads."""
     if not structure.outputs.size:
         raise _unsound(structure, "it has no outputs")
     needs: dict[int, list[int]] = {}
@@ -138,8 +128,7 @@ def _order(structure: Structure, producers: dict[int, int]) -> list[int]:
         raise _unsound(structure, f"node {name!r} needs its own output") from error
 
 
-def _inputs(structure: Structure, graph: Graph, given: Shapes) -> dict[int, str]:
-    """Declare the inputs: names of values by number of the tensor."""
+def _inputs(structure: Structure, graph: TengineGraph, given: Shapes) -> dict[int, Value]:
     stated = set(structure.inputs.tolist())
     if {number for number, node in enumerate(structure.nodes) if node.operator == "InputOp"} != stated or not stated:
         raise _unsound(structure, "its inputs are not those that it lists")
@@ -157,7 +146,7 @@ def _inputs(structure: Structure, graph: Graph, given: Shapes) -> dict[int, str]
 def _shape(
     structure: Structure, name: str, stated: tuple[int, ...] | None, given: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """The shape that an input is to have: as given, or as stated.
+    """The shape of an input: as given, or as stated.
 
     Darknet's cfg files state the batch of the training; a network from there takes one image.
     """
@@ -173,7 +162,7 @@ def _shape(
             )
         return stated
     fits = stated is None or len(stated) == len(given)
-    if not fits or len(given) > _MOST_DIMENSIONS:
+    if not fits or len(given) > MOST_DIMENSIONS:
         says = f", the network says {','.join(map(str, stated))}" if stated else ""
         raise InputError(
             f"{path}: the shape of input {name!r} does not fit", why=f"{','.join(map(str, given))} was given{says}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.graph import Shape
 from edgedeploy.frontends.importing import halves, same_padding
-from edgedeploy.frontends.tengine.operation import Converter, Operation
+from edgedeploy.frontends.graph import Shape, Value
+from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
 
 _SAME_UPPER, _SAME_LOWER = -1, -2  # in the place of a padding
 
@@ -23,9 +23,9 @@ _LARGEST = 2**31 - 1  # of a dimension
 _FLOOR, _CEIL, _TOTAL, _FLOOR_WITH_PADDING = 0, 1, 2, 16
 
 
-def _convolution(op: Operation) -> list[str]:
+def _convolution(graph: TengineGraph) -> Value:
     """Tengine's conv_ref.c; SAME paddings as in its prototype convolution.c."""
-    p, (_, channels, *sizes), window = op.parameters, op.feature_map(), _Window.of(op)
+    p, (_, channels, *sizes), window = graph.parameters, graph.feature_map(), _Window.of(graph)
     same = same_padding(sizes, window.kernel, window.stride)
     pads = []
     for total, dilation, begin, end in zip(
@@ -40,42 +40,42 @@ def _convolution(op: Operation) -> list[str]:
             raise ModelError(f"its padding is {p[begin]} and {p[end]}")
     shape = (window.outputs, channels // window.groups, *window.kernel)
     begins, ends = zip(*pads, strict=True)
-    return _convolved(op, "Conv", window, shape, {1: (-1, 1), 6: (0, 6)}, pads=[*begins, *ends])
+    return _convolved(graph, "Conv", window, shape, {1: (-1, 1), 6: (0, 6)}, pads=[*begins, *ends])
 
 
-def _deconvolution(op: Operation) -> list[str]:
+def _deconvolution(graph: TengineGraph) -> Value:
     """Tengine's deconv_ref.c: weights are group by group, inputs x outputs x kernel, as ONNX has them."""
-    p, channels, window = op.parameters, op.feature_map()[1], _Window.of(op)
+    p, channels, window = graph.parameters, graph.feature_map()[1], _Window.of(graph)
     pads = [p["pad_top"], p["pad_left"], p["pad_bottom"], p["pad_right"]]
     more = [p["output_pad_h"], p["output_pad_w"]]
     if min(pads) < 0 or any(not 0 <= extra < max(step, 2) for extra, step in zip(more, window.stride, strict=True)):
         raise ModelError(f"its paddings are {pads} and {more}")
     shape = (channels, window.outputs // window.groups, *window.kernel)
-    if op.has_several_scales(1):
+    if graph.has_several_scales(1):
         raise ModelError("its weights have several scales", why="their first axis is not that of outputs")
-    return _convolved(op, "ConvTranspose", window, shape, {1: (0, 1), 2: (0, 6)}, pads=pads, output_padding=more)
+    return _convolved(graph, "ConvTranspose", window, shape, {1: (0, 1), 2: (0, 6)}, pads=pads, output_padding=more)
 
 
 def _convolved(
-    op: Operation, operator: str, window: _Window, weights: Shape, bounds: Bounds, **attributes: list[int]
-) -> list[str]:
+    graph: TengineGraph, operator: str, window: _Window, weights: Shape, bounds: Bounds, **attributes: Any
+) -> Value:
     """A convolution with the activation that is fused into it: none if negative, ReLU if 0, else between bounds."""
-    inputs = [op.value(), op.weights(1, weights)]
-    if op.inputs > 2:
-        inputs.append(op.weights(2, (window.outputs,)))
-    activation = op.parameters["activation"]
+    inputs = [graph.value(), graph.weights(1, weights)]
+    if graph.inputs > 2:
+        inputs.append(graph.weights(2, (window.outputs,)))
+    value = graph.node(operator, *inputs, **window.attributes, **attributes)
+    activation = graph.parameters["activation"]
     if activation < 0:
-        return op.finish(operator, *inputs, **window.attributes, **attributes)
-    value = op.step(operator, *inputs, **window.attributes, **attributes)
+        return value
     if activation == 0:
-        return op.finish("Relu", value)
+        return graph.node("Relu", value)
     if activation not in bounds:
         raise ModelError(f"its activation {activation} is not known")
-    return op.clipped(value, *bounds[activation])
+    return graph.clip(value, *bounds[activation])
 
 
 class _Window(NamedTuple):
-    """What kinds of convolutions have in common; pairs are height and width."""
+    """The window of a convolution; pairs are height and width."""
 
     kernel: list[int]
     stride: list[int]
@@ -85,13 +85,12 @@ class _Window(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """As ONNX has them."""
         return {"kernel_shape": self.kernel, "strides": self.stride, "dilations": self.dilation, "group": self.groups}
 
     @staticmethod
-    def of(op: Operation) -> _Window:
-        """As the parameters say, checked to be positive, and to suit the channels of the input."""
-        p, channels = op.parameters, op.feature_map()[1]
+    def of(graph: TengineGraph) -> _Window:
+        """As the parameters state it, checked to be positive, and to suit the channels of the input."""
+        p, channels = graph.parameters, graph.feature_map()[1]
         kernel, stride, dilation = ([p[f"{what}_h"], p[f"{what}_w"]] for what in ("kernel", "stride", "dilation"))
         groups, outputs = p["groups"], p["output_channels"]
         if min(*kernel, *stride, *dilation, groups, outputs) < 1 or outputs % groups:
@@ -104,16 +103,11 @@ class _Window(NamedTuple):
         return _Window(kernel, stride, dilation, groups, outputs)
 
 
-class _Windows(NamedTuple):
-    """The windows along one axis: how many, and how many pixels of padding they reach beyond each end."""
+def _windows(size: int, kernel: int, stride: int, pad: int, flavour: int) -> tuple[int, int, int]:
+    """Along one axis, the number of windows, and the pixels of padding that they reach beyond each end.
 
-    number: int
-    begin: int
-    end: int
-
-
-def _windows(size: int, kernel: int, stride: int, pad: int, flavour: int) -> _Windows:
-    """calc_output_size and calc_real_pads of Tengine's pooling_param.h; flavour 1 rounds up as Caffe's PoolingLayer."""
+    By calc_output_size and calc_real_pads of Tengine's pooling_param.h; flavour 1 rounds up as Caffe's PoolingLayer.
+    """
     if kernel < 1 or stride < 1:
         raise ModelError(f"its kernel is {kernel}, its stride {stride}")
     begin = pad
@@ -132,75 +126,71 @@ def _windows(size: int, kernel: int, stride: int, pad: int, flavour: int) -> _Wi
     last = (count - 1) * stride - begin
     if count < 1 or begin >= kernel or last >= size:
         raise ModelError("a window has no pixels", why=f"kernel {kernel}, stride {stride}, padding {pad}, size {size}")
-    return _Windows(count, begin, max(0, last + kernel - size))
+    return count, begin, max(0, last + kernel - size)
 
 
-def _pooling(op: Operation) -> list[str]:
-    """Tengine's pooling_ref_fp32.c. With flavour 0 averages leave padding out; else it counts, but not what lies
-    beyond it, as in Caffe."""
-    p = op.parameters
-    sizes = op.feature_map()[2:]
+def _pooling(graph: TengineGraph) -> Value:
+    """Tengine's pooling_ref_fp32.c.
+
+    With flavour 0 averages leave padding out; else it counts, but not what is beyond it, as in Caffe.
+    """
+    p = graph.parameters
+    sizes = graph.feature_map()[2:]
     kernel, stride = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
     operator = {0: "MaxPool", 1: "AveragePool"}.get(p["kind"])
     if operator is None:
         raise ModelError(f"its kind {p['kind']} is neither the maximum nor the average")
     if p["whole"] or kernel == sizes:
-        return op.finish(f"Global{operator}", op.value())
+        return graph.node(f"Global{operator}", graph.value())
     flavour = p["flavour"]
     if flavour not in (_FLOOR, _CEIL, _TOTAL, _FLOOR_WITH_PADDING):
         raise ModelError(f"its rounding is not known: caffe_flavor {flavour}")
     pads = p["pad_top"], p["pad_left"]
     axes = [_windows(*axis, flavour) for axis in zip(sizes, kernel, stride, pads, strict=True)]
-    attributes: dict[str, int | Sequence[int]] = {
-        "kernel_shape": kernel,
-        "strides": stride,
-        "pads": [axis.begin for axis in axes] + [axis.end for axis in axes],
-    }
+    _, begins, ends = zip(*axes, strict=True)
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "pads": [*begins, *ends]}
     if operator == "MaxPool" or flavour == _FLOOR:
-        return op.finish(operator, op.value(), **attributes)
-    attributes["count_include_pad"] = 1
-    corrections = []
-    for dimension, axis in enumerate(axes):
-        if axis.end > axis.begin:
-            op.constants.reserve(4 * axis.number)
-            beyond = np.arange(axis.number) * stride[dimension] - 2 * axis.begin + kernel[dimension] - sizes[dimension]
-            factors = (kernel[dimension] / (kernel[dimension] - np.maximum(beyond, 0))).astype(np.float32)
-            corrections.append(factors.reshape((1, 1, -1, 1) if dimension == 0 else (1, 1, 1, -1)))
-    if not corrections:
-        return op.finish(operator, op.value(), **attributes)
-    value = op.step(operator, op.value(), **attributes)
-    for factors in corrections[:-1]:
-        value = op.step("Mul", value, op.graph.constant(factors))
-    return op.finish("Mul", value, op.graph.constant(corrections[-1]))
+        return graph.node(operator, graph.value(), **attributes)
+    value = graph.node(operator, graph.value(), **attributes, count_include_pad=1)
+    for dimension, (count, begin, end) in enumerate(axes):
+        if end > begin:
+            graph.reserve(4 * count)
+            extent = kernel[dimension]
+            beyond = np.arange(count) * stride[dimension] - 2 * begin + extent - sizes[dimension]
+            factors = extent / (extent - np.maximum(beyond, 0))
+            value = graph.node(
+                "Mul", value, graph.floats(factors.reshape((1, 1, -1, 1) if dimension == 0 else (1, 1, 1, -1)))
+            )
+    return value
 
 
-def _interp(op: Operation) -> list[str]:
-    """Tengine's interp_ref.c: both kinds have their pixels' corners, not their centres, at the same places."""
-    p = op.parameters
-    height, width = op.feature_map()[2:]
+def _interp(graph: TengineGraph) -> Value:
+    """Tengine's interp_ref.c: both kinds align the corners of pixels, not their centres."""
+    p = graph.parameters
+    height, width = graph.feature_map()[2:]
     mode = {1: "nearest", 2: "linear"}.get(p["kind"])
     if mode is None:
         raise ModelError(f"its kind {p['kind']} is neither nearest nor bilinear")
     if p["scale_h"] != 0 and p["scale_w"] != 0:
-        return _resized(op, p["scale_h"], p["scale_w"], mode)
+        return _resized(graph, p["scale_h"], p["scale_w"], mode)
     if min(p["height"], p["width"]) < 1:
         raise ModelError(f"it has no size: {p['height']}x{p['width']}")
-    return _resized(op, p["height"] / height, p["width"] / width, mode)
+    return _resized(graph, p["height"] / height, p["width"] / width, mode)
 
 
-def _resize(op: Operation) -> list[str]:
+def _resize(graph: TengineGraph) -> Value:
     """Tengine's resize_ref.c; tm2_resize.c does not read the kind, so that all are nearest."""
-    return _resized(op, op.parameters["scale_h"], op.parameters["scale_w"], "nearest")
+    return _resized(graph, graph.parameters["scale_h"], graph.parameters["scale_w"], "nearest")
 
 
-def _upsample(op: Operation) -> list[str]:
+def _upsample(graph: TengineGraph) -> Value:
     """Tengine's upsample_ref.c."""
-    return _resized(op, op.parameters["scale"], op.parameters["scale"], "nearest")
+    return _resized(graph, graph.parameters["scale"], graph.parameters["scale"], "nearest")
 
 
-def _resized(op: Operation, scale_h: float, scale_w: float, mode: str) -> list[str]:
+def _resized(graph: TengineGraph, scale_h: float, scale_w: float, mode: str) -> Value:
     """Pixel x of the output lies at x / scale of the input."""
-    batch, channels, height, width = op.feature_map()
+    batch, channels, height, width = graph.feature_map()
     if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
         raise ModelError(f"its scales are {scale_h:g} and {scale_w:g}")
     # Scales are float32: a third of 30 pixels is not quite 10.
@@ -208,9 +198,8 @@ def _resized(op: Operation, scale_h: float, scale_w: float, mode: str) -> list[s
     rounded = [round(size) for size in exact]
     if max(exact) > _LARGEST or any(abs(size - whole) > 1e-3 for size, whole in zip(exact, rounded, strict=True)):
         raise ModelError(f"its scales {scale_h:g} and {scale_w:g} do not bring {height}x{width} to a whole size")
-    attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    sizes = op.integers([batch, channels, *rounded])
-    return op.finish("Resize", op.value(), "", "", sizes, **attributes)
+    sizes = graph.integers([batch, channels, *rounded])
+    return graph.resize(graph.value(), "", sizes, mode=mode, transform="asymmetric", nearest_mode="floor")
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -20,12 +20,7 @@ _TRIAL, _BEST, _DEFAULT, _FINAL, _FAILURE = "#9bb4d3", "#2a78d6", "#888888", "#0
 
 
 def convergence(trials: Sequence[Trial], default_ms: float | None) -> str | None:
-    """The times of a task's trials by their number, and the best so far; None if no trial succeeded.
-
-    Args:
-        trials: of one task, in any order.
-        default_ms: what its untuned default takes, if that is known.
-    """
+    """The times of a task's trials by their number, and the best so far; None if no trial succeeded."""
     timed = [(trial, time) for trial in trials if (time := _milliseconds(trial)) is not None]
     if not timed:
         return None
@@ -66,12 +61,7 @@ def convergence(trials: Sequence[Trial], default_ms: float | None) -> str | None
 
 
 def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
-    """The temperature of each board over the time of a run, and when it slowed itself down; None if none is known.
-
-    Args:
-        trials: of one run.
-        hosts: the boards, in the order of their colours.
-    """
+    """The temperature of each board over the time of a run, and when it slowed itself down; None if none is known."""
     told = sorted(
         (
             (trial.time, trial.host, trial.conditions.temperature_c, bool(trial.conditions.throttled))
@@ -111,7 +101,7 @@ def _milliseconds(trial: Trial) -> float | None:
 
 
 def _unit(seconds: float) -> tuple[str, float]:
-    """The unit that so long a time is told in, and how many seconds it has."""
+    """The unit for a time, and how many seconds it has."""
     if seconds < 180:
         return "s", 1.0
     return ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)

@@ -1,30 +1,145 @@
-"""What a report says, as values of its template `tuning.html`."""
+"""The page about tuning records: their networks with runs and tasks, as values of the template `tuning.html`."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgedeploy.compile.types import lanes_for
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.files import replacing
+from edgedeploy.records.database import read_records
+from edgedeploy.records.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
 from edgedeploy.records.header import Header
 from edgedeploy.records.lines import Content
-from edgedeploy.records.trial import Trial
+from edgedeploy.records.trial import Trial, by_workload, overview
+from edgedeploy.report import require_report
 from edgedeploy.report.page import html, render
+from edgedeploy.resolved import resolve
 from edgedeploy.text import count, duration, significant
 from edgedeploy.tuning.report.charts import convergence, temperatures
-from edgedeploy.tuning.report.history import Network, Run, Task, networks_of
-from edgedeploy.tuning.report.peak import peak_of
-from edgedeploy.tuning.results import TITLES, cells, end_to_end
+from edgedeploy.tuning.state import TITLES, cells, end_to_end
 
 # Errors can be whole logs of a compiler.
 _LONGEST_ERROR = 600
 _MOST_ERRORS = 20
 
+_OPERATIONS = 2  # a multiplication and an addition
 
-def page(folder: Path, content: Content) -> str:
-    """The page about the records of a folder, as HTML."""
+
+@dataclass
+class _Run:
+    """A run with its own results, by workload, and trials; one that was killed has no end."""
+
+    started: RunStarted
+    ended: RunEnded | None = None
+    results: dict[str, TaskResult] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task with all its trials, of any run.
+
+    Attributes:
+        result: of the last run that ended it; otherwise from its trials.
+        ended: whether a run ended it.
+        mflop: millions of operations of one run; 0 if no run stated it.
+    """
+
+    result: TaskResult
+    ended: bool
+    mflop: float
+    trials: list[Trial]
+
+    @property
+    def gflops(self) -> float | None:
+        """The rate of the best candidate, in 10^9 operations a second."""
+        return self.mflop / self.result.best_ms if self.mflop and self.result.best_ms else None
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A network that was tuned; without a name, the tasks that no run named, such as those of imported records."""
+
+    name: str | None
+    runs: list[_Run]
+    tasks: list[_Task]
+
+
+def _networks_of(content: Content) -> list[_Network]:
+    """The networks of records, in the order in which they were first tuned; tasks of no run come last."""
+    trials = by_workload(content.trials)
+    runs = _runs(content.events)
+    for trial in content.trials:
+        if run := runs.get(trial.run):
+            run.trials.append(trial)
+    named: dict[str, list[_Run]] = {}
+    for run in runs.values():
+        named.setdefault(run.started.model, []).append(run)
+    networks = [_Network(name, own, _tasks(own, trials)) for name, own in named.items()]
+    named_tasks = {task.result.workload for network in networks for task in network.tasks}
+    strays = [
+        TaskSummary(number=number, name=each[-1].task, workload=key, weight=1, mflop=0, candidates=None, trials=0)
+        for number, (key, each) in enumerate(trials.items())
+        if key not in named_tasks
+    ]
+    if strays:
+        networks.append(_Network(None, [], [_task_of(stray, trials[stray.workload]) for stray in strays]))
+    return networks
+
+
+def _runs(events: Iterable[Event]) -> dict[str, _Run]:
+    runs: dict[str, _Run] = {}
+    for event in events:
+        if isinstance(event, RunStarted):
+            runs[event.run] = _Run(event)
+        elif isinstance(event, TaskEnded) and (run := runs.get(event.run)):
+            run.results[event.result.workload] = event.result
+        elif isinstance(event, RunEnded) and (run := runs.get(event.run)):
+            run.ended = event
+    return runs
+
+
+def _tasks(runs: list[_Run], trials: dict[str, list[Trial]]) -> list[_Task]:
+    summaries = {summary.workload: summary for run in runs for summary in run.started.tasks}
+    results = {workload: result for run in runs for workload, result in run.results.items()}
+    tasks = [_task_of(summary, trials.get(key, []), results.get(key)) for key, summary in summaries.items()]
+    return sorted(tasks, key=lambda task: task.result.number)
+
+
+def _task_of(summary: TaskSummary, trials: list[Trial], result: TaskResult | None = None) -> _Task:
+    if result:
+        return _Task(result, True, summary.mflop, trials)
+    known = next(iter(overview(trials)), None)
+    derived = TaskResult(
+        number=summary.number,
+        name=summary.name,
+        workload=summary.workload,
+        weight=summary.weight,
+        default_ms=known.default_ms if known else None,
+        best_ms=known.best_ms if known else None,
+        trials=sum(not trial.final for trial in trials),
+        failures=sum(trial.failure is not None for trial in trials if not trial.final),
+        configuration=known.configuration if known else None,
+    )
+    return _Task(derived, False, summary.mflop, trials)
+
+
+def write_report(folder: Path, output: Path) -> Path:
+    """Write the page of a folder of records to an HTML file; a run may be adding records meanwhile."""
+    require_report()
+    text = _page(folder, read_records(folder))
+    with replacing(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return output
+
+
+def _page(folder: Path, content: Content) -> str:
     header = content.header
     return render(
         __package__,
@@ -38,12 +153,12 @@ def page(folder: Path, content: Content) -> str:
             "folder": str(folder),
         },
         titles=TITLES,
-        networks=[_network(network, header) for network in networks_of(content)],
+        networks=[_network(network, header) for network in _networks_of(content)],
     )
 
 
-def _network(network: Network, header: Header) -> dict[str, Any]:
-    peak = peak_of(header, [trial for task in network.tasks for trial in task.trials])
+def _network(network: _Network, header: Header) -> dict[str, Any]:
+    peak_gflops, explanation = _peak(header, [trial for task in network.tasks for trial in task.trials])
     ends = [(run.ended.before_ms, run.ended.after_ms) for run in network.runs if run.ended]
     whole = [end for end in ends if all(end)]
     rows: list[dict[str, Any]] = [
@@ -51,19 +166,19 @@ def _network(network: Network, header: Header) -> dict[str, Any]:
     ]
     for row, task in zip(rows, network.tasks, strict=False):  # below the tasks their sum
         row["rate"] = significant(task.gflops) if task.gflops else "-"
-        row["share"] = task.gflops / peak.gflops if task.gflops and peak.gflops else None
+        row["share"] = task.gflops / peak_gflops if task.gflops and peak_gflops else None
     return {
         "name": "Tasks of no run that is recorded" if network.name is None else network.name,
         "before_and_after": end_to_end(*whole[-1] if whole else (None, None)),
         "rows": rows,
         "unfinished": [task.result.number for task in network.tasks if not task.ended],
-        "peak": peak.explanation,
+        "peak": explanation,
         "tasks": [_task(task) for task in network.tasks],
         "runs": [_run(run) for run in network.runs],
     }
 
 
-def _task(task: Task) -> dict[str, Any]:
+def _task(task: _Task) -> dict[str, Any]:
     result = task.result
     failed = [trial for trial in task.trials if trial.failure is not None]
     errors = Counter((str(trial.failure), (trial.error or "")[:_LONGEST_ERROR]) for trial in failed)
@@ -81,7 +196,7 @@ def _task(task: Task) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: _Run) -> dict[str, Any]:
     started, ended = run.started, run.ended
     begin = f", {min(trial.time for trial in run.trials).isoformat(timespec='seconds')}" if run.trials else ""
     if ended is None:
@@ -105,7 +220,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _conditions(trials: Sequence[Trial], host: str) -> list[str] | None:
-    """What a board told of itself during a run; None if it told nothing."""
+    """The conditions that a board reported during a run; None if it reported none."""
     told = [trial.conditions for trial in trials if trial.host == host and trial.conditions]
     if not told:
         return None
@@ -126,3 +241,30 @@ def _range(values: Sequence[float | None], decimals: int) -> str:
         return "-"
     low, high = f"{min(known):.{decimals}f}", f"{max(known):.{decimals}f}"
     return low if low == high else f"{low} to {high}"
+
+
+def _peak(header: Header, trials: Iterable[Trial]) -> tuple[float | None, str]:
+    """The most operations on float32 a second, in 10^9, that a board could do, if known, and an explanation.
+
+    It is cores x frequency x fused multiply-adds that start per cycle x float32 lanes x 2, as the board's profile
+    states them, at the highest frequency that was read with the trials.
+    """
+    if header.target.get("kind") != "llvm":
+        return None, "the peak is not known: networks run on a device beside the CPU, whose rate is not stated"
+    try:
+        board = resolve(header.board).profile
+    except EdgedeployError as error:
+        return None, f"the peak is not known: {error.what}"
+    read = [trial.conditions.frequency_mhz for trial in trials if trial.conditions]
+    frequencies = [frequency for frequency in read if frequency]
+    if not frequencies:
+        return None, "the peak is not known: no trial tells the frequency of the board"
+    cores = header.target.get("num-cores")
+    if not isinstance(cores, int) or not 0 < cores <= 1 << 16:
+        cores = board.cores
+    lanes, frequency = lanes_for(board, "float32"), max(frequencies)
+    gflops = cores * frequency / 1e3 * board.fma.per_cycle * lanes * _OPERATIONS
+    return gflops, (
+        f"the peak is {significant(gflops)} GFLOP/s: {cores} cores x {frequency:.0f} MHz, the highest frequency "
+        f"that was read, x {board.fma.per_cycle:g} fused multiply-adds per cycle x {lanes} lanes x {_OPERATIONS}"
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import ConvertedFormat
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes

@@ -1,0 +1,253 @@
+"""Classifiers for the 1000 classes of ImageNet: layer by layer as the ONNX model zoo or torchvision has them.
+
+ResNet-18 and ResNet-50 are those of the model zoo, which come from GluonCV; all others are torchvision's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from edgedeploy.frontends.architectures.layers import Layers, Size, multiple_of_eight
+from edgedeploy.frontends.format import Converted
+from edgedeploy.frontends.graph import Value
+
+CLASSES = 1000
+
+
+def _image(layers: Layers, name: str = "input", size: int = 224) -> Value:
+    """The input, with the values of pixels after the usual mean and scale."""
+    return layers.image(name, size, -2.1, 2.6)
+
+
+def _classified(layers: Layers, value: Value, output: str = "output") -> Converted:
+    """The network, whose output is a dense layer's, 1x1000."""
+    return Converted(layers.model([layers.output(output, layers.dense(value, CLASSES))]), [])
+
+
+_Block = Callable[[Layers, Value, int, int], Value]
+
+# Channels, stride of the first block, and number of blocks of each stage.
+_RESNET18 = ((64, 1, 2), (128, 2, 2), (256, 2, 2), (512, 2, 2))
+_RESNET34 = ((64, 1, 3), (128, 2, 4), (256, 2, 6), (512, 2, 3))
+_RESNET50 = ((256, 1, 3), (512, 2, 4), (1024, 2, 6), (2048, 2, 3))
+_RESNET101 = ((256, 1, 3), (512, 2, 4), (1024, 2, 23), (2048, 2, 3))
+
+
+def resnet18() -> Converted:
+    """ResNet-18 v1 (He et al., "Deep Residual Learning for Image Recognition", 2015, arXiv:1512.03385)."""
+    return _resnet("resnet18", _plain_block, _RESNET18, "data", "resnetv15_dense0_fwd")
+
+
+def resnet34() -> Converted:
+    """ResNet-34 v1."""
+    return _resnet("resnet34", _plain_block, _RESNET34)
+
+
+def resnet50() -> Converted:
+    """ResNet-50 v2, which normalises before each convolution (He et al., 2016, arXiv:1603.05027)."""
+    return _resnet("resnet50", _bottleneck_v2, _RESNET50, "data", "resnetv24_dense0_fwd", second_version=True)
+
+
+def resnet101() -> Converted:
+    """ResNet-101 v1, which halves maps in 3x3 convolutions."""
+    return _resnet("resnet101", _bottleneck, _RESNET101)
+
+
+def _resnet(
+    name: str,
+    block: _Block,
+    stages: Iterable[tuple[int, int, int]],
+    image: str = "input",
+    output: str = "output",
+    *,
+    second_version: bool = False,
+) -> Converted:
+    layers = Layers(name, epsilon=1e-5)
+    value = _image(layers, image)
+    value = layers.conv(layers.normalise(value) if second_version else value, 64, 7, 2)
+    value = layers.max_pool(_normalised(layers, value), 3, 2)
+    for channels, stride, blocks in stages:
+        for number in range(blocks):
+            value = block(layers, value, channels, 1 if number else stride)
+    if second_version:
+        value = _normalised(layers, value)
+    return _classified(layers, layers.global_mean(value), output)
+
+
+def _plain_block(layers: Layers, value: Value, channels: int, stride: int) -> Value:
+    """Two convolutions next to a shortcut, which is a convolution if the size changes."""
+    branch = _normalised(layers, layers.conv(value, channels, 3, stride))
+    branch = layers.normalise(layers.conv(branch, channels, 3))
+    return _joined(layers, branch, value, stride)
+
+
+def _bottleneck(layers: Layers, value: Value, channels: int, stride: int) -> Value:
+    """Three convolutions, the middle one with a quarter of the channels, next to a shortcut."""
+    branch = _normalised(layers, layers.conv(value, channels // 4, 1))
+    branch = _normalised(layers, layers.conv(branch, channels // 4, 3, stride))
+    branch = layers.normalise(layers.conv(branch, channels, 1))
+    return _joined(layers, branch, value, stride)
+
+
+def _bottleneck_v2(layers: Layers, value: Value, channels: int, stride: int) -> Value:
+    """The same three convolutions in the second version."""
+    begin = _normalised(layers, value)
+    branch = _normalised(layers, layers.conv(begin, channels // 4, 1))
+    branch = _normalised(layers, layers.conv(branch, channels // 4, 3, stride))
+    branch = layers.conv(branch, channels, 1)
+    return layers.sum(branch, layers.conv(begin, channels, 1, stride) if value.shape[1] != channels else value)
+
+
+def _joined(layers: Layers, branch: Value, value: Value, stride: int) -> Value:
+    if branch.shape != value.shape:
+        value = layers.normalise(layers.conv(value, branch.shape[1], 1, stride))
+    return layers.relu(layers.sum(branch, value))
+
+
+def _normalised(layers: Layers, value: Value) -> Value:
+    return layers.relu(layers.normalise(value))
+
+
+def vgg16() -> Converted:
+    """VGG-16 (Simonyan and Zisserman, 2014, arXiv:1409.1556), without batch normalisation."""
+    layers = Layers("vgg16", epsilon=1e-5)
+    value = _image(layers)
+    for channels, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(convolutions):
+            value = layers.relu(layers.conv(value, channels, 3, bias=0.0, gain=2.0))
+        value = layers.max_pool(value, 2, 2, padding=0)
+    value = layers.node("Flatten", value)
+    for _ in range(2):
+        value = layers.relu(layers.dense(value, 4096, gain=2.0))
+    return _classified(layers, value)
+
+
+# A convolution: channels, kernel, and stride and padding unless they are 1 and half of the kernel.
+_Step = tuple[int, Size] | tuple[int, Size, int, int]
+
+
+def inception_v3() -> Converted:
+    """Inception v3 (Szegedy et al., 2015, arXiv:1512.00567) for inference; its input is 1x3x299x299."""
+    layers = Layers("inception_v3", epsilon=1e-3)
+    value = _chain(layers, _image(layers, size=299), [(32, 3, 2, 0), (32, 3, 1, 0), (64, 3)])
+    value = _chain(layers, layers.max_pool(value, 3, 2, padding=0), [(80, 1), (192, 3, 1, 0)])
+    value = layers.max_pool(value, 3, 2, padding=0)
+    for after_pool in (32, 64, 64):
+        value = _mixed(layers, value, [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]], after_pool)
+    value = _mixed(layers, value, [[(384, 3, 2, 0)], [(64, 1), (96, 3), (96, 3, 2, 0)]])
+    across, down = (1, 7), (7, 1)  # 7x7 convolutions are pairs of these
+    for inside in (128, 160, 160, 192):
+        once: list[_Step] = [(inside, 1), (inside, across), (192, down)]
+        twice: list[_Step] = [(inside, 1), (inside, down), (inside, across), (inside, down), (192, across)]
+        value = _mixed(layers, value, [[(192, 1)], once, twice], 192)
+    value = _mixed(layers, value, [[(192, 1), (320, 3, 2, 0)], [(192, 1), (192, across), (192, down), (192, 3, 2, 0)]])
+    for _ in range(2):
+        value = _widest(layers, value)
+    return _classified(layers, layers.global_mean(value))
+
+
+def _chain(layers: Layers, value: Value, steps: list[_Step]) -> Value:
+    for channels, kernel, *how in steps:
+        stride, padding = how or (1, None)
+        value = _normalised(layers, layers.conv(value, channels, kernel, stride, padding=padding))
+    return value
+
+
+def _mixed(layers: Layers, value: Value, branches: list[list[_Step]], after_pool: int = 0) -> Value:
+    """Branches next to each other, and a mean with a convolution after it; without that, all halve height and width."""
+    parts = [_chain(layers, value, steps) for steps in branches]
+    if after_pool:
+        return layers.concat(*parts, _chain(layers, layers.mean_pool(value, 3), [(after_pool, 1)]))
+    return layers.concat(*parts, layers.max_pool(value, 3, 2, padding=0))
+
+
+def _widest(layers: Layers, value: Value) -> Value:
+    """The block at 8 x 8, whose branches end in a 1x3 and a 3x1 convolution next to each other."""
+    parts = [_chain(layers, value, [(320, 1)])]
+    begins: list[list[_Step]] = [[(384, 1)], [(448, 1), (384, 3)]]
+    for steps in begins:
+        begin = _chain(layers, value, steps)
+        parts += [_chain(layers, begin, [(384, kernel)]) for kernel in ((1, 3), (3, 1))]
+    return layers.concat(*parts, _chain(layers, layers.mean_pool(value, 3), [(192, 1)]))
+
+
+# Of MobileNet v2's stages: factor of expansion, channels, blocks, and stride of the first block.
+_V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+# Of v3's stages: kernel, channels, squeeze and excitation or not, HardSwish or ReLU, stride
+# of the first block, and expanded channels of each block.
+_LARGE = (
+    (3, 16, False, False, 1, (16,)),
+    (3, 24, False, False, 2, (64, 72)),
+    (5, 40, True, False, 2, (72, 120, 120)),
+    (3, 80, False, True, 2, (240, 200, 184, 184)),
+    (3, 112, True, True, 1, (480, 672)),
+    (5, 160, True, True, 2, (672, 960, 960)),
+)
+_SMALL = (
+    (3, 16, True, False, 2, (16,)),
+    (3, 24, False, False, 2, (72, 88)),
+    (5, 40, True, True, 2, (96, 240, 240)),
+    (5, 48, True, True, 1, (120, 144)),
+    (5, 96, True, True, 2, (288, 576, 576)),
+)
+
+
+def mobilenet_v2() -> Converted:
+    """MobileNet v2 (Sandler et al., 2018, arXiv:1801.04381)."""
+    layers = Layers("mobilenet_v2", epsilon=1e-5)
+    value = layers.relu6(layers.normalise(layers.conv(_image(layers), 32, 3, 2)))
+    for expansion, channels, blocks, stride in _V2:
+        for block in range(blocks):
+            expanded = expansion * value.shape[1]
+            branch = layers.inverted(value, 3, expanded, channels, 1 if block else stride, layers.relu6, None)
+            value = layers.sum(value, branch) if branch.shape == value.shape else branch
+    value = layers.relu6(layers.normalise(layers.conv(value, 1280, 1)))
+    return _classified(layers, layers.global_mean(value))
+
+
+def mobilenet_v3(size: str) -> Converted:
+    """MobileNet v3 (Howard et al., "Searching for MobileNetV3", 2019, arXiv:1905.02244), `large` or `small`."""
+    layers = Layers(f"mobilenet_v3_{size}", epsilon=1e-3)
+    swish = partial(layers.node, "HardSwish")
+    gate = partial(layers.node, "HardSigmoid", alpha=1 / 6)
+
+    def excite(value: Value) -> Value:
+        hidden = multiple_of_eight(value.shape[1] // 4)
+        return layers.node("Mul", layers.excited(value, hidden, layers.relu, gate), value)
+
+    value = swish(layers.normalise(layers.conv(_image(layers), 16, 3, 2)))
+    for kernel, channels, excited, swished, stride, widths in _LARGE if size == "large" else _SMALL:
+        for block, expanded in enumerate(widths):
+            step, activate = 1 if block else stride, swish if swished else layers.relu
+            branch = layers.inverted(value, kernel, expanded, channels, step, activate, excite if excited else None)
+            value = layers.sum(value, branch) if branch.shape == value.shape else branch
+    value = swish(layers.normalise(layers.conv(value, 6 * value.shape[1], 1)))
+    return _classified(layers, swish(layers.dense(layers.global_mean(value), 1280 if size == "large" else 1024)))
+
+
+_CONVNEXT_EPSILON = 1e-6
+# Of the factors of a block's branch after training; they begin at 1e-6.
+_LAYER_SCALE = 0.1
+
+
+def convnext_tiny() -> Converted:
+    """ConvNeXt-Tiny (Liu et al., "A ConvNet for the 2020s", 2022, arXiv:2201.03545)."""
+    layers = Layers("convnext_tiny", epsilon=_CONVNEXT_EPSILON)
+    value = _layer_norm(layers, layers.conv(_image(layers), 96, 4, 4, bias=0.0, padding=0))
+    for channels, blocks in ((96, 3), (192, 3), (384, 9), (768, 3)):
+        if value.shape[1] != channels:
+            value = layers.conv(_layer_norm(layers, value), channels, 2, 2, bias=0.0, padding=0)
+        for _ in range(blocks):
+            # A depthwise convolution and two dense layers at each place, next to a shortcut.
+            branch = layers.layer_norm(layers.depthwise(value, 7, bias=0.0), _CONVNEXT_EPSILON)
+            branch = layers.product(layers.gelu(layers.product(branch, 4 * channels)), channels)
+            branch = layers.transpose(branch, [0, 3, 1, 2])
+            value = layers.sum(layers.learned_factors(branch, (channels, 1, 1), _LAYER_SCALE), value)
+    value = _layer_norm(layers, layers.node("GlobalAveragePool", value))
+    return _classified(layers, layers.node("Flatten", value))
+
+
+def _layer_norm(layers: Layers, value: Value) -> Value:
+    return layers.transpose(layers.layer_norm(value, _CONVNEXT_EPSILON), [0, 3, 1, 2])
