@@ -15,8 +15,7 @@ from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
     from edgedeploy.records.exchange import Merged
-    from edgedeploy.records.trial import TaskOverview
-    from edgedeploy.records.trial import Trial
+    from edgedeploy.records.trial import TaskOverview, Trial
 
 # Characters of an error's end, where compilers and TVM put the cause.
 _ERROR_LETTERS = 100

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.graph import Graph, Value
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.onnxruntime_session import cpu_session
 
 # Plain patches along each side of the sample image, and the noise on them, as a fraction of the range of values.

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.importing import Cursor, read_bytes
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.graph import Graph, Value, is_too_large, times
+from edgedeploy.frontends.importing import Cursor, read_bytes
 from edgedeploy.heads import Head
 
 INPUT_NAME = "data"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.errors import ModelError
 from edgedeploy.files import is_file
-from edgedeploy.frontends.format import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 
 if TYPE_CHECKING:
     from edgedeploy.frontends.ncnn.text import Usage

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.ncnn.elementwise import activated
 from edgedeploy.frontends.ncnn.graph import UNSET, NcnnGraph, translates
-from edgedeploy.frontends.importing import halves, same_padding
 
 # In the place of padding: as much as keeps size / stride, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234

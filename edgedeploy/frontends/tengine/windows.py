@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.graph import Shape, Value
+from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
 
 _SAME_UPPER, _SAME_LOWER = -1, -2  # in the place of a padding

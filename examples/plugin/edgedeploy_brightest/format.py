@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedeploy.frontends.format import ConvertedFormat
-
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 
 
 class BrightestFormat(ConvertedFormat):
