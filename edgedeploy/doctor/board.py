@@ -40,11 +40,7 @@ _REMOVE = 'rm -f "$@"'
 
 @check("architecture", Group.BOARD, needs=("login",), applies=is_remote)
 def architecture(case: Case) -> Finding:
-    """Whether the board is what its profile says, as far as code depends on it.
-
-    Raises:
-        BoardConnectionError: it does not say what it is.
-    """
+    """Whether the board is what its profile says, as far as code depends on it."""
     case.facts = facts = probe(case.line)
     reasons = misfits(needs_of(case.board), facts, "the board")
     name = f"{facts.line()}; {facts.system}, kernel {facts.machine}"
@@ -138,11 +134,7 @@ def program_there(case: Case) -> Finding:
 
 @check("agent", Group.BOARD, needs=("architecture",), applies=is_remote, limit_s=25, if_stuck="try it again")
 def agent(case: Case) -> Finding:
-    """Whether the agent runs on the board: the one that lies there, or this edgedeploy's, of which nothing stays.
-
-    Raises:
-        ToolchainError: there is nothing to build it with.
-    """
+    """Whether the agent runs on the board: the one that lies there, or this edgedeploy's, of which nothing stays."""
     assert case.facts is not None
     built = built_agent(case.board)
     if built and case.facts.agent == built.key:

@@ -75,12 +75,7 @@ def case_of(
     strict: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[Case]:
-    """The case of a board; a virtual one that does not run is started.
-
-    Raises:
-        InputError: as `addresses`.
-        OutputError: there is no folder for temporary files.
-    """
+    """The case of a board; a virtual one that does not run is started."""
     address = no_virtual = None
     if hosts or virtual or board.profile.ssh:
         try:

@@ -67,11 +67,7 @@ def tvm(case: Case) -> Finding:
 
 
 def load_tvm(board: Board) -> Finding:
-    """Load TVM into this process.
-
-    Raises:
-        ConfigurationError: LLVM does not know what the board's profile names.
-    """
+    """Load TVM into this process."""
     import tvm
     from tvm.target import codegen
 
@@ -138,11 +134,7 @@ def _remedies(path: Path, error: OSError) -> Iterator[str]:
 
 @check("networks", Group.HOST)
 def networks(case: Case) -> Finding:
-    """Whether the folders that are to serve networks' files are there.
-
-    Raises:
-        ConfigurationError: one is none.
-    """
+    """Whether the folders that are to serve networks' files are there."""
     mirrors = mirror_folders()
     if not mirrors:
         return not_applicable(f"{MIRRORS_VARIABLE} is not set: files are downloaded")

@@ -127,12 +127,7 @@ def devices(case: Case) -> Finding:
 
 
 def devices_on(connection: Connection, board: Board) -> list[Device]:
-    """The devices of a board over SSH; none where its OpenCL does not work, which the checks above explain.
-
-    Raises:
-        ToolchainError: as `link_program`.
-        BoardConnectionError: the connection broke.
-    """
+    """The devices of a board over SSH; none where its OpenCL does not work, which the checks above explain."""
     with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         program = Path(folder) / "opencl-devices"
         link_program(source, program, board)

@@ -37,11 +37,7 @@ CANNOT_RUN = 126
 
 
 def run_program(place: Place, program: Path, *arguments: str, limit_s: float) -> Completed:
-    """Run a program, and end it once its time is over.
-
-    Raises:
-        BoardConnectionError: the connection broke.
-    """
+    """Run a program, and end it once its time is over."""
     limit = f"{limit_s:.0f}"
     return place.run(_RUN, BASE, limit, *arguments, content=[program.read_bytes()], timeout_s=limit_s + 5)
 

@@ -180,11 +180,7 @@ def missing(connection: Connection, wanted: Mapping[str, bytes]) -> dict[str, by
 
 
 def upload(connection: Connection, blob: str, content: bytes, advance: Callable[[int], None]) -> None:
-    """Send one blob; it gets its name after its SHA-256 was found right there.
-
-    Raises:
-        ReleaseError: it did not arrive as it was sent, or the disk is full.
-    """
+    """Send one blob; it gets its name after its SHA-256 was found right there."""
     _done(connection, "store a file", _UPLOAD, BASE, blob, content=[content], advance=advance)
 
 
@@ -201,10 +197,6 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
     Args:
         model: what it is called in messages.
         folder: where the release lies, in `BASE`.
-
-    Raises:
-        ReleaseError: a file is not what the manifest says, the network does not run, or gives other outputs.
-        DeviceError: the board's device is not there, or does not do what the network asks of it.
     """
     done = connection.run(_SELF_TEST, f"{BASE}/{folder}", timeout_s=SELF_TEST_S)
     why = done.messages

@@ -17,9 +17,6 @@ def check_abi(what: str, abi: Abi, facts: Facts, where: str) -> None:
     """Refuse code that the board's system cannot load, or its processor cannot run.
 
     What the board did not say is not held against it: its self-test decides.
-
-    Raises:
-        UnsuitableBoardError: with both sides of each thing that does not fit.
     """
     reasons = misfits(abi, facts, "the board")
     if reasons:
@@ -48,11 +45,7 @@ class AccuracyRule:
     max_loss: float | None = None
 
     def check(self, manifest: Manifest) -> None:
-        """Refuse a package.
-
-        Raises:
-            InaccurateReleaseError: it is not as accurate as that, or does not say how accurate it is.
-        """
+        """Refuse a package."""
         known = manifest.quantisation
         value, loss = (known.value, known.loss) if known else (None, 0.0)
         of = "accuracy" if known is None or known.accuracy else "agreement with the float network"
@@ -83,11 +76,7 @@ def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:
 
 
 def check_space(needed: int, facts: Facts, where: str) -> None:
-    """Refuse what the board has no room for.
-
-    Raises:
-        UnsuitableBoardError: with both numbers.
-    """
+    """Refuse what the board has no room for."""
     if needed and facts.free_bytes is not None and needed + OVERHEAD_BYTES > facts.free_bytes:
         raise UnsuitableBoardError(
             f"there is not enough room on {where}",

@@ -58,11 +58,7 @@ class HealthCheck:
 
     @classmethod
     def chosen(cls, board: Board, command: str | None, limit_s: int | None) -> HealthCheck | None:
-        """The check of the command line or, where that is silent, of the board's profile; an empty command is none.
-
-        Raises:
-            InputError: what the command line says cannot be a command.
-        """
+        """The check of the command line or, where that is silent, of the board's profile; an empty command is none."""
         stated = board.health_check if command is None else command
         try:
             return cls(check_command(stated), limit_s or board.health_check_s) if stated else None
@@ -70,12 +66,7 @@ class HealthCheck:
             raise InputError("--health-check cannot be a command", why=str(error)) from error
 
     def run(self, connection: Connection, model: str, identity: str) -> str:
-        """Check the release in use, in its folder; gives the end of what the check printed.
-
-        Raises:
-            ReleaseError: it ended with another code than 0, or not in time.
-            BoardConnectionError: the connection broke.
-        """
+        """Check the release in use, in its folder; gives the end of what the check printed."""
         arguments = (folder_of(model, CURRENT), str(self.limit_s), model, identity, self.command)
         channel = connection.open(CHECK, *arguments)
         printed, deadline = b"", time.monotonic() + self.limit_s + _GRACE_S

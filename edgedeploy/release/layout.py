@@ -56,11 +56,7 @@ class Release:
 
     @classmethod
     def of(cls, package: Path, agent: Path, board: Board) -> Release:
-        """The release of a package with the agent that runs it on a board.
-
-        Raises:
-            PackageError: the package is damaged or hostile.
-        """
+        """The release of a package with the agent that runs it on a board."""
         manifest, members = read_package(package)
         program, agent_abi = agent.read_bytes(), read_abi(agent, board)
         contents = {**members, MANIFEST_NAME: manifest_bytes(manifest), AGENT_NAME: program}
@@ -89,22 +85,14 @@ class Release:
 
 
 def check_model(name: str) -> str:
-    """A model's name that was given on the command line.
-
-    Raises:
-        InputError: no model on a board is called so.
-    """
+    """A model's name that was given on the command line."""
     if not is_model(name):
         raise InputError(f"{name!r} is no name of a model on a board")
     return name
 
 
 def check_id(identity: str) -> str:
-    """A release's name that was given on the command line.
-
-    Raises:
-        InputError: no release is called so.
-    """
+    """A release's name that was given on the command line."""
     if not is_id(identity):
         raise InputError(f"{identity!r} is no name of a release", hints=["list them with `edgedeploy releases list`"])
     return identity

@@ -51,10 +51,6 @@ def locked(connection: Connection) -> Iterator[Check]:
     """Hold the board's lock while the block runs; what a push that was cut off left half done is cleared away.
 
     Gives a function that raises BoardConnectionError if the lock was lost meanwhile.
-
-    Raises:
-        BoardBusyError: somebody else holds it.
-        ReleaseError: the board has no flock, or its folder cannot be made.
     """
     owner = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
     deadline = time.monotonic() + _PATIENCE_S

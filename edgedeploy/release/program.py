@@ -26,10 +26,6 @@ def write_program(language: Language, model: str, folder: Path) -> list[Path]:
 
     Returns:
         The files, relative to the folder.
-
-    Raises:
-        InputError: no release can be called so.
-        OutputError: the folder cannot be written, or has one of the files.
     """
     if not is_model(model):
         raise InputError(

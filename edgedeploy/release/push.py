@@ -134,15 +134,6 @@ def push(
         keep: how many releases of the model to keep, the one in use always among them.
         health: the user's own check of the release in use.
         accuracy: how accurate the network must be.
-
-    Raises:
-        InaccurateReleaseError: it is less accurate; nothing was sent.
-        UnsuitableBoardError: the board cannot run it; nothing was sent.
-        BoardBusyError: somebody else pushes to the board.
-        UnhealthyReleaseError: it failed a check after the switch; what was in use before is again.
-        ReleaseError: a step failed; the release in use is as it was.
-        DeviceError: as `self_test`.
-        BoardConnectionError: the connection broke.
     """
     started, sent_before = perf_counter(), connection.sent
     accuracy.check(release.manifest)
@@ -187,9 +178,6 @@ def bring(connection: Connection, release: Release, *, temporarily: bool, progre
         release: what is to be tried.
         temporarily: what is put there is preliminary: it goes with the lock, and a program that has loaded it by then
             runs on. Otherwise it stays as the only trial of the model, so that nothing is sent the next time.
-
-    Raises:
-        EdgedeployError: as `push`, but for those of the switch.
     """
     facts = _suitable(connection, release, progress)
     absent = _supply(connection, release, facts, progress)
@@ -208,12 +196,7 @@ def bring(connection: Connection, release: Release, *, temporarily: bool, progre
 
 
 def release_for(package: Path, board: Board, progress: Progress = SILENT) -> Release:
-    """The release of a package for a board, with the agent of that board.
-
-    Raises:
-        PackageError: the package is damaged or hostile.
-        ToolchainError: the agent cannot be built.
-    """
+    """The release of a package for a board, with the agent of that board."""
     from edgedeploy.agent.build import agent_for
 
     read_manifest(package)  # an agent that is not there yet takes minutes

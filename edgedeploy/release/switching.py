@@ -50,11 +50,6 @@ def commit(
         health: the user's own check.
         returning: whether this goes back to a release that was in use before.
         progress: is told what is done.
-
-    Raises:
-        UnhealthyReleaseError: it failed a check in use; what was in use before is again.
-        ReleaseError: a step failed; what is in use is as it was, unless the message says otherwise.
-        BoardConnectionError: the connection broke; a hint says if the switch was made and is not confirmed.
     """
     stock = steps.inventory(connection, model)
     record = stock.record
@@ -121,12 +116,7 @@ def _unconfirmed(error: EdgedeployError, model: str, identity: str) -> Edgedeplo
 def activate(
     connection: Connection, model: str, identity: str, check: Check, *, returning: bool = False, **options: Any
 ) -> Confirmed:
-    """Switch to a release that lies on the board, after a self-test; the lock is held. Options are those of `commit`.
-
-    Raises:
-        ReleaseError: there is no such release, or its self-test fails.
-        UnhealthyReleaseError, BoardConnectionError: as `commit`.
-    """
+    """Switch to a release that lies on the board, after a self-test; the lock is held. Options are `commit`'s."""
     present = steps.inventory(connection, model).releases
     if identity not in present:
         raise ReleaseError(
@@ -139,11 +129,7 @@ def activate(
 
 
 def previous(connection: Connection, model: str) -> str:
-    """The release that was in use before, as the board's record says.
-
-    Raises:
-        ReleaseError: there is none.
-    """
+    """The release that was in use before, as the board's record says."""
     stock = steps.inventory(connection, model)
     found = stock.record.previous(stock.releases)
     if found is None:

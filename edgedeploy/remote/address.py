@@ -65,12 +65,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """The address that `[USER@]HOST[:PORT]` or `virtual:NAME` means.
-
-    Raises:
-        InputError: it has another form, a password among them, or means this machine.
-        UnknownNameError: no such virtual board runs.
-    """
+    """The address that `[USER@]HOST[:PORT]` or `virtual:NAME` means."""
     if text.startswith(VIRTUAL):
         return address_of(require(text.removeprefix(VIRTUAL)))
     if text == HERE:
@@ -119,10 +114,6 @@ def addresses(
         hosts: where they are, as the command line says it.
         virtual: whether the profile's virtual board is meant; what was set once unless given.
         progress: is told of what was set, and of a start.
-
-    Raises:
-        InputError: none is stated anywhere, or one has no possible form.
-        VirtualBoardError: as `virtual.board.up`.
     """
     if virtual and hosts:
         raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])

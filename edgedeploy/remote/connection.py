@@ -63,11 +63,6 @@ class Connection(Closing):
             address: the board.
             strict: refuse a host key that is not known.
             progress: is told when a host key is recorded.
-
-        Raises:
-            BoardConnectionError: the board cannot be reached.
-            HostKeyError: its host key is refused.
-            LoginError: it does not let us in.
         """
         self.address = address
         self.sent = 0
@@ -98,9 +93,6 @@ class Connection(Closing):
             content: goes to its standard input, block by block.
             timeout_s: how long it may be silent once it has its input.
             advance: called with the size of each part that was sent.
-
-        Raises:
-            BoardConnectionError: the connection broke, or the time was over.
         """
         mark = _new_mark()
         # Without input none is ended: paramiko may tell so after the script's end has closed the channel, and OpenSSH
@@ -120,11 +112,7 @@ class Connection(Closing):
             return self._completed(channel, mark, timeout_s)
 
     def open(self, script: str, *arguments: str) -> paramiko.Channel:
-        """Start a POSIX shell script on the board; its input and output are the channel's.
-
-        Raises:
-            BoardConnectionError: the connection broke.
-        """
+        """Start a POSIX shell script on the board; its input and output are the channel's."""
         mark = _new_mark()
         channel = self._start(f"echo {mark}\n{script}", arguments)
         before, ending = b"", f"{mark}\n".encode()
@@ -168,12 +156,7 @@ class Connection(Closing):
         return channel
 
     def reach(self, port: int) -> paramiko.Channel:
-        """A TCP connection to a port of the board's loopback interface.
-
-        Raises:
-            ConnectionRefusedError: nothing listens there.
-            BoardConnectionError: the SSH server there forbids it, or the connection broke.
-        """
+        """A TCP connection to a port of the board's loopback interface."""
         try:
             return self._transport.open_channel("direct-tcpip", (LOOPBACK, port), (LOOPBACK, 0), timeout=CONNECT_S)
         except paramiko.ChannelException as error:
@@ -188,9 +171,6 @@ class Connection(Closing):
 
         One port of a connection at a time. `handler` is called with each TCP connection that comes there, in a thread
         that it must not keep waiting.
-
-        Raises:
-            BoardConnectionError: the SSH server there forbids it, or the connection broke.
         """
         try:
             return int(self._transport.request_port_forward(LOOPBACK, 0, lambda channel, *ends: handler(channel)))
@@ -212,10 +192,6 @@ class Connection(Closing):
 
         `mv` would move it into the folder that a link at `target` leads to, unless it knows `-T`, which not
         every board's does.
-
-        Raises:
-            BoardConnectionError: the connection broke, or the board has no SFTP.
-            OSError: the board refuses.
         """
         try:
             with _closing(self._session()) as channel:

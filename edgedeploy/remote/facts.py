@@ -20,11 +20,7 @@ BASE = ".local/share/edgedeploy"
 
 
 def probe(connection: Connection) -> Facts:
-    """Ask a board what it is.
-
-    Raises:
-        BoardConnectionError: the connection broke, or nothing sensible comes back.
-    """
+    """Ask a board what it is."""
     done = connection.run('cd "$HOME/$1" && exec ./agent facts', BASE)
     by_agent = done.code == 0
     if not by_agent:
@@ -41,11 +37,7 @@ def probe(connection: Connection) -> Facts:
 
 
 def of_agent(answer: dict[str, Any]) -> Facts:
-    """The facts that an agent states.
-
-    Raises:
-        ValueError, KeyError, TypeError: they are not in its form.
-    """
+    """The facts that an agent states."""
     stated = answer["elf"]["machine"]  # a number where the shell is not of the agent's own architecture
     return Facts(
         machine=answer["machine"],

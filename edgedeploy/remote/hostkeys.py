@@ -74,12 +74,7 @@ class HostKeys:
         return [*(name + _CERTIFICATE for name in plain), *plain] if self._of(Marker.AUTHORITY) else plain
 
     def check(self, key: paramiko.PKey) -> str:
-        """Where the key that the host shows is known from; a key of a host of which none is known is recorded.
-
-        Raises:
-            HostKeyError: it is not trusted.
-            OutputError: it cannot be recorded.
-        """
+        """Where the key that the host shows is known from; a key of a host of which none is known is recorded."""
         blob = key.asbytes()
         certificate = key.public_blob.key_blob if key.public_blob else None
         shown = f"{key.get_name()} {key.fingerprint}"

@@ -90,11 +90,7 @@ def read(path: Path) -> Iterator[Entry]:
 
 
 def key_blob(kind: str, text: str) -> bytes:
-    """A public key in SSH's wire format, from its type and its base64 form.
-
-    Raises:
-        ValueError: it is none of that type.
-    """
+    """A public key in SSH's wire format, from its type and its base64 form."""
     blob = base64.b64decode(text, validate=True)
     if blob[:4] + blob[4 : 4 + len(kind)] != len(kind).to_bytes(4, "big") + kind.encode():
         raise ValueError(f"it is no {kind} key")

@@ -79,11 +79,6 @@ class Login(Closing):
             address: the board.
             strict: refuse a host key that is not known.
             progress: is told when a host key is recorded.
-
-        Raises:
-            BoardConnectionError: the board, or a jump host before it, cannot be reached.
-            HostKeyError: its host key, or that of a jump host, is refused.
-            LoginError: it, or a jump host, does not let us in.
         """
         self._source = f"; {address.said_by} names this host" if address.said_by else ""
         hops = route(address, progress)
@@ -155,11 +150,7 @@ def hints_for_name(host: str) -> list[str]:
 
 
 def destination(address: Address) -> tuple[str, int] | None:
-    """Host and port that a login connects to; None through jump hosts or a command.
-
-    Raises:
-        BoardConnectionError: OpenSSH's configuration does not say.
-    """
+    """Host and port that a login connects to; None through jump hosts or a command."""
     [first, *others] = route(address)
     return None if others or first.command else (first.host, first.port)
 

@@ -68,9 +68,6 @@ def route(address: Address, progress: Progress = SILENT) -> list[Settings]:
 
     As OpenSSH does, the last host of a ProxyJump is reached through those before it, and the first one as its own
     configuration says.
-
-    Raises:
-        BoardConnectionError: OpenSSH refuses its configuration, or jump hosts go round in a circle.
     """
     hops = [_of_address(address, progress)]
     while (jump := hops[0].jump) is not None:

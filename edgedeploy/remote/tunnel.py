@@ -37,9 +37,6 @@ def forward(connection: Connection, port_on_board: Callable[[], int], port: int 
         port_on_board: says the port there; called for each connection, from a thread of its own, so that the tunnel
             may stand before the port is known.
         port: which one here, if it is free; any that is if it is not, or 0.
-
-    Raises:
-        BoardConnectionError: the board's SSH server forbids it, or the connection broke.
     """
     with contextlib.suppress(ConnectionRefusedError):
         connection.reach(_UNUSED_PORT).close()
@@ -68,10 +65,6 @@ def backward(connection: Connection, port_here: int, host: str = LOOPBACK) -> It
     """A port of the board's loopback interface that leads to `port_here` of this machine's, while the block runs.
 
     One of a connection at a time. `host` is another machine that this one reaches and the board need not.
-
-    Raises:
-        BoardConnectionError: the board's SSH server forbids it, or opens the port to the board's networks, or the
-            connection broke.
     """
     with _Pairs() as pairs:
         port = connection.listen(

@@ -135,10 +135,6 @@ def install(
         as_system: a unit of the system, through sudo, instead of the user's.
         has_device: whether networks run on a device, whose files lie in /dev.
         where: the board in messages.
-
-    Raises:
-        ServiceError: there is no release, no systemd, no right to it, or the service does not start.
-        BoardConnectionError: the connection broke.
     """
     kind = "system" if as_system else "user"
     asked = run(_ASK, kind, BASE, model)
@@ -163,12 +159,7 @@ def install(
 
 
 def control(run: Run, verb: str, model: str, *, as_system: bool = False, where: str) -> None:
-    """Start or stop a service (`verb`).
-
-    Raises:
-        ServiceError: it is not installed, or systemd refuses.
-        BoardConnectionError: the connection broke.
-    """
+    """Start or stop a service (`verb`)."""
     _done(run(_CONTROL, _kind(as_system), verb, unit_name(model), timeout_s=_START_S), verb, model, where)
 
 

@@ -36,11 +36,7 @@ class Choices:
     camera: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what was given.
-
-        Raises:
-            InputError: systemd would not understand it.
-        """
+        """Check what was given."""
         if self.memory_max and not re.fullmatch(r"[1-9]\d{0,14}[KMG]?|[1-9]\d?%|100%", self.memory_max):
             raise InputError(f"{self.memory_max!r} is no amount of memory", hints=["write it as 256M, 1G or 50%"])
         if self.cpu_quota and not re.fullmatch(r"[1-9]\d{0,4}%", self.cpu_quota):
@@ -85,11 +81,7 @@ def socket_path(model: str, place: Place) -> str:
 
 
 def unit_text(model: str, choices: Choices, place: Place) -> str:
-    """The unit's file.
-
-    Raises:
-        InputError: the home folder has a name that units cannot hold.
-    """
+    """The unit's file."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", place.home):

@@ -102,10 +102,6 @@ def up(
         disk_mib: how much it can write, in MiB of memory.
         packages: Debian's packages to have there beside the usual ones; a board that runs already is taken as it is.
         systemd: whether systemd runs it, with services and users' sessions; else sshd is all that runs.
-
-    Raises:
-        VirtualBoardError: this machine cannot have it, or one of that name runs with other properties.
-        InputError: the name cannot be one of a virtual board.
     """
     board, label = resolved.profile, resolved.label
     name = label if name is None else name
@@ -183,11 +179,7 @@ def running() -> list[VirtualBoard]:
 
 
 def require(name: str) -> VirtualBoard:
-    """The virtual board of a name.
-
-    Raises:
-        UnknownNameError: none of that name runs.
-    """
+    """The virtual board of a name."""
     virtual = find(name)
     if virtual is None:
         names = [each.name for each in running()]
@@ -208,11 +200,7 @@ def down(virtual: VirtualBoard) -> None:
 
 
 def reboot(virtual: VirtualBoard) -> None:
-    """Have systemd end all that runs on a virtual board, and start it again; what was written on it stays.
-
-    Raises:
-        VirtualBoardError: the board has no systemd, or does not come back.
-    """
+    """Have systemd end all that runs on a virtual board, and start it again; what was written on it stays."""
     before = _systemd_of(virtual)
     inside = ["nsenter", "--target", str(before), "--mount", "--pid", "--uts", "--ipc"]
     # Not by the PATH of here, which may lead to folders that are not there.

@@ -50,11 +50,7 @@ class Emulation:
 
 
 def emulation_of(board: Board) -> Emulation:
-    """How programs of `board` run on this machine.
-
-    Raises:
-        VirtualBoardError: Debian has no such architecture, or its emulator is not installed.
-    """
+    """How programs of `board` run on this machine."""
     architecture = architecture_of(board.triple)
     debian, qemu = architecture.debian, architecture.qemu
     if debian is None or qemu is None:
@@ -96,11 +92,7 @@ def require_means() -> None:
 
 
 def register(emulation: Emulation) -> None:
-    """Have the kernel start the emulator for programs of its architecture; does nothing where that is so already.
-
-    Raises:
-        VirtualBoardError: the kernel does not take it.
-    """
+    """Have the kernel start the emulator for programs of its architecture; does nothing where that is so already."""
     if emulation.qemu is None:
         return
     name = f"qemu-{emulation.qemu}"

@@ -45,10 +45,6 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Seq
 
     Only files are unpacked and no maintainer script runs, so that no emulator is needed; busybox stands in for
     all the programs that are not there.
-
-    Raises:
-        VirtualBoardError: mmdebstrap fails, or the programs in it do not run.
-        OutputError: the user's cache folder cannot be written.
     """
     packages = [*PACKAGES, *more]
     key = key_of([suite, architecture, packages, _SUPERFLUOUS])[:12]

@@ -18,6 +18,7 @@ from support.commands import output_of
 from support.library_programs import assert_as_python_says, compiled, digit_image, network_class, said
 from support.networks import Graph, tiny
 
+from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import write_library
 from edgedeploy.board import load_board
 from edgedeploy.building import build
@@ -27,7 +28,6 @@ from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime import Network as HostNetwork
-from edgedeploy.runtime import library
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
 
