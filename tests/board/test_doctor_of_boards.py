@@ -184,7 +184,7 @@ def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
     found = on_the_way()
     assert found["host key"].state is State.WARNING  # it was not known before
     assert found["login"].state is State.FAILED
-    assert found["login"].found.endswith("does not let us in: none of the keys that were offered is taken")
+    assert found["login"].found.endswith("refuses the login: it accepts none of the keys that were offered")
     assert any("ssh-copy-id" in hint for hint in found["login"].hints)
 
 
@@ -267,7 +267,7 @@ def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, s
 def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., Address]) -> None:
     with through(case, sshd()) as without:
         found = fault(without, "programs for releases")
-    assert "takes no SFTP" in found.found
+    assert "has no SFTP" in found.found
     assert "apt-get install openssh-sftp-server there" in found.hints
 
 
