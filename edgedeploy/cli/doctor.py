@@ -51,8 +51,7 @@ def _results(board: str, where: Where, progress: Progress) -> list[Result]:
     """What the checks find; where packages are missing that the checks themselves need, only that."""
     try:
         from edgedeploy.doctor.case import case_of
-        from edgedeploy.doctor.diagnosis import CHECKS
-        from edgedeploy.doctor.examination import examine
+        from edgedeploy.doctor.examination import CHECKS, examine
         from edgedeploy.resolved import resolve
     except ImportError:
         from edgedeploy.doctor.check import Result, State

@@ -81,7 +81,7 @@ def push(
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.gate import AccuracyRule
     from edgedeploy.release.layout import Release
-    from edgedeploy.release.pushing import push_all
+    from edgedeploy.release.push import push_all
 
     if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")

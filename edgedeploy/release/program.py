@@ -1,4 +1,4 @@
-"""Programs to start from, with which users run a network in their own: the examples, for another network."""
+"""Starting points for users' own programs: the examples, with another network."""
 
 from __future__ import annotations
 
@@ -19,17 +19,11 @@ _EXAMPLE = "retinaface"
 def write_program(language: Language, model: str, folder: Path) -> list[Path]:
     """Write a program that opens a model's release in use, and prints what it sees in an image.
 
-    Args:
-        language: what it is written in.
-        model: the model's name.
-        folder: where its files go; created if it is missing. Files that are there are left as they are.
-
-    Returns:
-        The files, relative to the folder.
+    The folder is created if it is missing; existing files are kept. Returns the files, relative to the folder.
     """
     if not is_model(model):
         raise InputError(
-            f"{model!r} is no name of a model",
+            f"invalid name of a model: {model!r}",
             hints=["give the name that `edgedeploy push` shows, of letters, digits, dots, dashes and underscores"],
         )
     sources = sorted((builtin_folder() / "examples" / language).iterdir())

@@ -306,5 +306,5 @@ def test_a_new_program_takes_nothings_place(command: Command) -> None:
 @pytest.mark.parametrize("model", ["../x", "", '"; system("ls"); "', "x" * 101])
 def test_a_new_program_is_for_what_a_release_can_be_called(command: Command, model: str) -> None:
     code, _, err = command("new", "app", "--language", "c", "--model", model, "--output", "mine")
-    assert (code, "is no name of a model" in err) == (7, True)
+    assert (code, "invalid name of a model" in err) == (7, True)
     assert not Path("mine").exists()
