@@ -1,1 +1,1 @@
-"""A network on a board as a service of systemd: `unit.py` writes the unit, `board.py` installs it and asks for it."""
+"""A network on a board as a systemd service: `unit.py` writes the unit, `board.py` installs and controls it."""

@@ -1,4 +1,4 @@
-"""Services on a board: installed, asked for, stopped and removed, each by one script of POSIX shell there."""
+"""Install, query, control and remove services on a board, each with one POSIX shell script."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE
 from edgedeploy.service.unit import Choices, Place, socket_path, unit_name, unit_text
 
-# Runs a script on the board, as `Connection.run`.
+# As `Connection.run`.
 Run = Callable[..., Completed]
 
-# How long a service may take to begin or to end, in seconds.
-_START_S = 180
-# How long one that did not begin is given to say why, in seconds.
-_FOREGROUND_S = 20
+# Time limits in seconds: to start or stop a service, and to find out why one did not start.
+_START_S, _FOREGROUND_S = 180, 20
 
-# $1: `user` or `system`. A session without PAM lacks the folder by which the user's systemd is found. Who is not root
-# becomes it by sudo without a password, or not at all.
+# $1: `user` or `system`. Sessions without PAM lack XDG_RUNTIME_DIR, which leads to the user's systemd. sudo must work
+# without a password.
 _SYSTEMCTL = """
 if [ "$1" = user ]; then
     export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
@@ -47,8 +45,8 @@ cd "$HOME/$2/releases/$3/current/" 2>/dev/null && [ -x agent ] || exit {_NO_RELE
 printf '%s\\n' "$HOME" "$(id -un)" && systemctl --version | head -n 1
 """
 
-# Standard input is the unit. A user's services run without a session of theirs only where they linger. What does not
-# start is run once more in the foreground, for its reason, and the board is left as it was.
+# Standard input is the unit. A user's services run without a session only if the user lingers. A service that does not
+# start is run once in the foreground, for the reason, and the previous state is restored.
 _INSTALL = f"""{_SYSTEMCTL}
 umask 022
 mkdir -p "$HOME/$2/logs" && chmod 700 "$HOME/$2/logs" && as_root mkdir -p "$units" || exit
@@ -95,7 +93,7 @@ as_root rm -f "$units/$2.service" && control daemon-reload || exit
 rm -f "$HOME/$3/logs/$4.jsonl" "$HOME/$3/logs/$4.jsonl.1"
 """
 
-# The older part is there once the log was long enough. What follows ends with standard input.
+# A long log has an older part. `tail -F` ends with standard input.
 LOGS = """
 cd "$HOME/$1/logs" 2>/dev/null || exit 0
 { cat "$2.jsonl.1" 2>/dev/null; cat "$2.jsonl" 2>/dev/null; } | tail -n "$3"
@@ -111,10 +109,9 @@ class Installed:
     """A service that was installed and runs.
 
     Attributes:
-        unit: the unit's name.
-        socket: where clients find it, as shells of the board write it.
-        lingers: whether it starts with the board, and not only when its user logs in.
-        backs_off: whether the waits between starts grow while it fails.
+        socket: its path for shells on the board.
+        lingers: it starts with the board, and not only when its user logs in.
+        backs_off: the waits between restarts grow while it fails.
     """
 
     unit: str
@@ -126,15 +123,14 @@ class Installed:
 def install(
     run: Run, model: str, choices: Choices, *, as_system: bool = False, has_device: bool = False, where: str
 ) -> Installed:
-    """Write the unit of a model, have it start with the board, and start it, or start it anew.
+    """Write the unit of a model, enable it, and start or restart it.
 
     Args:
         run: runs scripts on the board.
-        model: a model of which a release is in use there.
-        choices: what it does, and what it may take.
-        as_system: a unit of the system, through sudo, instead of the user's.
-        has_device: whether networks run on a device, whose files lie in /dev.
-        where: the board in messages.
+        model: has a release in use there.
+        as_system: install for the system, with sudo, instead of for the user.
+        has_device: networks run on a device with files in /dev.
+        where: the board, for messages.
     """
     kind = "system" if as_system else "user"
     asked = run(_ASK, kind, BASE, model)
@@ -151,7 +147,7 @@ def install(
         said = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
         raise ServiceError(
             f"the service {name} does not start on {where}",
-            why=f"{said}; the board is as it was before",
+            why=f"{said}; the board is unchanged",
             hints=[f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}"],
         )
     lingers = "no-linger" not in done.text.split()
@@ -170,11 +166,9 @@ def uninstall(run: Run, model: str, *, as_system: bool = False, where: str) -> N
 
 
 def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict[str, Any]:
-    """What systemd says of a service: `state`, `result`, `restarts`, `pid`, `memory_bytes`, `enabled`; and `release`,
-    the one in use, which the service follows.
-    """
+    """systemd's `state`, `result`, `restarts`, `pid`, `memory_bytes` and `enabled`, and the `release` in use."""
     done = run(_STATUS, _kind(as_system), unit_name(model), BASE, model)
-    _done(done, "tell about", model, where)
+    _done(done, "query", model, where)
     *lines, release = done.text.splitlines()
     said: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
     pid, memory = said.get("MainPID", ""), said.get("MemoryCurrent", "")
@@ -196,7 +190,7 @@ def _kind(as_system: bool) -> str:
 
 
 def _number(text: str) -> int | None:
-    """A number that systemd states; one that it does not know is as large as can be, or a word."""
+    """A number from systemd, whose unknown numbers are 2^64 - 1 or a word."""
     return int(text) if text.isdigit() and int(text) < 2**63 else None
 
 
@@ -204,7 +198,7 @@ def _done(done: Completed, what: str, model: str, where: str) -> None:
     if done.code == _NO_RELEASE:
         raise ServiceError(
             f"{where} has no service {unit_name(model)}",
-            hints=[f"`edgedeploy service install {model}`, for the same board", "one of the system needs --system"],
+            hints=[f"`edgedeploy service install {model}`, for the same board", "a system service needs --system"],
         )
     if done.code != 0:
         raise ServiceError(f"{where} could not {what} the service {unit_name(model)}", why=done.messages or None)
@@ -213,16 +207,12 @@ def _done(done: Completed, what: str, model: str, where: str) -> None:
 def _refused(asked: Completed, model: str, where: str) -> ServiceError:
     what = f"{where} cannot have a service of {model}"
     push = f"edgedeploy push {model}"
-    if asked.code == _NO_RELEASE:
-        return ServiceError(what, why="no release of it is in use there", hints=[push])
-    if asked.code == _OLD_AGENT:
-        return ServiceError(what, why="the agent of the release in use is older than services", hints=[push])
-    if asked.code == _NO_SYSTEMD:
-        return ServiceError(what, why="it has no systemd", hints=["start `agent service` there by other means"])
-    if asked.code == _NO_MANAGER:
-        hints = ["log in there once by `ssh`, or take --system"]
-        return ServiceError(what, why=f"the user has no systemd: {asked.messages}", hints=hints)
-    if asked.code == _NO_ROOT:
-        hints = ["let the user call sudo without a password there", "leave out --system"]
-        return ServiceError(what, why=asked.messages or None, hints=hints)
-    return ServiceError(what, why=asked.messages or f"its shell ended with code {asked.code}")
+    reasons: dict[int, tuple[str | None, list[str]]] = {
+        _NO_RELEASE: ("no release of it is in use there", [push]),
+        _OLD_AGENT: ("the agent of the release in use is older than services", [push]),
+        _NO_SYSTEMD: ("it has no systemd", ["start `agent service` there by other means"]),
+        _NO_MANAGER: (f"the user has no systemd: {asked.messages}", ["log in there once with `ssh`, or use --system"]),
+        _NO_ROOT: (asked.messages or None, ["allow the user sudo without a password there", "leave out --system"]),
+    }
+    why, hints = reasons.get(asked.code, (asked.messages or f"its shell ended with code {asked.code}", []))
+    return ServiceError(what, why=why, hints=hints)

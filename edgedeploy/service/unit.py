@@ -1,4 +1,4 @@
-"""The unit of systemd that keeps a network running on a board: what can be chosen, and its file."""
+"""The systemd unit of a network on a board: its options, and its file."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from edgedeploy.errors import InputError
 from edgedeploy.remote.facts import BASE
 
-# Between two starts, in seconds: the first wait, and where systemd can have it grow (since 254), the longest.
+# Waits between restarts in seconds: the first and, since systemd 254 can let them grow, the longest.
 _FIRST_S, _LAST_S = 2, 60
 _STEPS_SINCE = 254
-# What a line of a unit holds without quotes.
+# Characters that a unit can have without quotes.
 _CAMERA = r"auto|\d{1,3}|/dev/[A-Za-z0-9._/-]+|rpicam(:\d)?|(rtsp|https?)://[A-Za-z0-9._~:/?#\[\]@!&()*+,=%-]+"
-# An inference that takes longer than this is taken for one that hangs.
+# An inference that takes longer counts as hanging.
 WATCHDOG_S = 30
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a service does, and what it may take of its board.
+    """Options of a service.
 
     Attributes:
-        memory_max: bytes, with K, M or G, or a share as `50%`; None: no limit.
-        cpu_quota: processor time as a share of one processor, such as `150%`; None: no limit.
-        threads: of the network; None: as the package says.
-        watchdog_s: how long one inference may take, in seconds.
-        camera: a camera of the board that it looks at, as `agent demo --camera` takes it; None: none.
+        memory_max: bytes, with K, M or G, or a share such as `50%`; None for no limit.
+        cpu_quota: processor time as a share of one processor, such as `150%`; None for no limit.
+        threads: of the network; None for the package's default.
+        watchdog_s: the time limit of one inference, in seconds.
+        camera: a camera of the board, as for `agent demo --camera`.
     """
 
     memory_max: str | None = None
@@ -36,27 +36,27 @@ class Choices:
     camera: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what was given."""
+        """Refuse values that systemd does not understand."""
         if self.memory_max and not re.fullmatch(r"[1-9]\d{0,14}[KMG]?|[1-9]\d?%|100%", self.memory_max):
-            raise InputError(f"{self.memory_max!r} is no amount of memory", hints=["write it as 256M, 1G or 50%"])
+            raise InputError(f"invalid memory limit {self.memory_max!r}", hints=["write it as 256M, 1G or 50%"])
         if self.cpu_quota and not re.fullmatch(r"[1-9]\d{0,4}%", self.cpu_quota):
-            raise InputError(f"{self.cpu_quota!r} is no share of a processor", hints=["write it as 80%; two are 200%"])
+            raise InputError(f"invalid CPU quota {self.cpu_quota!r}", hints=["write it as 80%; two are 200%"])
         if self.camera and not re.fullmatch(_CAMERA, self.camera):
             raise InputError(
-                f"{self.camera!r} is no camera of a service",
+                f"invalid camera of a service: {self.camera!r}",
                 hints=["write it as auto, 0, /dev/video0, rpicam or rtsp://HOST/PATH, without quotes and blanks"],
             )
 
 
 @dataclass(frozen=True)
 class Place:
-    """What the unit has to know of its board.
+    """The board of a unit.
 
     Attributes:
-        home: the home folder of the user whose releases are run.
-        user: who that is, for a unit of the system; None for one of the user.
+        home: the home folder of the user who owns the releases.
+        user: that user, for a system unit; None for a user unit.
         systemd: its version.
-        has_device: whether networks run on a device, whose files lie in /dev.
+        has_device: networks run on a device with files in /dev.
     """
 
     home: str
@@ -66,7 +66,7 @@ class Place:
 
     @property
     def backs_off(self) -> bool:
-        """Whether systemd can have the waits between starts grow."""
+        """Whether systemd can let the waits between restarts grow."""
         return self.systemd >= _STEPS_SINCE
 
 
@@ -76,7 +76,7 @@ def unit_name(model: str) -> str:
 
 
 def socket_path(model: str, place: Place) -> str:
-    """Where clients find the service, as shells of the board write it."""
+    """The service's socket, for shells on the board."""
     return f"{'/run' if place.user else '$XDG_RUNTIME_DIR'}/{unit_name(model)}/socket"
 
 
