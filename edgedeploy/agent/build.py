@@ -61,7 +61,6 @@ class Product:
 
     Attributes:
         name: the file's; a static library's ends in `.a`.
-        sources: the agent's own.
         link_flags: the linker's; for a static library, they merge its objects into one.
         units: names of the recipe's units to link; all if None.
     """
@@ -96,7 +95,6 @@ class _Job:
     own: bool = False
 
     def key(self, compiler: Driver) -> str:
-        """The object file's name in the cache."""
         return key_of([compiler.identity, _versions(), self.flags, self.includes])
 
 

@@ -1,26 +1,30 @@
-"""Write the library for users' own programs, for compilers, CMake, pkg-config and, as a wheel, for Python.
+"""Write the library for users' own programs, for compilers, CMake, pkg-config and Python, and example programs.
 
-The wheel is the Python package `edgedeploy_runtime`: one module over the shared library. Equal contents give equal
+The wheel for Python is the package `edgedeploy_runtime`: one module over the shared library. Equal contents give equal
 bytes. The format is the "Binary distribution format" of the Python Packaging User Guide.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from edgedeploy.agent import edgedeploy_runtime
 from edgedeploy.agent.build import Product, build_product, oldest_glibc, sources_with_device
 from edgedeploy.agent.edgedeploy_runtime import LIBRARY_NAME
 from edgedeploy.agent.recipe import library_folder, library_sources, load_recipe
 from edgedeploy.board import Board
-from edgedeploy.errors import OutputError
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import cannot_write, filling, replacing
+from edgedeploy.package.manifest import MODEL_NAME
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.triples import architecture_of
 from edgedeploy.version import __version__
@@ -31,6 +35,11 @@ _HEADERS = ("edgedeploy.h", "edgedeploy.hpp")
 _PACKAGE = "edgedeploy_runtime"
 # The oldest versions that the module works with.
 _PYTHON, _NUMPY = "3.9", "1.19"
+
+Language = Literal["c", "cpp", "python"]
+
+# The network whose release the examples open.
+_EXAMPLE = "retinaface"
 
 _CMAKE = f"""\
 # edgedeploy::edgedeploy is the shared library, for any compiler. edgedeploy::static is the static one, for programs
@@ -76,9 +85,7 @@ def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> li
     """Write headers, libraries, files for CMake and pkg-config, and the Python package for a board's triple.
 
     Args:
-        board: the board.
         folder: created if it is missing. Files of an earlier call are replaced; a folder with anything else is refused.
-        progress: is told about builds.
 
     Returns:
         The files, relative to the folder; no wheel if Python has no name for the architecture.
@@ -163,3 +170,28 @@ def _write_wheel(library: Path, platform: str, target: Path) -> None:
 
 def _lines(*lines: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def write_program(language: Language, model: str, folder: Path) -> list[Path]:
+    """Write a program that opens a model's release in use, and prints what it sees in an image.
+
+    The folder is created if it is missing; existing files are kept. Returns the files, relative to the folder.
+    """
+    if not re.fullmatch(MODEL_NAME, model):
+        raise InputError(
+            f"invalid name of a model: {model!r}",
+            hints=["give the name that `edgedeploy push` shows, of letters, digits, dots, dashes and underscores"],
+        )
+    sources = sorted((builtin_folder() / "examples" / language).iterdir())
+    texts = {Path(source.name): source.read_text(encoding="utf-8") for source in sources if source.is_file()}
+    try:
+        for name in texts:
+            if (folder / name).exists():
+                hints = ["name a new folder, or remove that file"]
+                raise OutputError(f"{folder / name} is left as it is", why="it exists", hints=hints)
+        for name, text in texts.items():
+            with replacing(folder / name) as temporary:
+                temporary.write_text(text.replace(f'"{_EXAMPLE}"', f'"{model}"'), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    return list(texts)

@@ -23,7 +23,6 @@ class Unit(Record):
     """Sources of one of TVM's packages that are compiled as one translation unit.
 
     Attributes:
-        name: for messages.
         package: the Python package whose wheel carries the sources.
         flags: compiler flags, in addition to the recipe's.
         sources: paths relative to the package's source folder.
@@ -40,7 +39,6 @@ class LibraryRecipe(Record):
 
     Attributes:
         sources: the agent's own, in addition to those in the library's folder.
-        units: names of units of TVM's sources.
         link_flags: the shared library's, in addition to the list of its symbols.
         merge_flags: link the static library's objects into one.
     """

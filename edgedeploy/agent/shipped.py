@@ -20,7 +20,6 @@ class Shipped(Record):
     """One agent of a wheel.
 
     Attributes:
-        target: zig's name of the target.
         sources: a hash of the agent's own sources and of how they are compiled.
         versions: of the Python packages that the other sources came from.
         key: printed by `agent --version` as `build`.
@@ -31,14 +30,6 @@ class Shipped(Record):
     sources: str
     versions: dict[str, str]
     key: str
-
-    def fits(self, target: str, sources: str, versions: Mapping[str, str]) -> bool:
-        """Whether a build for a target would give this agent now; packages that are not installed do not count."""
-        return (
-            self.target == target
-            and self.sources == sources
-            and all(self.versions.get(name) == version for name, version in versions.items())
-        )
 
 
 class ShippedList(Record):
@@ -58,9 +49,13 @@ def there_are() -> bool:
 
 
 def find(target: str, sources: str, versions: Mapping[str, str]) -> tuple[Path, str] | None:
-    """The shipped agent for a target, and its key; None if none fits. Only where `there_are` some."""
+    """The shipped agent for a target and its key, if a build now would give the same; only if `there_are` some.
+
+    Packages that are not installed, so not in `versions`, do not count.
+    """
     for agent in read_document(folder() / _LIST_NAME, ShippedList).agents:
-        if agent.fits(target, sources, versions) and (folder() / agent.file).is_file():
+        same = (agent.target, agent.sources) == (target, sources) and versions.items() <= agent.versions.items()
+        if same and (folder() / agent.file).is_file():
             return folder() / agent.file, agent.key
     return None
 

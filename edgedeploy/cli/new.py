@@ -43,8 +43,8 @@ def new_app(
 
     Example: edgedeploy new app --language cpp --model yolo-fastest
     """
+    from edgedeploy.agent.library import write_program
     from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.release.program import write_program
 
     folder = output or Path(f"{model}-app")
     files = write_program(language.value, model, folder)

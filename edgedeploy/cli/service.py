@@ -78,8 +78,8 @@ def install(
     from dataclasses import asdict
 
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.service.board import Choices
     from edgedeploy.service.board import install as install_service
-    from edgedeploy.service.unit import Choices
 
     choices = Choices(take.memory_max, take.cpu_quota, take.threads, take.watchdog, camera)
     with _reached(model, board, where, json_output) as (connection, resolved):

@@ -95,9 +95,7 @@ def ssh_server(case: Case) -> Finding:
     except OSError as error:
         return failed(f"{host} cannot be reached on port {port}: {error.strerror or error}", _POWER, _WHERE)
     if not greeting.startswith(b"SSH-"):
-        return failed(
-            f"port {port} of {host} has a server, but not for SSH", f"name the right port: --host {host}:PORT"
-        )
+        return failed(f"the server on port {port} of {host} is not for SSH", f"name the right port: --host {host}:PORT")
     return ok(f"{greeting.splitlines()[0].decode(errors='replace')} on port {port}")
 
 

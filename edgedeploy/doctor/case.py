@@ -20,17 +20,14 @@ from edgedeploy.resolved import ResolvedBoard
 
 @dataclass
 class Case:
-    """A board to examine, and this machine with it.
+    """A board to examine (`name` and `board` are its profile), and this machine with it.
 
     Attributes:
-        name, board: the profile.
         address: None for this machine, or without a virtual board.
         strict: refuse unknown host keys.
         folder: for the checks' files, removed at the end.
         no_virtual: why there is no virtual board.
-        connection: after the login.
         not_let_in: why the login failed, if the board was reached.
-        facts: the board's.
     """
 
     name: str

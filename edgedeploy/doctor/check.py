@@ -38,7 +38,6 @@ class Finding:
     """The finding of a check.
 
     Attributes:
-        found: for people.
         hints: what to do, each an imperative sentence or a command.
         details: further facts, for programs.
     """

@@ -60,8 +60,6 @@ def examine(
 
     Args:
         checks: in any order; the checks that one needs may be missing or not apply.
-        limit_s: for all of them together.
-        progress: is told about each one that is done.
     """
     applying = [check for check in checks if check.applies(case)]
     names = {check.name for check in applying}

@@ -86,7 +86,6 @@ def _version(requirement: Requirement) -> str | None:
 
 
 def _fault(requirement: Requirement) -> str | None:
-    """The fault of a required package, or None."""
     version = _version(requirement)
     if version is None:
         return f"{requirement.name} is not installed"

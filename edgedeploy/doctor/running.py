@@ -47,10 +47,8 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
     """The finding of a function in its own process; `failed` if it raises an error, crashes, or exceeds the limit.
 
     Args:
-        function: a module's function.
         arguments: can be pickled.
         limit_s: on an idle machine, with the start of the process.
-        if_stuck: a hint for exceeding the limit.
     """
     limit_s *= busyness()
     look = partial(function, *arguments)

@@ -48,7 +48,6 @@ class Pushed:
         id: the release's name on the board; None for a dry run.
         uploaded: sizes in bytes of the files that were sent, or would be, by name in the package.
         sent: bytes sent altogether, with commands.
-        facts: about the board.
         test: the agent's report of the self-test.
         health: the health check's output; None without one.
         compiled_up_to: of a network with a tail, which boards do not compute: the outputs before it.
@@ -127,7 +126,6 @@ def push(
     Args:
         dry_run: send nothing; report what would be sent.
         keep: how many releases of the model to keep, always with the one in use.
-        health: the user's own check of the release in use.
     """
     started, sent_before = perf_counter(), connection.sent
     accuracy.check(release.manifest)
@@ -135,15 +133,16 @@ def push(
     cut_off = [entry for entry in release.manifest.entries if entry.tail]
     compiled_up_to = tuple(dict.fromkeys(spec.name for entry in cut_off for spec in entry.outputs))
 
-    def outcome(identity: str | None, state: State, uploaded: dict[str, int], **said: Any) -> Pushed:
+    def outcome(identity: str | None, state: State, absent: dict[str, bytes], **checks: Any) -> Pushed:
+        sizes = {name: len(release.contents[name]) for name, blob in release.blobs.items() if blob in absent}
         sent, seconds = connection.sent - sent_before, perf_counter() - started
         return Pushed(
-            release.model, identity, state, uploaded, sent, seconds, facts, compiled_up_to=compiled_up_to, **said
+            release.model, identity, state, sizes, sent, seconds, facts, compiled_up_to=compiled_up_to, **checks
         )
 
     if dry_run:
         absent = _absent(connection, release, facts)
-        return outcome(None, "would be pushed" if absent else "already there", _sizes(release, absent))
+        return outcome(None, "would be pushed" if absent else "already there", absent)
     with locked(connection) as check:
         absent = _supply(connection, release, facts, progress)
         present = steps.inventory(connection, release.model).releases
@@ -160,7 +159,7 @@ def push(
         with progress.stage("sweep"):
             sweep(connection, keep=keep, model=release.model)
     state: State = "already there" if known else "pushed"
-    return outcome(identity, state, _sizes(release, absent), test=confirmed.test, health=confirmed.health)
+    return outcome(identity, state, absent, test=confirmed.test, health=confirmed.health)
 
 
 def bring(connection: Connection, release: Release, *, temporarily: bool, progress: Progress = SILENT) -> Trial:
@@ -197,7 +196,6 @@ def release_for(package: Path, board: Board, progress: Progress = SILENT) -> Rel
 
 
 def _suitable(connection: Connection, release: Release, progress: Progress) -> Facts:
-    """The board's facts, if it can run a release."""
     where = str(connection.address)
     with progress.stage(f"probe {where}"):
         facts = probe(connection)
@@ -225,11 +223,6 @@ def _supply(connection: Connection, release: Release, facts: Facts, progress: Pr
     return absent
 
 
-def _tested(connection: Connection, release: Release, facts: Facts, folder: str) -> Trial:
-    """Test the release in a folder of `BASE`."""
-    return Trial(folder, facts, steps.self_test(connection, release.model, folder))
-
-
 def _assembled(
     connection: Connection, release: Release, facts: Facts, area: str, identity: str, progress: Progress
 ) -> Trial:
@@ -237,7 +230,8 @@ def _assembled(
     with progress.stage("assemble"):
         staged = steps.assemble(connection, release, area, identity)
     with progress.stage("self-test on the board"):
-        return _tested(connection, release, facts, f"{area}/{staged}")
+        folder = f"{area}/{staged}"
+        return Trial(folder, facts, steps.self_test(connection, release.model, folder))
 
 
 def _sound(connection: Connection, release: Release, facts: Facts, places: Sequence[str]) -> Trial | None:
@@ -245,12 +239,8 @@ def _sound(connection: Connection, release: Release, facts: Facts, places: Seque
     for folder in reversed(places):
         if release.is_called(folder.rpartition("/")[2]):
             with contextlib.suppress(ReleaseError):
-                return _tested(connection, release, facts, folder)
+                return Trial(folder, facts, steps.self_test(connection, release.model, folder))
     return None
-
-
-def _sizes(release: Release, absent: dict[str, bytes]) -> dict[str, int]:
-    return {name: len(release.contents[name]) for name, blob in release.blobs.items() if blob in absent}
 
 
 # The board, the model if it is known, and the outcome.
@@ -272,12 +262,9 @@ def push_all(
 
     Args:
         releases_for_them: gives the release of each requested name, or the error of its build.
-        options: `push`'s.
-        strict: refuse unknown host keys.
         progress: is told about each step; for several boards, only notes.
 
-    Returns:
-        The outcome of each release on each board, a result or an error.
+    Returns the outcome of each release on each board, a result or an error.
     """
     alone = len(targets) == 1
     shown = progress if alone else Notes(progress)

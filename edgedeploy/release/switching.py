@@ -42,7 +42,6 @@ def commit(
 
     Args:
         check: raises if the lock was lost.
-        health: the user's own check.
         returning: this is a rollback.
     """
     stock = steps.inventory(connection, model)

@@ -109,9 +109,7 @@ def addresses(
     A virtual board that does not run yet is started.
 
     Args:
-        hosts: addresses from the command line.
         virtual: use the profile's virtual board; the user's setting if None.
-        progress: is told about settings, and about a start.
     """
     if virtual and hosts:
         raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])

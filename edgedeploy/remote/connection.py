@@ -80,7 +80,6 @@ class Connection(Closing):
         """Run a POSIX shell script on the board and wait for its end.
 
         Args:
-            script: the script.
             arguments: `$1`, `$2`, ... in it, with any characters.
             content: its standard input, block by block.
             timeout_s: how long it may print nothing once it has its input.
@@ -181,10 +180,8 @@ class Connection(Closing):
     def rename(self, source: str, target: str) -> None:
         """Replace `target` by `source`, both relative to the home folder, atomically as rename(2) does.
 
-        `mv` without `-T`, which some boards lack, would move it into the folder that a link at `target` leads to.
-
-        Raises:
-            OSError: the board refuses.
+        `mv` without `-T`, which some boards lack, would move it into the folder that a link at `target` leads to. Raises
+        OSError if the board refuses.
         """
         try:
             with _closing(self._session()) as channel:
@@ -276,7 +273,6 @@ class _AfterText:
         return getattr(self._channel, name)
 
     def recv(self, count: int) -> bytes:
-        """As `paramiko.Channel.recv`."""
         content = self._channel.recv(count if self._begun else 1)
         while content and not self._begun:
             self._begun = content == b"\0"

@@ -156,11 +156,7 @@ def known_hosts_file() -> Path:
 
 
 class HostKeys:
-    """The known host keys of one host, and the check of the key that it shows.
-
-    Attributes:
-        name: the host's in files of known hosts.
-    """
+    """The known host keys of one host, and the check of the key that it shows."""
 
     def __init__(self, settings: Settings, *, record: Path | None, strict: bool, progress: Progress) -> None:
         """Read the files.
@@ -168,8 +164,6 @@ class HostKeys:
         Args:
             settings: the host, and its files of known hosts, which are never written.
             record: where an unknown key is recorded; trusted like the other files. None refuses unknown keys.
-            strict: refuse unknown keys.
-            progress: is told when a key is recorded.
         """
         self.name = settings.alias or name_of(settings.host, settings.port)
         self._host = settings.alias or settings.host
@@ -359,12 +353,10 @@ def _signature_algorithm(blob: bytes) -> str:
     # The nonce and the key's own fields; mpints have the form of strings.
     for _ in range(1 + (1 if "ed25519" in kind else 2)):
         message.get_string()
-    message.get_int64()  # serial number
-    message.get_int()  # type
+    message.get_bytes(8 + 4)  # serial number, type
     for _ in ("key id", "principals"):
         message.get_string()
-    message.get_int64()  # valid after
-    message.get_int64()  # valid before
+    message.get_bytes(8 + 8)  # valid after, valid before
     for _ in ("critical options", "extensions", "reserved", "authority"):
         message.get_string()
     return paramiko.Message(message.get_string()).get_text()

@@ -61,12 +61,7 @@ class _Transport(paramiko.Transport):
 
 
 class Login(Closing):
-    """A board that we are logged in to; a context manager.
-
-    Attributes:
-        transport: the SSH connection.
-        known_from: where the board's host key is known from.
-    """
+    """A board that we are logged in to; a context manager. `known_from` is the source of its known host key."""
 
     transport: paramiko.Transport
     known_from: str
@@ -96,14 +91,14 @@ class Login(Closing):
 
     def _reach(self, hop: Settings, who: str, keys: HostKeys, before: paramiko.Transport | None) -> paramiko.Transport:
         """An SSH connection to a host, whose key is not checked yet."""
-        said: Callable[[], str | None] = str
+        last_message: Callable[[], str | None] = str
         try:
             stream: socket.socket | paramiko.Channel
             if before is not None:
                 stream = before.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=CONNECT_S)
                 self._opened.callback(stream.close)
             elif hop.command is not None:
-                stream, said = self._opened.enter_context(_program(hop.command))
+                stream, last_message = self._opened.enter_context(_program(hop.command))
             else:
                 stream = self._opened.enter_context(socket.create_connection((hop.host, hop.port), CONNECT_S))
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
@@ -119,17 +114,16 @@ class Login(Closing):
             if not transport.initial_kex_done:  # paramiko continues after the timeout
                 raise TimeoutError(f"its SSH server did not answer within {CONNECT_S} s")
         except (socket.gaierror, UnicodeError) as error:  # UnicodeError: an impossible host name
-            said_of_it = error.strerror if isinstance(error, OSError) else str(error)
             raise BoardConnectionError(
                 f"there is no host {hop.host}",
-                why=f"{said_of_it}{self._source}",
+                why=f"{getattr(error, 'strerror', None) or error}{self._source}",
                 hints=[*hints_for_name(hop.host), *_ALTERNATIVES],
             ) from error
         except BROKEN as error:
+            why = last_message() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error)
             raise BoardConnectionError(
                 f"{who} cannot be reached",
-                why=(said() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error))
-                + self._source,
+                why=f"{why}{self._source}",
                 hints=["check that it is switched on and runs an SSH server", *_ALTERNATIVES],
             ) from error
         return transport

@@ -125,8 +125,6 @@ def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess
 
 
 class _Child:
-    """A script that runs on this machine."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -134,23 +132,19 @@ class _Child:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, as far as is known."""
         return self._process.poll() is not None
 
     def lines(self) -> Iterator[str]:
-        """Its output, until it ends."""
         with self._output:
             for line in self._output:
                 yield line.decode(errors="replace").rstrip("\n")
 
     def beat(self) -> None:
-        """Send it a sign of life, if it still runs."""
         with contextlib.suppress(OSError, ValueError):
             self._input.write(b"\n")
             self._input.flush()
 
     def close(self) -> None:
-        """Close its input, and wait until it has ended."""
         with contextlib.suppress(OSError):
             self._input.close()
         try:

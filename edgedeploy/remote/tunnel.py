@@ -108,7 +108,6 @@ class _Pairs(Closing):
         self._closed = False
 
     def close(self) -> None:
-        """End all of them."""
         with self._lock:
             self._closed = True
             ends, threads = list(self._ends), list(self._threads)

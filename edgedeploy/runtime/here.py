@@ -20,9 +20,6 @@ class Network(edgedeploy_runtime.Network):
     """As `edgedeploy_runtime.Network`, for a folder, a package, a name in the zoo, or a network's file.
 
     A network that is not a package yet is built for this machine, as `edgedeploy run` does it.
-
-    Raises:
-        EdgedeployError: any of the errors of building it and of opening it.
     """
 
     @staticmethod
@@ -38,17 +35,14 @@ class Network(edgedeploy_runtime.Network):
             return edgedeploy_runtime.Network._place(release, follow=True)
         if is_file(Path(release) / MANIFEST_NAME):
             return str(Path(release).absolute())
-        return str(unpacked(Path(release) if str(release).endswith(SUFFIX) else _built(str(release))))
+        if str(release).endswith(SUFFIX):
+            return str(unpacked(Path(release)))
+        from edgedeploy.building import prepare
+        from edgedeploy.resolved import resolve
+
+        return str(unpacked(prepare(str(release), resolve("local")).package_path))
 
     @staticmethod
     def _error(code: int, text: str) -> Exception:
         what = "the network cannot be used"
         return failure(code, what, text) if code == DEVICE else _ERRORS.get(code, EdgedeployError)(what, why=text)
-
-
-def _built(model: str) -> Path:
-    """A package of a model for this machine."""
-    from edgedeploy.building import prepare
-    from edgedeploy.resolved import resolve
-
-    return prepare(model, resolve("local")).package_path

@@ -57,10 +57,9 @@ def load(progress: Progress | None = None) -> None:
 
 
 def device_named(stated: str) -> Any:
-    """The first OpenCL device of this machine with a text in its name, GPUs first, as a `tvm.runtime.Device`.
+    """The first OpenCL device here with `stated` in its name, in any case, GPUs first, as a `tvm.runtime.Device`.
 
-    Args:
-        stated: the text, in any case; an empty text matches all. `EDGEDEPLOY_OPENCL_DEVICE` overrides it.
+    `EDGEDEPLOY_OPENCL_DEVICE` overrides the text.
     """
     import tvm
 

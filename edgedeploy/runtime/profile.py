@@ -68,9 +68,7 @@ def profiled(
 
     Args:
         times: by name, the time of each function in each inference in ms, from `Runner.function_times`.
-        work: of the package's functions.
         board: where they ran. Its profile gives the peak: multiply-adds per cycle, at the clock of its `core_model`.
-        threads: the number of cores that took part.
     """
     known = {_stem(each.function): each for each in work}
     sums: dict[str, float] = defaultdict(float)
@@ -85,11 +83,7 @@ def profiled(
 
 
 def profile_of_operators(times: Mapping[str, tuple[str, Sequence[float]]]) -> list[FunctionProfile]:
-    """Another engine's operators by their time, the longest first.
-
-    Args:
-        times: by operator, its kind, and its time in each inference in ms.
-    """
+    """Another engine's operators, the longest first; `times` has their kinds, and times per inference in ms."""
     found = [FunctionProfile(name, median(each), type=kind or None) for name, (kind, each) in times.items() if each]
     return _by_time(found)
 
@@ -105,7 +99,6 @@ def profile_table(functions: Sequence[FunctionProfile], most: int | None = None)
     """The cells of a table with a line for each function, titles first, without empty columns.
 
     Args:
-        functions: the longest first.
         most: how many have a line of their own, the others share one; None for all.
     """
 

@@ -94,12 +94,10 @@ class ServedSession(Closing):
         self.device_name: str | None = hello.get("device")
 
     @abstractmethod
-    def _send(self, content: bytes) -> None:
-        """Send the agent something."""
+    def _send(self, content: bytes) -> None: ...
 
     @abstractmethod
-    def _ended(self) -> EdgedeployError:
-        """The error for an agent that ended."""
+    def _ended(self) -> EdgedeployError: ...
 
     def _enter(self, place: int) -> None:
         """Become the session of one entry of the package."""
@@ -205,7 +203,6 @@ class RemoteSession(ServedSession):
         """Load a release.
 
         Args:
-            connection: the board.
             folder: the release, relative to the home folder.
             threads: the package's default if None.
             tails: as for `ServedSession`.

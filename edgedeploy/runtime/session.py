@@ -150,7 +150,6 @@ class Session:
         return returned if self._tail else self._arrays(returned)
 
     def _arrays(self, returned: Any) -> dict[str, np.ndarray]:
-        """The return value of the library's function, as arrays by name."""
         arrays = _listed(returned)
         if len(arrays) != len(self.manifest.outputs):
             raise PackageError(
@@ -276,7 +275,6 @@ def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]
 
 
 def _runtime_of(manifest: Manifest) -> Any:
-    """The module that drives a package's device."""
     backend = str(manifest.target.get("kind"))
     if backend not in KINDS:
         raise PackageError("the package cannot be run here", why=f"it is for a device of an unknown kind, {backend!r}")

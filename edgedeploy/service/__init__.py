@@ -1,1 +1,1 @@
-"""A network on a board as a systemd service: `unit.py` writes the unit, `board.py` installs and controls it."""
+"""Networks as systemd services of a board."""

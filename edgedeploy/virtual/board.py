@@ -52,7 +52,6 @@ class VirtualBoard(Record):
 
     Attributes:
         board: the name of its profile.
-        suite, architecture: Debian's.
         emulated: qemu runs its programs.
         user, port: for the login, at 127.0.0.1.
     """
@@ -96,7 +95,6 @@ def up(
     """The virtual board of a profile: the one that runs, or a new one.
 
     Args:
-        resolved: the profile.
         name: the virtual board's; the profile's if None.
         suite: of Debian; the default of the board's architecture if None.
         disk_mib: the size of its disk, in MiB of memory.
@@ -324,7 +322,6 @@ def _prepare(
 
 
 def _make_key(private: Path, public: Path) -> None:
-    """Create a key, in two files in OpenSSH's form."""
     import paramiko
 
     key = paramiko.ECDSAKey.generate()

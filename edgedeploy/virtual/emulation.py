@@ -34,7 +34,6 @@ class Emulation:
     """How a board's programs run here.
 
     Attributes:
-        debian: Debian's name of the architecture.
         suite: the default Debian of virtual boards.
         qemu: qemu's name of the architecture; None if this machine runs the programs itself.
         cpu: the core that qemu emulates; None without qemu, or if this qemu does not know the core.

@@ -23,8 +23,7 @@ from support.user_systemd import UserSystemd, user_systemd
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection
 from edgedeploy.remote.place import OnBoard
-from edgedeploy.service.board import LOGS, control, install, status, uninstall
-from edgedeploy.service.unit import Choices, Place, unit_text
+from edgedeploy.service.board import LOGS, Choices, Place, control, install, status, uninstall, unit_text
 
 
 @pytest.fixture
