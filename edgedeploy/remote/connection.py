@@ -180,7 +180,7 @@ class Connection(Closing):
     def rename(self, source: str, target: str) -> None:
         """Replace `target` by `source`, both relative to the home folder, atomically as rename(2) does.
 
-        `mv` without `-T`, which some boards lack, would move it into the folder that a link at `target` leads to. Raises
+        Plain `mv` would move it into the folder that a link at `target` leads to, and some boards lack `mv -T`. Raises
         OSError if the board refuses.
         """
         try:

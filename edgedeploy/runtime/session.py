@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.agent.edgedeploy_runtime import convert
 from edgedeploy.devices import KINDS, runtime_of
 from edgedeploy.errors import DeviceError, InputError, PackageError, last_line
 from edgedeploy.facts import Facts
@@ -245,11 +246,7 @@ def fitting_entry(tensors: Tensors, entries: Sequence[list[TensorSpec]]) -> int:
 
 
 def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]:
-    """The arrays in the order of `specs`, contiguous and with their dtypes.
-
-    Other dtypes are converted within a kind of number (float64 to float32, but not float to integer), and integers only
-    if they fit.
-    """
+    """The arrays in the order of `specs`, converted as by `edgedeploy_runtime.convert`."""
     names = [spec.name for spec in specs]
     for what, found in (("unknown", set(tensors) - set(names)), ("missing", set(names) - set(tensors))):
         if found:
@@ -265,12 +262,10 @@ def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]
                 why=f"the network was built for {shown(spec.shape)}",
                 hints=[f"build it for another shape: --input-shape {spec.name}:{','.join(map(str, array.shape))}"],
             )
-        if not np.can_cast(array.dtype, spec.dtype, casting="same_kind"):
-            raise InputError(f"input {spec.name!r} has dtype {array.dtype}", why=f"the network takes {spec.dtype}")
-        converted = np.asarray(array, dtype=spec.dtype, order="C")  # np.ascontiguousarray has no rank 0
-        if array.dtype.kind in "iu" and not np.array_equal(converted, array):
-            raise InputError(f"input {spec.name!r} holds values that do not fit {spec.dtype}")
-        arrays.append(converted)
+        try:
+            arrays.append(convert(spec.name, array, spec.dtype))
+        except ValueError as error:
+            raise InputError(str(error)) from error
     return arrays
 
 
