@@ -110,7 +110,7 @@ class TestWithSystemd:
             install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
         assert not list(units.glob("*.service"))
         install(systemd.run, "digits", Choices(), where="here")
-        with pytest.raises(ServiceError, match=r"no-such-camera.*; the board is as it was before"):
+        with pytest.raises(ServiceError, match=r"no-such-camera.*; the board is unchanged"):
             install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
         assert [unit.name for unit in units.iterdir() if unit.is_file()] == ["edgedeploy-digits.service"]
         with client(systemd) as one:
