@@ -159,7 +159,7 @@ def build_product(
 
 
 def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
-    """Build TVM's runtime for OpenCL as a shared library for this machine, to be loaded beside TVM's own libraries."""
+    """Build TVM's runtime for OpenCL as a shared library for this machine, next to TVM's own libraries."""
     board = load_board("local").overridden({"toolchain": "native"})
     compiler = cxx_compiler(board)
     if "ziglang" in compiler.command:

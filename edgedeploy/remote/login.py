@@ -153,13 +153,13 @@ def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | N
                 [shell, "-c", f"exec {command}"], stdin=far.fileno(), stdout=far.fileno(), stderr=messages.fileno()
             )
 
-        def said() -> str | None:
+        def last_message() -> str | None:
             messages.seek(0)
             lines = messages.read().decode(errors="replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), None)
 
         try:
-            yield near, said
+            yield near, last_message
         finally:
             near.close()
             process.terminate()

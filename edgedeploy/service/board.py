@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from edgedeploy.errors import InputError, ServiceError
@@ -143,7 +143,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Place:
+class Host:
     """The board of a unit.
 
     Attributes:
@@ -169,18 +169,13 @@ def unit_name(model: str) -> str:
     return f"edgedeploy-{model}"
 
 
-def socket_path(model: str, place: Place) -> str:
-    """The service's socket, for shells on the board."""
-    return f"{'/run' if place.user else '$XDG_RUNTIME_DIR'}/{unit_name(model)}/socket"
-
-
-def unit_text(model: str, choices: Choices, place: Place) -> str:
+def unit_text(model: str, choices: Choices, host: Host) -> str:
     """The unit's file."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", place.home):
+    if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", host.home):
         raise InputError(
-            f"the home folder {place.home!r} cannot be written into a unit",
+            f"the home folder {host.home!r} cannot be written into a unit",
             why="its name has other characters than letters, digits and ._/@+-",
         )
     environment = Environment(
@@ -194,17 +189,11 @@ def unit_text(model: str, choices: Choices, place: Place) -> str:
         model=model,
         name=unit_name(model),
         base=BASE,
-        home=place.home,
-        user=place.user,
-        backs_off=place.backs_off,
-        has_device=place.has_device,
-        first_s=_FIRST_S if place.backs_off else 5,
+        backs_off=host.backs_off,
+        first_s=_FIRST_S if host.backs_off else 5,
         last_s=_LAST_S,
-        memory_max=choices.memory_max,
-        cpu_quota=choices.cpu_quota,
-        threads=choices.threads,
-        watchdog_s=choices.watchdog_s,
-        camera=choices.camera,
+        **asdict(host),
+        **asdict(choices),
     )
 
 
@@ -241,9 +230,9 @@ def install(
         raise _refused(asked, model, where)
     home, user, version = asked.text.splitlines()
     found = re.match(r"systemd (\d+)", version)
-    place = Place(home, user if as_system else None, int(found[1]) if found else 0, has_device)
+    host = Host(home, user if as_system else None, int(found[1]) if found else 0, has_device)
     name = unit_name(model)
-    content = [unit_text(model, choices, place).encode()]
+    content = [unit_text(model, choices, host).encode()]
     arguments = kind, BASE, name, model, choices.camera or ""
     done = run(_INSTALL, *arguments, content=content, timeout_s=_START_S)
     if done.code != 0:
@@ -254,7 +243,8 @@ def install(
             hints=[f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}"],
         )
     lingers = "no-linger" not in done.text.split()
-    return Installed(f"{name}.service", socket_path(model, place), lingers, place.backs_off)
+    socket = f"{'/run' if as_system else '$XDG_RUNTIME_DIR'}/{name}/socket"
+    return Installed(f"{name}.service", socket, lingers, host.backs_off)
 
 
 def control(run: Run, verb: str, model: str, *, as_system: bool = False, where: str) -> None:
