@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def built_agent(board: Board) -> Agent | None:
     """The agent for a board's triple if it is shipped with edgedeploy or in the cache."""
     if came := _shipped_agent(board):
         return came
-    _, _, agent = _wanted(_agent(board), board, DEFAULT_TOOLCHAIN)
+    _, agent = _wanted(_agent(board), board, DEFAULT_TOOLCHAIN)
     return agent if agent.path.is_file() else None
 
 
@@ -118,7 +118,7 @@ def agents_to_ship(boards: Iterable[Board], progress: Progress = SILENT) -> list
     found = {}
     for board in boards:
         agent = build_product(_agent(board), board, progress=progress)
-        target, sources = _shipped_target(board), _sources_key(_agent(board), board)
+        target, sources = _shipped_target(board), key_of(_own_parts(_agent(board), board))
         said = shipped.Shipped(
             file=f"agent-{target}-{agent.key[:8]}", target=target, sources=sources, versions=_versions(), key=agent.key
         )
@@ -134,7 +134,8 @@ def build_product(
     note: str | None = None,
 ) -> Agent:
     """A product for a board's triple, from the cache or built; progress is told `note` when a build begins."""
-    compiler, recipe, built = _wanted(product, board, toolchain)
+    recipe = load_recipe()
+    compiler, built = _wanted(product, board, toolchain)
 
     def jobs(tree: Path) -> Iterator[_Job]:
         yield from _unit_jobs(recipe, tree, product.units)
@@ -184,7 +185,10 @@ def _make(
 ) -> None:
     """Compile and link; `jobs` takes the folder with TVM's sources."""
     compiler.check(progress)
-    with _runtime_tree() as tree:
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
+        tree = Path(folder)  # the wheel's sources, with the missing headers where TVM's source tree has them
+        shutil.copytree(source_folder("tvm"), tree / "src" / "runtime")
+        shutil.copytree(compat_folder(), tree, dirs_exist_ok=True)
         wanted = list(jobs(tree))
         with progress.steps(f"compile {target.name} for {board.triple}", len(wanted)) as advance:
 
@@ -221,7 +225,7 @@ def _shipped_agent(board: Board) -> Agent | None:
     """The agent for a board's triple that edgedeploy ships; None if there is none."""
     if board.cross_compiler or board.cross_compiler_options or not shipped.there_are():
         return None
-    found = shipped.find(_shipped_target(board), _sources_key(_agent(board), board), _versions())
+    found = shipped.find(_shipped_target(board), key_of(_own_parts(_agent(board), board)), _versions())
     return Agent(*found) if found else None
 
 
@@ -229,18 +233,11 @@ def _shipped_target(board: Board) -> str:
     return zig_triple(board.overridden({"glibc": oldest_glibc(board)}))
 
 
-def _sources_key(product: Product, board: Board) -> str:
-    """SHA-256 over everything of edgedeploy's own that a product depends on."""
-    return key_of(_own_parts(product, load_recipe(), _definitions(board)))
-
-
-def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Recipe, Agent]:
-    """The compiler and the recipe for a product, and the product's path and key."""
-    recipe = load_recipe()
+def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Agent]:
+    """The compiler for a product, and the product's path and key."""
     compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": oldest_glibc(board)}))
-    parts = _own_parts(product, recipe, _definitions(board))
-    key = key_of({**parts, "compiler": compiler.identity, "versions": _versions()})
-    return compiler, recipe, Agent(_AGENTS.path(key[:16]) / product.name, key)
+    key = key_of({**_own_parts(product, board), "compiler": compiler.identity, "versions": _versions()})
+    return compiler, Agent(_AGENTS.path(key[:16]) / product.name, key)
 
 
 def _versions() -> dict[str, str]:
@@ -274,25 +271,15 @@ def _definitions(board: Board) -> list[str]:
     return [f"-DAGENT_{name}={value}" for name, value in values.items()]
 
 
-def _own_parts(product: Product, recipe: Recipe, definitions: list[str]) -> dict[str, Any]:
+def _own_parts(product: Product, board: Board) -> dict[str, Any]:
     """Everything of edgedeploy's own that a product depends on."""
     return {
-        "definitions": definitions,
+        "definitions": _definitions(board),
         "edgedeploy": __version__,
         "product": product.name,
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": load_recipe().model_dump(mode="json"),
         "sources": digest_of(sorted({*own_files(), *product.sources}), agent_folder()),
     }
-
-
-@contextmanager
-def _runtime_tree() -> Iterator[Path]:
-    """A copy of the wheel's runtime sources, with the missing headers where TVM's source tree has them."""
-    with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
-        tree = Path(folder)
-        shutil.copytree(source_folder("tvm"), tree / "src" / "runtime")
-        shutil.copytree(compat_folder(), tree, dirs_exist_ok=True)
-        yield tree
 
 
 def _unit_jobs(recipe: Recipe, tree: Path, names: list[str] | None) -> Iterator[_Job]:
