@@ -124,6 +124,18 @@ def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=messages, start_new_session=True)
 
 
+def end_child(process: subprocess.Popen[bytes]) -> None:
+    """Close a process's input, and wait for its end; kill it if that takes too long."""
+    with contextlib.suppress(OSError):  # it has ended
+        if process.stdin:
+            process.stdin.close()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class _Child:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -145,14 +157,7 @@ class _Child:
             self._input.flush()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._input.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            # Without the shell, its agent gets no more signs of life and ends.
-            self._process.kill()
-            self._process.wait()
+        end_child(self._process)  # without the shell, its agent gets no more signs of life and ends
 
 
 class _Remote:

@@ -27,6 +27,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import agent_ended, failure
 from edgedeploy.remote.login import BROKEN
+from edgedeploy.remote.place import end_child
 from edgedeploy.runtime.session import check_machine, check_tensors, fitting_entry
 from edgedeploy.runtime.timing import EndToEnd, Timing
 from edgedeploy.tail.evaluation import Tail
@@ -36,7 +37,6 @@ _PROTOCOL = 1
 
 # An emulated board takes minutes for what a real one does in a second.
 _REPLY_S = 1800
-_END_S = 10
 
 _UNPACKED = Kept("unpacked")
 
@@ -258,13 +258,7 @@ class ChildSession(ServedSession):
 
     def close(self) -> None:
         """Let the agent end."""
-        with contextlib.suppress(OSError):  # it has ended
-            self._input.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_child(self._process)
         self._output.close()
         self._messages.close()
 

@@ -115,10 +115,8 @@ def up(
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
         suite = suite or emulation.suite
-        of_device = board.device.packages if board.device else ()
-        root = rootfs(
-            suite, emulation.debian, progress, [*of_device, *(SYSTEMD_PACKAGES if systemd else ()), *packages]
-        )
+        more = [*(board.device.packages if board.device else ()), *(SYSTEMD_PACKAGES if systemd else ()), *packages]
+        root = rootfs(suite, emulation.debian, progress, more)
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:
@@ -255,17 +253,13 @@ def _umask(mask: int) -> Iterator[None]:
 
 
 def _require_same(virtual: VirtualBoard, label: str, suite: str | None, *, systemd: bool) -> None:
-    if systemd and not virtual.systemd:
-        raise VirtualBoardError(
-            f"a virtual board {virtual.name!r} runs without systemd",
-            hints=[f"edgedeploy virtual down {virtual.name}", "give the new one another --name"],
-        )
+    differs = "without systemd" if systemd and not virtual.systemd else None
     for what, wanted, found in (("board", label, virtual.board), ("suite", suite or virtual.suite, virtual.suite)):
         if wanted != found:
-            raise VirtualBoardError(
-                f"a virtual board {virtual.name!r} runs with {what} {found}, not {wanted}",
-                hints=[f"edgedeploy virtual down {virtual.name}", "give the new one another --name"],
-            )
+            differs = differs or f"with {what} {found}, not {wanted}"
+    if differs:
+        hints = [f"edgedeploy virtual down {virtual.name}", "give the new one another --name"]
+        raise VirtualBoardError(f"a virtual board {virtual.name!r} runs {differs}", hints=hints)
 
 
 def _free_port() -> int:
