@@ -1,8 +1,7 @@
-"""Builds what the agent's sources make for a board, once: object files and products are kept under hashes of all they
-depend on.
+"""Build the agent and the library for users' own programs (`library.py`), and cache them.
 
-Products are the agent, and the library for programs of users' own (`library.py`). The part for OpenCL also becomes a
-library of its own, which TVM in Python takes.
+Object files and products are cached under hashes of everything they depend on. The OpenCL part is also built as a
+library that TVM in Python loads.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from typing import Any
 from edgedeploy.agent import shipped
 from edgedeploy.agent.recipe import (
     Recipe,
-    Unit,
     agent_folder,
     compat_folder,
     device_sources,
@@ -42,32 +40,29 @@ from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler,
 from edgedeploy.triples import ControlBits, FloatAbi, architecture_of
 from edgedeploy.version import __version__
 
-# The oldest system that the agent is built for, unless the board's profile states an older one.
+# The oldest glibc that the agent supports, unless the board's profile names an older one.
 OLDEST_GLIBC = "2.28"
-# Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
+# Whichever toolchain links a board's networks, this one supports every glibc and links the C++ library statically.
 DEFAULT_TOOLCHAIN = "zig"
 
-# What a checkout says where an agent is compiled.
+# A checkout's note when it compiles an agent.
 _IN_THE_WHEEL = "a wheel has the agents of all profiles built in: make wheel, then pip install dist/edgedeploy-*.whl"
 
-# Of the agent's folder: headers that are compiled once for all of its own sources.
+# Headers in the agent's folder, precompiled for all of its own sources; fewer sources compile faster without.
 _PRECOMPILED = "precompiled.h"
-# Fewer sources than these are compiled quicker without that.
 _WORTH_PRECOMPILING = 4
 
-# Products, and what they are linked from.
 _AGENTS, _OBJECTS = Kept("agents"), Kept("agents/objects")
 
 
 @dataclass(frozen=True)
 class Product:
-    """What is made from TVM's runtime and sources of the agent's own.
+    """A file to build from TVM's runtime and the agent's own sources.
 
     Attributes:
-        name: of its file; that of a static library ends in `.a`.
-        sources: the agent's own.
-        link_flags: of the linker; for a static library, of the one that merges its objects.
-        units: names of the recipe's units that it has; all if None.
+        name: the file's; a static library's ends in `.a`.
+        link_flags: the linker's; for a static library, they merge its objects into one.
+        units: names of the recipe's units to link; all if None.
     """
 
     name: str
@@ -83,12 +78,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Agent:
-    """A product that was built, mostly the agent.
-
-    Attributes:
-        path: its file.
-        key: hash of all that it was built from; `agent --version` states it as `build`.
-    """
+    """A built product; `key` is a hash of everything it was built from, which `agent --version` prints as `build`."""
 
     path: Path
     key: str
@@ -96,7 +86,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class _Job:
-    """One compilation: a C++ text, its flags, a digest of everything that the text includes, and whose text it is."""
+    """One compilation: a C++ text, its flags, and a digest of all that it includes; `own` if it is the agent's."""
 
     name: str
     text: str
@@ -105,40 +95,30 @@ class _Job:
     own: bool = False
 
     def key(self, compiler: Driver) -> str:
-        """What the object file is kept under."""
         return key_of([compiler.identity, _versions(), self.flags, self.includes])
 
 
 def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progress = SILENT) -> Agent:
-    """The agent for a board's triple: the one that came with edgedeploy or was built before, or a new one.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, does not fit the board, or fails.
-        OutputError: the user's cache folder cannot be written.
-    """
+    """The agent for a board's triple: shipped with edgedeploy, from the cache, or built."""
     came = _shipped_agent(board) if toolchain == DEFAULT_TOOLCHAIN else None
     note = None if shipped.there_are() else _IN_THE_WHEEL
     return came or build_product(_agent(board), board, toolchain, progress, note)
 
 
 def built_agent(board: Board) -> Agent | None:
-    """The agent for a board's triple if it came with edgedeploy, or was built before.
-
-    Raises:
-        ToolchainError: the toolchain is not installed, or does not fit the board; no agent can be built for it.
-    """
+    """The agent for a board's triple if it is shipped with edgedeploy or in the cache."""
     if came := _shipped_agent(board):
         return came
-    _, _, agent = _wanted(_agent(board), board, DEFAULT_TOOLCHAIN)
+    _, agent = _wanted(_agent(board), board, DEFAULT_TOOLCHAIN)
     return agent if agent.path.is_file() else None
 
 
 def agents_to_ship(boards: Iterable[Board], progress: Progress = SILENT) -> list[tuple[shipped.Shipped, Path]]:
-    """The agents of boards, each once, with what `shipped` says of them."""
+    """The agents of boards without duplicates, each with its entry for `shipped`."""
     found = {}
     for board in boards:
         agent = build_product(_agent(board), board, progress=progress)
-        target, sources = _shipped_target(board), _sources_key(_agent(board), board)
+        target, sources = _shipped_target(board), key_of(_own_parts(_agent(board), board))
         said = shipped.Shipped(
             file=f"agent-{target}-{agent.key[:8]}", target=target, sources=sources, versions=_versions(), key=agent.key
         )
@@ -153,8 +133,9 @@ def build_product(
     progress: Progress = SILENT,
     note: str | None = None,
 ) -> Agent:
-    """A product for a board's triple: the one that was built before, or a new one, with a note where that begins."""
-    compiler, recipe, built = _wanted(product, board, toolchain)
+    """A product for a board's triple, from the cache or built; progress is told `note` when a build begins."""
+    recipe = load_recipe()
+    compiler, built = _wanted(product, board, toolchain)
 
     def jobs(tree: Path) -> Iterator[_Job]:
         yield from _unit_jobs(recipe, tree, product.units)
@@ -174,45 +155,40 @@ def build_product(
             _make(target, compiler, jobs, [*compiler.static_options, *product.link_flags], board, progress)
 
     what = f"building {product.name} for {board.triple}"
-    sound = lambda folder: (folder / product.name).is_file()  # noqa: E731
-    _AGENTS.made(built.path.parent.name, make, what, progress, sound=sound)
+    _AGENTS.made(built.path.parent.name, make, what, progress, sound=lambda folder: (folder / product.name).is_file())
     return built
 
 
 def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
-    """Build TVM's runtime for OpenCL as a shared library for this machine, to be loaded beside TVM's own libraries.
-
-    Raises:
-        ToolchainError: this machine has no C++ compiler of its own, or that fails.
-        OSError: the library cannot be written.
-    """
+    """Build TVM's runtime for OpenCL as a shared library for this machine, next to TVM's own libraries."""
     board = load_board("local").overridden({"toolchain": "native"})
     compiler = cxx_compiler(board)
     if "ziglang" in compiler.command:
         raise ToolchainError(
             "the runtime for OpenCL needs this machine's own C++ compiler",
-            why="TVM's libraries pass errors on in the way of GNU's C++ library, zig's code has another one",
+            why="exceptions pass between TVM's libraries and this one, and zig links another C++ library than GNU's",
             hints=["apt install g++"],
         )
     recipe = load_recipe()
     libraries = [f"-L{package_folder(name) / 'lib'}" for name in ("tvm", "tvm_ffi")]
-    link_flags = [*libraries, *recipe.opencl_link_flags]
-    _make(
-        target, compiler, lambda _: _own_jobs(opencl_library_sources(), recipe.flags, ""), link_flags, board, progress
-    )
+    jobs = list(_own_jobs(opencl_library_sources(), recipe.flags, ""))
+    _make(target, compiler, lambda _: jobs, [*libraries, *recipe.opencl_link_flags], board, progress)
 
 
 def _make(
     target: Path,
     compiler: Driver,
-    jobs: Callable[[Path], Iterator[_Job]],
+    jobs: Callable[[Path], Iterable[_Job]],
     link_flags: list[str],
     board: Board,
     progress: Progress,
 ) -> None:
-    """Compile and link; `jobs` is given the folder of TVM's sources."""
+    """Compile and link; `jobs` takes the folder with TVM's sources."""
     compiler.check(progress)
-    with _runtime_tree() as tree:
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
+        tree = Path(folder)  # the wheel's sources, with the missing headers where TVM's source tree has them
+        shutil.copytree(source_folder("tvm"), tree / "src" / "runtime")
+        shutil.copytree(compat_folder(), tree, dirs_exist_ok=True)
         wanted = list(jobs(tree))
         with progress.steps(f"compile {target.name} for {board.triple}", len(wanted)) as advance:
 
@@ -231,12 +207,12 @@ def _make(
 
 
 def sources_with_device(sources: list[Path], board: Board) -> list[Path]:
-    """The same for a board: what is made from them can drive the board's device."""
+    """The sources, with those that drive the board's device if it has one."""
     return sources + (device_sources(board.device) if board.device else [])
 
 
 def oldest_glibc(board: Board) -> str:
-    """The oldest version that products for a board need: that of its profile, or what all are built for if older."""
+    """The oldest glibc that products for a board must run with: the profile's, but `OLDEST_GLIBC` at most."""
     versions = [version for version in (board.glibc, OLDEST_GLIBC) if version]
     return min(versions, key=lambda version: [int(part) for part in version.split(".")])
 
@@ -246,10 +222,10 @@ def _agent(board: Board) -> Product:
 
 
 def _shipped_agent(board: Board) -> Agent | None:
-    """The agent that came with edgedeploy for a board's triple; None if there is none."""
+    """The agent for a board's triple that edgedeploy ships; None if there is none."""
     if board.cross_compiler or board.cross_compiler_options or not shipped.there_are():
         return None
-    found = shipped.find(_shipped_target(board), _sources_key(_agent(board), board), _versions())
+    found = shipped.find(_shipped_target(board), key_of(_own_parts(_agent(board), board)), _versions())
     return Agent(*found) if found else None
 
 
@@ -257,21 +233,15 @@ def _shipped_target(board: Board) -> str:
     return zig_triple(board.overridden({"glibc": oldest_glibc(board)}))
 
 
-def _sources_key(product: Product, board: Board) -> str:
-    """SHA-256 over what a product is made from that comes with edgedeploy, and how."""
-    return key_of(_own_parts(product, load_recipe(), _definitions(board)))
-
-
-def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Recipe, Agent]:
-    """What a product is built with and from, and where it then lies."""
-    recipe = load_recipe()
+def _wanted(product: Product, board: Board, toolchain: str) -> tuple[Driver, Agent]:
+    """The compiler for a product, and the product's path and key."""
     compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": oldest_glibc(board)}))
-    key = _key(product, compiler, recipe, _definitions(board))
-    return compiler, recipe, Agent(_AGENTS.path(key[:16]) / product.name, key)
+    key = key_of({**_own_parts(product, board), "compiler": compiler.identity, "versions": _versions()})
+    return compiler, Agent(_AGENTS.path(key[:16]) / product.name, key)
 
 
 def _versions() -> dict[str, str]:
-    """The versions of the packages that TVM's sources come from, of those that are installed."""
+    """The installed versions of the packages that carry TVM's sources."""
     found = {}
     for name in ("apache-tvm", "apache-tvm-ffi"):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -280,13 +250,13 @@ def _versions() -> dict[str, str]:
 
 
 def _definitions(board: Board) -> list[str]:
-    """What the agent's own sources are told of the board's architecture."""
+    """Macros for the agent's own sources that describe the board's architecture."""
     row = architecture_of(board.triple)
     if row.elf_machine is None:
         raise ToolchainError(
             f"no agent can be built for the architecture {row.name}",
             why="the table of triples does not have it",
-            hints=["describe it in a file of the folder `triples`: docs/data-files.md"],
+            hints=["describe it in a file in the folder `triples`: docs/data-files.md"],
         )
     floats, control = row.float_abi or FloatAbi(mask=0, hard=0), row.flush_subnormals or ControlBits(word=0, bits=0)
     values = {
@@ -301,55 +271,25 @@ def _definitions(board: Board) -> list[str]:
     return [f"-DAGENT_{name}={value}" for name, value in values.items()]
 
 
-def _key(product: Product, compiler: Driver, recipe: Recipe, definitions: list[str]) -> str:
-    """SHA-256 over everything that a product depends on."""
-    parts = _own_parts(product, recipe, definitions)
-    return key_of({**parts, "compiler": compiler.identity, "versions": _versions()})
-
-
-def _own_parts(product: Product, recipe: Recipe, definitions: list[str]) -> dict[str, Any]:
-    """What a product depends on that comes with edgedeploy."""
+def _own_parts(product: Product, board: Board) -> dict[str, Any]:
+    """Everything of edgedeploy's own that a product depends on."""
     return {
-        "definitions": definitions,
+        "definitions": _definitions(board),
         "edgedeploy": __version__,
         "product": product.name,
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": load_recipe().model_dump(mode="json"),
         "sources": digest_of(sorted({*own_files(), *product.sources}), agent_folder()),
     }
 
 
-@contextmanager
-def _runtime_tree() -> Iterator[Path]:
-    """A copy of the wheel's runtime sources in which the headers that it lacks lie where TVM has them."""
-    with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
-        tree = Path(folder)
-        shutil.copytree(source_folder("tvm"), tree / "src" / "runtime")
-        shutil.copytree(compat_folder(), tree, dirs_exist_ok=True)
-        yield tree
-
-
-def _include_flags(tree: Path) -> list[str]:
-    ffi = package_folder("tvm_ffi")
-    folders = [ffi / "include", ffi / "3rdparty" / "dlpack" / "include", package_folder("tvm") / "include"]
-    folders += [tree, tree / "include", tree / "3rdparty" / "compiler-rt", agent_folder()]
-    return [f"-I{folder}" for folder in folders]
-
-
 def _unit_jobs(recipe: Recipe, tree: Path, names: list[str] | None) -> Iterator[_Job]:
     roots = {"tvm": tree / "src" / "runtime", "tvm_ffi": source_folder("tvm_ffi")}
-
-    def text(unit: Unit) -> str:
-        return "".join(f'#include "{roots[unit.package] / source}"\n' for source in unit.sources)
-
+    compat = digest_of(sorted(compat_folder().glob("**/*.h")), compat_folder())
     for unit in recipe.units:
-        if names is not None and unit.name not in names:
-            continue
-        # Paths differ from build to build; the versions of the wheels say what is in them.
-        yield _Job(unit.name, text(unit), [*recipe.flags, *unit.flags], key_of([_compat_digest(), unit.sources]))
-
-
-def _compat_digest() -> str:
-    return digest_of(sorted(compat_folder().glob("**/*.h")), compat_folder())
+        if names is None or unit.name in names:
+            text = "".join(f'#include "{roots[unit.package] / source}"\n' for source in unit.sources)
+            # Paths differ from build to build; the wheels' versions identify their contents.
+            yield _Job(unit.name, text, [*recipe.flags, *unit.flags], key_of([compat, unit.sources]))
 
 
 def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterator[_Job]:
@@ -366,7 +306,7 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
 def _compile(
     job: _Job, compiler: Driver, tree: Path, progress: Progress, headers: Future[list[str]] | None = None
 ) -> Path:
-    """The object file of a job, compiled unless it is in the cache, with the options that `headers` gives."""
+    """The object file of a job, from the cache or compiled, with the options that `headers` gives."""
     target = f"{Path(job.name).stem}.o"
 
     def make(place: Path) -> None:
@@ -380,9 +320,9 @@ def _compile(
 
 
 def _precompiled(jobs: list[_Job], compiler: Driver, tree: Path) -> list[str]:
-    """The options that give sources their precompiled headers; none where those are not worth it, or not supported.
+    """Precompile the headers, and give the options to use them; none if that is not worthwhile or not supported.
 
-    They are made anew for each product: clang refuses them once a header that they were made from is another file.
+    Each product precompiles its own: clang refuses a precompiled header whose sources have other paths by then.
     """
     missing = [job for job in jobs if not _OBJECTS.path(job.key(compiler)).is_dir()]
     if compiler.toolchain != DEFAULT_TOOLCHAIN or len(missing) < _WORTH_PRECOMPILING:
@@ -395,9 +335,13 @@ def _precompiled(jobs: list[_Job], compiler: Driver, tree: Path) -> list[str]:
 
 def _call_compiler(compiler: Driver, options: list[str], source: Path, target: Path, tree: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
-        # Messages of TVM's checks name their file: with these, the same on every machine.
-        roots = {source.parent: "", tree: "tvm", package_folder("tvm_ffi"): "tvm_ffi", agent_folder(): "agent"}
+        ffi = package_folder("tvm_ffi")
+        # Messages of TVM's checks name their file: the same on every machine.
+        roots = {source.parent: "", tree: "tvm", ffi: "tvm_ffi", agent_folder(): "agent"}
         mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
-        command = [*compiler.command, *options, *mapped, *_include_flags(tree), str(source), "-o", str(target)]
+        folders = [ffi / "include", ffi / "3rdparty" / "dlpack" / "include", package_folder("tvm") / "include"]
+        folders += [tree, tree / "include", tree / "3rdparty" / "compiler-rt", agent_folder()]
+        included = [f"-I{each}" for each in folders]
+        command = [*compiler.command, *options, *mapped, *included, str(source), "-o", str(target)]
         # zig would keep a second copy of each object.
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})

@@ -1,24 +1,45 @@
-"""The library for programs of users' own, in the forms that compilers, CMake, pkg-config and Python take."""
+"""Write the library for users' own programs, for compilers, CMake, pkg-config and Python, and example programs.
+
+The wheel for Python is the package `edgedeploy_runtime`: one module over the shared library. Equal contents give equal
+bytes. The format is the "Binary distribution format" of the Python Packaging User Guide.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
+import zipfile
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from edgedeploy.agent import edgedeploy_runtime
 from edgedeploy.agent.build import Product, build_product, oldest_glibc, sources_with_device
+from edgedeploy.agent.edgedeploy_runtime import LIBRARY_NAME
 from edgedeploy.agent.recipe import library_folder, library_sources, load_recipe
-from edgedeploy.agent.wheel import PACKAGE, platform_tag, wheel_name, write_wheel
 from edgedeploy.board import Board
-from edgedeploy.errors import OutputError
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import cannot_write, filling, replacing
+from edgedeploy.package.manifest import MODEL_NAME
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.library import LIBRARY_NAME
 from edgedeploy.triples import architecture_of
 from edgedeploy.version import __version__
 
 STATIC_NAME = "libedgedeploy.a"
 _HEADERS = ("edgedeploy.h", "edgedeploy.hpp")
+
+_PACKAGE = "edgedeploy_runtime"
+# The oldest versions that the module works with.
+_PYTHON, _NUMPY = "3.9", "1.19"
+
+Language = Literal["c", "cpp", "python"]
+
+# The network whose release the examples open.
+_EXAMPLE = "retinaface"
 
 _CMAKE = f"""\
 # edgedeploy::edgedeploy is the shared library, for any compiler. edgedeploy::static is the static one, for programs
@@ -49,56 +70,47 @@ Libs: -L${{prefix}}/lib -ledgedeploy
 
 
 def shared_library(board: Board, progress: Progress = SILENT) -> Path:
-    """The shared library for a board's triple: the one that was built before, or a new one."""
+    """The shared library for a board's triple, from the cache or built."""
     symbols = library_folder() / "symbols.map"
     link_flags = [*load_recipe().library.link_flags, f"-Wl,--version-script={symbols}"]
     return _built(LIBRARY_NAME, link_flags, board, progress)
 
 
-def static_library(board: Board, progress: Progress = SILENT) -> Path:
-    """The static library, in the same way; programs with it are linked with zig's C++ library."""
+def _static_library(board: Board, progress: Progress) -> Path:
+    """The static library; programs with it are linked with zig's C++ library."""
     return _built(STATIC_NAME, load_recipe().library.merge_flags, board, progress)
 
 
 def write_library(board: Board, folder: Path, progress: Progress = SILENT) -> list[Path]:
-    """Write headers, libraries, what CMake and pkg-config need, and the Python package for a board's triple.
+    """Write headers, libraries, files for CMake and pkg-config, and the Python package for a board's triple.
 
     Args:
-        board: the board.
-        folder: where they go; created if it is missing. What was written there before is replaced.
-        progress: is told what is built.
+        folder: created if it is missing. Files of an earlier call are replaced; a folder with anything else is refused.
 
     Returns:
-        The files, relative to the folder; there is no wheel where Python has no name of the architecture.
-
-    Raises:
-        ToolchainError: the library cannot be built.
-        OutputError: the folder cannot be written, or holds something else; that is left as it is.
+        The files, relative to the folder; no wheel if Python has no name for the architecture.
     """
+
+    def text(content: str) -> Callable[[Path], object]:
+        return lambda path: path.write_text(content, encoding="utf-8")
+
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / "include" / _HEADERS[0]).is_file():
             why, hints = "it holds something else", ["name a new folder, or an empty one"]
             raise OutputError(f"the library is not written to {folder}", why=why, hints=hints)
         with filling(folder):  # before the long work: an unwritable folder should not cost it
-            shared, static = shared_library(board, progress), static_library(board, progress)
-
-        def text(content: str) -> Callable[[Path], object]:
-            return lambda path: path.write_text(content, encoding="utf-8")
-
-        def copy(source: Path) -> Callable[[Path], object]:
-            return lambda path: shutil.copyfile(source, path)
-
-        files = {
-            **{Path("include", name): copy(library_folder() / name) for name in _HEADERS},
-            Path("lib", LIBRARY_NAME): copy(shared),
-            Path("lib", STATIC_NAME): copy(static),
+            shared, static = shared_library(board, progress), _static_library(board, progress)
+        files: dict[Path, Callable[[Path], object]] = {
+            **{Path("include", name): partial(shutil.copyfile, library_folder() / name) for name in _HEADERS},
+            Path("lib", LIBRARY_NAME): partial(shutil.copyfile, shared),
+            Path("lib", STATIC_NAME): partial(shutil.copyfile, static),
             Path("lib", "cmake", "edgedeploy", "edgedeploy-config.cmake"): text(_CMAKE),
             Path("lib", "pkgconfig", "edgedeploy.pc"): text(_PKG_CONFIG),
         }
         if machine := architecture_of(board.triple).python:
             platform = platform_tag(machine, oldest_glibc(board))
-            files[Path(wheel_name(platform))] = lambda path: write_wheel(path, shared, platform)
-        for wheel in folder.glob(f"{PACKAGE}-*.whl"):  # of another version, or for another board
+            files[Path(f"{_PACKAGE}-{__version__}-py3-none-{platform}.whl")] = partial(_write_wheel, shared, platform)
+        for wheel in folder.glob(f"{_PACKAGE}-*.whl"):  # of another version, or for another board
             wheel.unlink()
         for name, write in files.items():
             with replacing(folder / name) as temporary:
@@ -115,3 +127,71 @@ def _built(name: str, link_flags: list[str], board: Board, progress: Progress) -
     recipe = load_recipe()
     sources = sources_with_device(library_sources(recipe), board)
     return build_product(Product(name, sources, link_flags, recipe.library.units), board, progress=progress).path
+
+
+def platform_tag(machine: str, glibc: str) -> str:
+    """The tag of systems with a glibc of this version or later (PEP 600); `machine` as Python calls it."""
+    return f"manylinux_{glibc.replace('.', '_')}_{machine}"
+
+
+def _write_wheel(library: Path, platform: str, target: Path) -> None:
+    information = f"{_PACKAGE}-{__version__}.dist-info"
+    contents = {
+        f"{_PACKAGE}/__init__.py": Path(edgedeploy_runtime.__file__).read_bytes(),
+        f"{_PACKAGE}/{LIBRARY_NAME}": library.read_bytes(),
+        f"{_PACKAGE}/py.typed": b"",
+        f"{information}/METADATA": _lines(
+            "Metadata-Version: 2.1",
+            f"Name: {_PACKAGE.replace('_', '-')}",
+            f"Version: {__version__}",
+            "Summary: Networks that edgedeploy built, in Python on a board",
+            "License: Apache-2.0",
+            f"Requires-Python: >={_PYTHON}",
+            f"Requires-Dist: numpy>={_NUMPY}",
+        ),
+        f"{information}/WHEEL": _lines(
+            "Wheel-Version: 1.0",
+            f"Generator: edgedeploy {__version__}",
+            "Root-Is-Purelib: false",
+            f"Tag: py3-none-{platform}",
+        ),
+    }
+    record = f"{information}/RECORD"  # lists itself without size and hash
+    digests = {name: urlsafe_b64encode(hashlib.sha256(each).digest()) for name, each in contents.items()}
+    rows = [f"{name},sha256={digests[name].decode().rstrip('=')},{len(each)}" for name, each in contents.items()]
+    contents[record] = _lines(*rows, f"{record},,")
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in contents.items():
+            member = zipfile.ZipInfo(name)  # dated 1980, so that wheels are reproducible
+            member.compress_type = zipfile.ZIP_DEFLATED
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, content)
+
+
+def _lines(*lines: str) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def write_program(language: Language, model: str, folder: Path) -> list[Path]:
+    """Write a program that opens a model's release in use, and prints what it sees in an image.
+
+    The folder is created if it is missing; existing files are kept. Returns the files, relative to the folder.
+    """
+    if not re.fullmatch(MODEL_NAME, model):
+        raise InputError(
+            f"invalid name of a model: {model!r}",
+            hints=["give the name that `edgedeploy push` shows, of letters, digits, dots, dashes and underscores"],
+        )
+    sources = sorted((builtin_folder() / "examples" / language).iterdir())
+    texts = {Path(source.name): source.read_text(encoding="utf-8") for source in sources if source.is_file()}
+    try:
+        for name in texts:
+            if (folder / name).exists():
+                hints = ["name a new folder, or remove that file"]
+                raise OutputError(f"{folder / name} is left as it is", why="it exists", hints=hints)
+        for name, text in texts.items():
+            with replacing(folder / name) as temporary:
+                temporary.write_text(text.replace(f'"{_EXAMPLE}"', f'"{model}"'), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    return list(texts)

@@ -1,4 +1,4 @@
-"""What the agent is built from: `agent/recipe.yaml`, and the sources and headers of that folder."""
+"""What the agent is built from: `agent/recipe.yaml`, and the sources and headers in that folder."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from edgedeploy.extras import require_build
 
 RECIPE_NAME = "recipe.yaml"
 
-# Where the sources of a unit lie in the wheel of their package.
+# Where a package's wheel has the sources of a unit.
 _SOURCES = {"tvm_ffi": Path("src/ffi"), "tvm": Path("src/runtime")}
 
 
 class Unit(Record):
-    """Sources of one of TVM's packages that are compiled as one.
+    """Sources of one of TVM's packages that are compiled as one translation unit.
 
     Attributes:
-        name: what the unit is called in messages.
-        package: the Python package whose wheel carries them.
-        flags: of the compiler, beside the recipe's.
-        sources: paths in the package's source folder.
+        package: the Python package whose wheel carries the sources.
+        flags: compiler flags, in addition to the recipe's.
+        sources: paths relative to the package's source folder.
     """
 
     name: str
@@ -36,13 +35,12 @@ class Unit(Record):
 
 
 class LibraryRecipe(Record):
-    """What the library for programs of users' own has of the agent, and how it is linked.
+    """What the library for users' own programs takes from the agent, and how it is linked.
 
     Attributes:
-        sources: the agent's own, beside those of the library's folder.
-        units: names of units of TVM's sources.
-        link_flags: of the shared library, beside the list of its symbols.
-        merge_flags: of the one object that the static library is.
+        sources: the agent's own, in addition to those in the library's folder.
+        link_flags: the shared library's, in addition to the list of its symbols.
+        merge_flags: link the static library's objects into one.
     """
 
     sources: list[str]
@@ -55,12 +53,9 @@ class Recipe(Record):
     """How TVM's sources and the agent's own are compiled and linked.
 
     Attributes:
-        flags: of the compiler.
-        own_flags: of the compiler, for the agent's own sources.
-        link_flags: of an executable.
-        library: the library for programs of users' own.
-        opencl_link_flags: of the library that is TVM's runtime for OpenCL in Python.
-        units: of TVM's sources.
+        own_flags: compiler flags for the agent's own sources.
+        link_flags: an executable's.
+        opencl_link_flags: those of TVM's OpenCL runtime for Python.
     """
 
     flags: list[str]
@@ -82,24 +77,19 @@ def load_recipe() -> Recipe:
 
 
 def own_sources() -> list[Path]:
-    """The agent's own sources, sorted; a release that is followed is the library's."""
-    folders = ("camera", "demo", "images")
-    files = [path for name in folders for path in agent_folder().glob(f"{name}/*.cc")]
-    return sorted([*agent_folder().glob("*.cc"), *vision_sources(), *files, library_folder() / "network.cc"])
-
-
-def vision_sources() -> list[Path]:
-    """The sources that agent and library make results of images with, sorted."""
-    return sorted(agent_folder().glob("vision/*.cc"))
+    """The agent's own sources, sorted, with the library's `network.cc`, which follows releases."""
+    patterns = ("*.cc", "camera/*.cc", "demo/*.cc", "images/*.cc", "vision/*.cc")
+    files = [path for pattern in patterns for path in agent_folder().glob(pattern)]
+    return sorted([*files, library_folder() / "network.cc"])
 
 
 def device_sources(device: Device | type[Device]) -> list[Path]:
-    """What the agents of boards with a device have beside that, sorted."""
+    """Further sources of agents for boards with a device, sorted."""
     return sorted(agent_folder().glob(f"{device.agent_sources}/*.cc")) if device.agent_sources else []
 
 
 def opencl_library_sources() -> list[Path]:
-    """The sources of the library that is TVM's runtime for OpenCL in Python, sorted."""
+    """The sources of TVM's OpenCL runtime for Python."""
     return [*device_sources(kind("opencl")), agent_folder() / "sha256.cc"]
 
 
@@ -109,32 +99,28 @@ def library_folder() -> Path:
 
 
 def library_sources(recipe: Recipe) -> list[Path]:
-    """The sources of the library for programs of users' own, sorted."""
+    """The sources of the library for users' own programs, sorted."""
     agents = (agent_folder() / name for name in recipe.library.sources)
-    return sorted([*library_folder().glob("*.cc"), *agents, *vision_sources()])
+    return sorted([*library_folder().glob("*.cc"), *agents, *agent_folder().glob("vision/*.cc")])
 
 
 def own_headers() -> list[Path]:
-    """All headers of the agent's folder, sorted."""
+    """All headers in the agent's folder, sorted."""
     return sorted(agent_folder().glob("**/*.h"))
 
 
 def own_files() -> list[Path]:
-    """Everything in the agent's folder that every build depends on, sorted."""
+    """All files in the agent's folder that every build depends on, sorted."""
     return sorted([*own_sources(), *own_headers(), library_folder() / "symbols.map", agent_folder() / RECIPE_NAME])
 
 
 def compat_folder() -> Path:
-    """The headers that TVM's wheels leave out, in the layout of TVM's source tree."""
+    """The headers that TVM's wheels lack, in the layout of TVM's source tree."""
     return agent_folder() / "compat"
 
 
 def package_folder(package: str) -> Path:
-    """Where an installed Python package lies; it is not imported.
-
-    Raises:
-        NotInstalledError: TVM is not installed.
-    """
+    """The folder of an installed Python package, which is not imported."""
     require_build("the agent cannot be built")
     spec = importlib.util.find_spec(package)
     assert spec is not None

@@ -1,6 +1,6 @@
-"""Agents that were built before: a wheel carries them, so that nobody needs a compiler to push a package.
+"""Agents that edgedeploy's wheel carries, so that pushing a package needs no compiler.
 
-They lie in one folder, with a list of what each was built from. One is used only where that is what would be built now.
+They are in one folder, with a list of what each was built from. One is used only if a build now would be the same.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ class Shipped(Record):
     """One agent of a wheel.
 
     Attributes:
-        file: its name in the folder.
-        target: what it runs on, as zig writes it.
         sources: a hash of the agent's own sources and of how they are compiled.
-        versions: of the Python packages that the rest of its sources came from.
-        key: what `agent --version` states as `build`.
+        versions: of the Python packages that the other sources came from.
+        key: printed by `agent --version` as `build`.
     """
 
     file: str
@@ -32,14 +30,6 @@ class Shipped(Record):
     sources: str
     versions: dict[str, str]
     key: str
-
-    def fits(self, target: str, sources: str, versions: Mapping[str, str]) -> bool:
-        """Whether it is what would be built for a target now; packages that are not here do not count."""
-        return (
-            self.target == target
-            and self.sources == sources
-            and all(self.versions.get(name) == version for name, version in versions.items())
-        )
 
 
 class ShippedList(Record):
@@ -49,37 +39,29 @@ class ShippedList(Record):
 
 
 def folder() -> Path:
-    """Where the agents lie that came with edgedeploy; a checkout has none."""
+    """The folder of shipped agents; a checkout has none."""
     return builtin_folder() / "agents"
 
 
 def there_are() -> bool:
-    """Whether any agents came with edgedeploy."""
+    """Whether edgedeploy was installed with agents."""
     return (folder() / _LIST_NAME).is_file()
 
 
 def find(target: str, sources: str, versions: Mapping[str, str]) -> tuple[Path, str] | None:
-    """The agent that came with edgedeploy for a target, and its key, where `there_are` some; None if none fits.
+    """The shipped agent for a target and its key, if a build now would give the same; only if `there_are` some.
 
-    Raises:
-        ConfigurationError: the list of agents is damaged.
+    Packages that are not installed, so not in `versions`, do not count.
     """
     for agent in read_document(folder() / _LIST_NAME, ShippedList).agents:
-        if agent.fits(target, sources, versions) and (folder() / agent.file).is_file():
+        same = (agent.target, agent.sources) == (target, sources) and versions.items() <= agent.versions.items()
+        if same and (folder() / agent.file).is_file():
             return folder() / agent.file, agent.key
     return None
 
 
 def write(target: Path, agents: Iterable[tuple[Shipped, Path]]) -> None:
-    """Make a folder of agents, in the place of the one that was there.
-
-    Args:
-        target: the folder.
-        agents: what is said of each, and its executable.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a folder of agents, each with its entry for the list; an existing folder is replaced."""
     import yaml
 
     shutil.rmtree(target, ignore_errors=True)

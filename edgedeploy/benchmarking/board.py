@@ -23,7 +23,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import addresses
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.opening import Place, open_on
-from edgedeploy.runtime.remote import RemoteSession
+from edgedeploy.runtime.served import RemoteSession
 from edgedeploy.tensors import Tensors
 from edgedeploy.tuning.conditions import Throttling
 

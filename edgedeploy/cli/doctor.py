@@ -45,8 +45,7 @@ def _results(board: str, where: Where, progress: Progress) -> list[Result]:
     """The results of the checks; if Python packages that the checks need are missing, only that result."""
     try:
         from edgedeploy.doctor.case import case_of
-        from edgedeploy.doctor.diagnosis import CHECKS
-        from edgedeploy.doctor.examination import examine
+        from edgedeploy.doctor.examination import CHECKS, examine
         from edgedeploy.resolved import resolve
     except ImportError:
         from edgedeploy.doctor.check import Result, State

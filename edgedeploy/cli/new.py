@@ -40,7 +40,7 @@ def new_app(
 
     Example: edgedeploy new app --language cpp --model yolo-fastest
     """
-    from edgedeploy.release.program import write_program
+    from edgedeploy.agent.library import write_program
 
     folder = output or Path(f"{model}-app")
     files = write_program(language.value, model, folder)

@@ -65,7 +65,7 @@ def push(
     from edgedeploy.api.packages import check_named
     from edgedeploy.release.gate import AccuracyRule
     from edgedeploy.release.layout import Release
-    from edgedeploy.release.pushing import push_all
+    from edgedeploy.release.push import push_all
 
     if overrides.fields and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")

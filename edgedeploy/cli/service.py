@@ -64,8 +64,8 @@ def install(
 
     Example: edgedeploy service install retinaface --board rpi4 --camera rpicam
     """
+    from edgedeploy.service.board import Choices
     from edgedeploy.service.board import install as install_service
-    from edgedeploy.service.unit import Choices
 
     choices = Choices(limits.memory_max, limits.cpu_quota, limits.threads, limits.watchdog, camera)
     progress = quiet_if(json_output)

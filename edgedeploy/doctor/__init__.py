@@ -1,1 +1,1 @@
-"""Examines this machine and a board: can networks be built, pushed and run? If not, what is to be done?"""
+"""Examine this machine and a board: can networks be built, pushed and run, and if not, what to do."""

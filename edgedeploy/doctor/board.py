@@ -1,22 +1,31 @@
-"""A board that we are logged in to: what it is, what it has room and rights for, and whether programs run there."""
+"""The board: address, SSH server, host key, login, then its facts, free space, rights, and programs there."""
 
 from __future__ import annotations
 
+import socket
+
 from edgedeploy.agent.build import built_agent
 from edgedeploy.doctor.case import Case, is_remote
-from edgedeploy.doctor.check import Finding, Group, check, failed, ok, warning
+from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
 from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
-from edgedeploy.errors import BoardConnectionError
+from edgedeploy.errors import BoardConnectionError, LoginError
 from edgedeploy.facts import VIRTUAL, Facts
 from edgedeploy.package.abi import misfits, needs_of
-from edgedeploy.remote.connection import Completed
+from edgedeploy.progress import Progress
+from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.facts import BASE, probe
+from edgedeploy.remote.login import destination, hints_for_name
 from edgedeploy.tuning.conditions import Throttling
+
+_NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15
+
+_WHERE = "say where the board is with --host USER@HOST, or under `ssh` in its profile"
+_POWER = "check that the board has power and network, and has started"
 
 _PROGRAM_S = 15
 _ROOM_BYTES = 64 << 20
 
-# The fault of a real write tells more than permissions and numbers do. 8 MiB are an agent and a network.
+# A real write finds more faults than permissions and free space show. 8 MiB are an agent and a network.
 _WRITE = """
 folder=$HOME/$1
 until [ -d "$folder" ]; do folder=${folder%/*}; folder=${folder:-/}; done
@@ -30,7 +39,7 @@ dd if=/dev/zero of="$file" bs=65536 count=128 2>/dev/null || { echo "8 MiB could
 """
 _FORBIDDEN = 3
 
-# What the steps of a push call (release/board.py, release/lock.py).
+# The programs that a push calls (release/board.py, release/lock.py).
 _PROGRAMS = "cat chmod cut df du find flock ln mkdir mv readlink rm rmdir sed sha256sum sync tail"
 _LOOK_FOR_PROGRAMS = 'for each; do command -v "$each" >/dev/null || echo "$each"; done'
 
@@ -38,13 +47,94 @@ _TOUCH = 'name=$HOME/.edgedeploy-doctor.$$; : >"$name" && echo "$name"'
 _REMOVE = 'rm -f "$@"'
 
 
+@check(
+    "address",
+    Group.BOARD,
+    applies=is_remote,
+    limit_s=_NAME_S,
+    if_stuck="check that this machine has a network, and that its name servers answer: resolvectl status",
+)
+def address(case: Case) -> Finding:
+    """Whether the board's name has an address."""
+    if case.address is None:
+        assert case.no_virtual is not None
+        return failure(case.no_virtual)
+    place = destination(case.address)
+    if place is None:
+        return ok(f"{case.address}, through a jump host or a command of ~/.ssh/config")
+    host, port = place
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError) as error:
+        hints = [*hints_for_name(host), _WHERE, "or use a virtual one: --virtual"]
+        return failed(f"there is no host {host}: {getattr(error, 'strerror', None) or error}", *hints)
+    numbers = ", ".join(sorted(map(str, found)))
+    return ok(f"{case.address} is {numbers}" if host not in found else str(case.address))
+
+
+@check("SSH server", Group.BOARD, needs=("address",), applies=is_remote, limit_s=_PORT_S * 2 + 2, if_stuck=_POWER)
+def ssh_server(case: Case) -> Finding:
+    """Whether an SSH server answers at the board's port."""
+    assert case.address is not None
+    place = destination(case.address)
+    if place is None:
+        return ok("reached through other hosts: the login will show it")
+    host, port = place
+    try:
+        with socket.create_connection((host, port), _PORT_S) as stream:
+            stream.settimeout(_PORT_S)
+            greeting = stream.recv(255)
+    except ConnectionRefusedError:
+        return failed(
+            f"{host} is there, and nothing listens on its port {port}",
+            "on the board: sudo apt install openssh-server; sudo systemctl enable --now ssh",
+            f"or name the right port: --host USER@{host}:PORT",
+        )
+    except TimeoutError:
+        return failed(f"{host} does not answer on port {port} within {_PORT_S} s", _POWER, f"ping {host}", _WHERE)
+    except OSError as error:
+        return failed(f"{host} cannot be reached on port {port}: {error.strerror or error}", _POWER, _WHERE)
+    if not greeting.startswith(b"SSH-"):
+        return failed(f"the server on port {port} of {host} is not for SSH", f"name the right port: --host {host}:PORT")
+    return ok(f"{greeting.splitlines()[0].decode(errors='replace')} on port {port}")
+
+
+class _Recorded(Progress):
+    """Keeps the notes about recorded host keys."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@check("host key", Group.BOARD, needs=("SSH server",), applies=is_remote, limit_s=_LOGIN_S, if_stuck=_POWER)
+def host_key(case: Case) -> Finding:
+    """Whether the board shows its known host key. This logs in, since the key is shown then."""
+    assert case.address is not None
+    recorded = _Recorded()
+    try:
+        case.connection = Connection(case.address, strict=case.strict, progress=recorded)
+    except LoginError as error:
+        case.not_let_in = error
+    if recorded.notes:
+        hint = "compare that with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the board"
+        return warning("; ".join(recorded.notes), hint)
+    return ok(f"known: {case.line.known_from}" if case.connection else "known")
+
+
+@check("login", Group.BOARD, needs=("host key",), applies=is_remote)
+def login(case: Case) -> Finding:
+    """Whether the board lets us in."""
+    if case.not_let_in is not None:
+        return failure(case.not_let_in)
+    return ok(f"as {case.line.run('id -un').text or 'a user without a name'}")
+
+
 @check("architecture", Group.BOARD, needs=("login",), applies=is_remote)
 def architecture(case: Case) -> Finding:
-    """Whether the board is what its profile says, as far as code depends on it.
-
-    Raises:
-        BoardConnectionError: it does not say what it is.
-    """
+    """Whether the board fits its profile, as far as code depends on it."""
     case.facts = facts = probe(case.line)
     reasons = misfits(needs_of(case.board), facts, "the board")
     name = f"{facts.line()}; {facts.system}, kernel {facts.machine}"
@@ -52,22 +142,22 @@ def architecture(case: Case) -> Finding:
         return failed(
             f"{'; '.join(reasons)} ({name})",
             "name the profile of this board: edgedeploy boards",
-            f"or make one: edgedeploy boards new NAME --from {case.name}",
+            f"or create one: edgedeploy boards new NAME --from {case.name}",
         )
     # A virtual board's cores are this machine's.
     if facts.cores and facts.cores < case.board.cores and not str(case.address).startswith(VIRTUAL):
         found = f"{name}: the profile states {case.board.cores} cores"
-        return warning(found, f"set `cores: {facts.cores}` in a profile of its own: edgedeploy boards new")
+        return warning(found, f"set `cores: {facts.cores}` in its own profile: edgedeploy boards new")
     return ok(name, **facts.model_dump(exclude_none=True))
 
 
 @check("glibc", Group.BOARD, needs=("architecture",), applies=is_remote)
 def glibc(case: Case) -> Finding:
-    """Whether the board's C library is as new as its profile says."""
+    """Whether the board's C library is as new as its profile states."""
     assert case.facts is not None
     has, wanted = case.facts.glibc, case.board.glibc
     if has is None:
-        return warning("the board does not say which glibc it has", "look there: ldd --version")
+        return warning("the board does not state its version of glibc", "look there: ldd --version")
     if wanted is None:
         hint = f"edgedeploy boards probe --board {case.name} keeps what it has; packages are then built for that"
         return ok(f"{has}; the profile states none", hint)
@@ -82,7 +172,7 @@ def glibc(case: Case) -> Finding:
 
 @check("releases", Group.BOARD, needs=("login",), applies=is_remote, limit_s=15)
 def releases(case: Case) -> Finding:
-    """Whether there is room, and the right to write, where releases lie."""
+    """Whether there are free space and write permission in the folder of releases."""
     done = case.line.run(_WRITE, BASE)
     folder, free, *_ = [*done.text.splitlines(), "", ""]
     if done.code == _FORBIDDEN:
@@ -102,7 +192,7 @@ def releases(case: Case) -> Finding:
 
 @check("programs for releases", Group.BOARD, needs=("releases",), applies=is_remote)
 def needed_programs(case: Case) -> Finding:
-    """Whether the board has what a push calls there, SFTP among it."""
+    """Whether the board has SFTP and the programs that a push calls."""
     missing = case.line.run(_LOOK_FOR_PROGRAMS, *_PROGRAMS.split()).text.split()
     if missing:
         hint = "on the board: sudo apt install coreutils findutils util-linux sed, or a busybox with these"
@@ -114,12 +204,12 @@ def needed_programs(case: Case) -> Finding:
         return failed(error.cause, *error.hints)
     finally:
         case.line.run(_REMOVE, name, f"{name}.renamed")
-    return ok("a POSIX shell, SFTP, and what else a push calls there")
+    return ok("a POSIX shell, SFTP, and all other programs that a push calls")
 
 
 @check("port forwarding", Group.BOARD, needs=("login",), applies=is_remote)
 def forwarding(case: Case) -> Finding:
-    """Whether tuning can reach through the SSH connection, in both directions."""
+    """Whether the SSH connection forwards ports in both directions, for tuning."""
     try:
         case.line.listen_no_more(case.line.listen(lambda channel: channel.close()))
         case.line.reach(9).close()  # the port of "discard", where hardly anything listens
@@ -132,41 +222,37 @@ def forwarding(case: Case) -> Finding:
 
 @check("program there", Group.BOARD, needs=("architecture", "toolchain"), applies=is_remote, limit_s=_PROGRAM_S + 5)
 def program_there(case: Case) -> Finding:
-    """Whether a program that the toolchain made runs on the board."""
-    return _ran(run_program(case.place, case.program, limit_s=_PROGRAM_S), "what the toolchain makes runs there")
+    """Whether a program built with the toolchain runs on the board."""
+    return _ran(run_program(case.place, case.program, limit_s=_PROGRAM_S), "the toolchain's program runs there")
 
 
 @check("agent", Group.BOARD, needs=("architecture",), applies=is_remote, limit_s=25, if_stuck="try it again")
 def agent(case: Case) -> Finding:
-    """Whether the agent runs on the board: the one that lies there, or this edgedeploy's, of which nothing stays.
-
-    Raises:
-        ToolchainError: there is nothing to build it with.
-    """
+    """Whether the agent runs on the board: the one there, or this edgedeploy's, which is removed again."""
     assert case.facts is not None
     built = built_agent(case.board)
     if built and case.facts.agent == built.key:
-        return ok("it lies there, runs, and is the one of this edgedeploy")
+        return ok("it is there, runs, and belongs to this edgedeploy")
     if built is None:
-        older = "an older one runs there; the one of this edgedeploy" if case.facts.agent else "it"
+        older = "an older one runs there; this edgedeploy's" if case.facts.agent else "it"
         push = f"edgedeploy push digits --board {case.name} --host {case.address}"
-        return warning(f"{older} is not built yet: the next push does so, which takes minutes", push)
+        return warning(f"{older} is not built yet: the next push does that, which takes minutes", push)
     done = run_program(case.place, built.path, "--version", limit_s=_PROGRAM_S)
-    return _ran(done, "the one of this edgedeploy runs there; nothing of it was left")
+    return _ran(done, "this edgedeploy's runs there; it was removed again")
 
 
 def _ran(done: Completed, well: str) -> Finding:
     if done.code == 0:
         return ok(well)
     if done.code == CANNOT_RUN and "denied" in done.messages:
-        hint = "on the board: look with `mount` whether the file system of the home folder has the option noexec"
+        hint = "on the board: check with `mount` if the file system of the home folder has the option noexec"
         return failed(f"the board does not allow programs there: {done.messages}", hint)
-    return failed(f"it does not run there: {end_of(done)}", "log in and look at `dmesg`, and at what is free: `free`")
+    return failed(f"it does not run there: {end_of(done)}", "log in and look at `dmesg` and `free`")
 
 
 @check("state", Group.BOARD, needs=("login",))
 def state(case: Case) -> Finding:
-    """Whether the board runs as fast as it can; times that are measured depend on it."""
+    """Whether the board runs at full speed, on which measured times depend."""
     now = Throttling(lambda script: case.place.run(script).text).conditions()
     facts = {
         "governor": now.governor,
@@ -174,10 +260,10 @@ def state(case: Case) -> Finding:
         "temperature": f"{now.temperature_c:.1f} °C" if now.temperature_c is not None else None,
     }
     found = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
-    found = found or "governor, frequency and temperature are not told"
+    found = found or "governor, frequency and temperature are unknown"
     if now.throttled:
         hint = "cool the board, or give it a stronger power supply; on a Raspberry Pi: vcgencmd get_throttled"
-        return warning(f"{found}: it slows itself down now", hint)
+        return warning(f"{found}: it throttles itself now", hint)
     if now.governor not in (None, "performance"):
-        return ok(found, "to measure, have `edgedeploy tune --set-governor performance`")
+        return ok(found, "for measurements: `edgedeploy tune --set-governor performance`")
     return ok(found)

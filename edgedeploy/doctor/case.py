@@ -1,4 +1,4 @@
-"""What is examined: this machine, the board, and what checks found out that others build upon."""
+"""The case to examine: this machine, the board, and results of checks that other checks use."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from edgedeploy.resolved import ResolvedBoard
 
 @dataclass
 class Case:
-    """A board to examine, and this machine with it.
+    """A board to examine (`name` and `board` are its profile), and this machine with it.
 
     Attributes:
-        name, board: the profile.
-        address: where the board is; None if it is this machine, or there is no virtual one.
-        strict: refuse a host key that is not known.
-        folder: for files that checks make; it goes when the examination ends.
-        no_virtual: why there is no virtual board, where one was asked for.
-        connection: once we are logged in.
-        not_let_in: why we are not, though the board was reached.
-        facts: what the board said of itself.
+        address: None for this machine, or without a virtual board.
+        strict: refuse unknown host keys.
+        folder: for the checks' files, removed at the end.
+        no_virtual: why there is no virtual board.
+        not_let_in: why the login failed, if the board was reached.
     """
 
     name: str
@@ -50,19 +47,19 @@ class Case:
 
     @property
     def place(self) -> Place:
-        """Where programs of the board run; a remote board must be logged in to."""
+        """Where the board's programs run; a remote board needs a connection."""
         return ThisMachine() if self.is_here else OnBoard(self.line)
 
     @property
     def line(self) -> Connection:
-        """The connection to a remote board; only for checks that need `login`."""
+        """The connection to a remote board, for checks that need `login`."""
         if self.connection is None:
-            raise RuntimeError("there is no connection: the check does not say that it needs one")
+            raise RuntimeError("there is no connection: the check does not need `login`")
         return self.connection
 
     @property
     def program(self) -> Path:
-        """Where the check of the toolchain puts the program that it made."""
+        """The program that the toolchain's check builds."""
         return self.folder / "program"
 
 
@@ -75,12 +72,7 @@ def case_of(
     strict: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[Case]:
-    """The case of a board; a virtual one that does not run is started.
-
-    Raises:
-        InputError: as `addresses`.
-        OutputError: there is no folder for temporary files.
-    """
+    """The case of a board; a virtual board is started if it does not run yet."""
     address = no_virtual = None
     if hosts or virtual or board.profile.ssh:
         try:
@@ -98,5 +90,5 @@ def case_of(
 
 
 def is_remote(case: Case) -> bool:
-    """Whether the board is another machine than this one."""
+    """Whether the board is another machine."""
     return not case.is_here

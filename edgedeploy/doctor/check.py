@@ -1,7 +1,7 @@
-"""What a check is: a name, a group, a function that looks, and what must be in order before it makes sense.
+"""Checks: a name, a group, a function that looks, and the checks that must be good first.
 
-A check looks at one thing and says what it found; where that is not in order, its hints say what to do. `failed` is for
-what building, pushing or running needs; what only slows them down, or serves something else, is a warning at most.
+A check looks at one thing and reports it, with hints for faults. A fault that prevents building, pushing or running is
+`failed`; a fault that only slows them down, or concerns something else, is a warning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class State(str, Enum):
-    """How something is."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class State(str, Enum):
 
 
 class Group(str, Enum):
-    """What a check is about."""
+    """The subject of a check."""
 
     HOST = "host"
     BOARD = "board"
@@ -35,13 +35,11 @@ class Group(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found.
+    """The finding of a check.
 
     Attributes:
-        state: how it is.
-        found: what there is, for people.
         hints: what to do, each an imperative sentence or a command.
-        details: the same for programs, where there is more than a sentence.
+        details: further facts, for programs.
     """
 
     state: State
@@ -51,12 +49,12 @@ class Finding:
 
 
 def ok(found: str, *hints: str, **details: Any) -> Finding:
-    """All is well."""
+    """All is good."""
     return Finding(State.OK, found, hints, details)
 
 
 def warning(found: str, *hints: str, **details: Any) -> Finding:
-    """It works, but less well than it could, or something else does not."""
+    """Networks can be built, pushed and run, but slowly, or something else is wrong."""
     return Finding(State.WARNING, found, hints, details)
 
 
@@ -66,17 +64,13 @@ def failed(found: str, *hints: str, **details: Any) -> Finding:
 
 
 def not_applicable(found: str, *hints: str) -> Finding:
-    """There is nothing to look at here."""
+    """There is nothing to check here."""
     return Finding(State.NOT_APPLICABLE, found, hints)
 
 
 def failure(error: EdgedeployError) -> Finding:
-    """What an error says."""
+    """An error as a finding."""
     return failed(error.cause, *error.hints)
-
-
-def _always(case: Case) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -85,26 +79,24 @@ class Check:
 
     Attributes:
         name: unique among all checks.
-        group: what it is about.
-        look: finds out. It may raise an `EdgedeployError` or an `OSError`, which means `failed`.
-        needs: names of the checks that must find all well, or a warning, before this one makes sense.
-        applies: whether there is such a thing at all; if not, the check is left out.
-        limit_s: how long it may take.
-        if_stuck: what to do where it takes longer.
+        look: an `EdgedeployError` or `OSError` from it means `failed`.
+        needs: names of checks that must be `ok` or a warning first.
+        applies: the check is left out if this is false.
+        if_stuck: a hint for exceeding `limit_s`.
     """
 
     name: str
     group: Group
     look: Callable[[Case], Finding]
     needs: tuple[str, ...] = ()
-    applies: Callable[[Case], bool] = _always
+    applies: Callable[[Case], bool] = lambda case: True
     limit_s: float = 10
     if_stuck: str = "try it again: the machine may be busy"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a check found, and how many seconds it took."""
+    """A check's finding, and its time in seconds."""
 
     check: Check
     finding: Finding
@@ -112,5 +104,5 @@ class Result:
 
 
 def check(name: str, group: Group, **options: Any) -> Callable[[Callable[[Case], Finding]], Check]:
-    """Declare a function to be a check; the options are the attributes of `Check`."""
+    """Declare a function as a check; the options are the attributes of `Check`."""
     return lambda look: Check(name, group, look, **options)

@@ -1,4 +1,4 @@
-"""Runs checks: each as soon as what it needs is in order, each within its time, all of them within theirs."""
+"""All checks, and how they run: each as soon as the checks that it needs are good, within time limits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from edgedeploy.doctor import board, host, opencl, packages, tools
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Check, Finding, Result, State, failed, failure, not_applicable
 from edgedeploy.errors import EdgedeployError
@@ -15,21 +16,50 @@ from edgedeploy.progress import SILENT, Progress
 
 LIMIT_S = 30.0
 
+# In the order of the report.
+CHECKS: tuple[Check, ...] = (
+    host.system,
+    packages.packages,
+    packages.extras,
+    host.tvm,
+    tools.toolchain,
+    tools.program,
+    tools.other_toolchains,
+    tools.cmake,
+    tools.virtual_boards,
+    tools.predictions,
+    host.folders,
+    host.networks,
+    host.tracker_ports,
+    board.address,
+    board.ssh_server,
+    board.host_key,
+    board.login,
+    board.architecture,
+    board.glibc,
+    board.releases,
+    board.needed_programs,
+    board.forwarding,
+    board.program_there,
+    board.agent,
+    board.state,
+    opencl.icd_files,
+    opencl.gpu_nodes,
+    opencl.devices,
+)
+
 _GOOD = (State.OK, State.WARNING)
 
 
 def examine(
     case: Case, checks: Sequence[Check], *, limit_s: float = LIMIT_S, progress: Progress = SILENT
 ) -> list[Result]:
-    """Run those of the checks that apply, and give what they found in their order.
+    """Run the checks that apply; their results are in the same order.
 
-    A check whose time is over counts as failed; what it waits for is left behind.
+    A check that exceeds its limit has failed, and its thread is left behind. Limits are for an idle machine.
 
     Args:
-        case: what is examined.
-        checks: in any order; a check may need others, which need not apply.
-        limit_s: the time for all of them on an idle machine; each check's limit is meant so, too.
-        progress: is told of each that is done.
+        checks: in any order; the checks that one needs may be missing or not apply.
     """
     applying = [check for check in checks if check.applies(case)]
     names = {check.name for check in applying}
@@ -38,7 +68,7 @@ def examine(
     waiting, running = list(applying), dict[str, tuple[Check, float]]()
     answers: queue.Queue[tuple[Check, Finding | Exception]] = queue.Queue()
     results: dict[str, Result] = {}
-    causes: dict[str, str] = {}  # of a check that is not run, the one that is to be put in order first
+    causes: dict[str, str] = {}  # of a check that does not run, the check to correct first
 
     def ask(check: Check) -> None:
         try:

@@ -1,4 +1,4 @@
-"""This machine: its system, folders, ports, and the networks that it has."""
+"""This machine: its system, folders, ports, and networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import platformdirs
 from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok, warning
-from edgedeploy.doctor.isolation import isolated
+from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import RpcError
 from edgedeploy.extras import INSTALL_BUILD, is_installed
 from edgedeploy.files import is_folder
@@ -28,20 +28,20 @@ from edgedeploy.settings import cache_folder
 from edgedeploy.triples import architecture_of, architectures
 from edgedeploy.zoo.store import MIRRORS_VARIABLE, mirror_folders
 
-# What Apache TVM's wheels are built for (their tags), and edgedeploy with them.
+# The tags of Apache TVM's wheels.
 _OLDEST_GLIBC = (2, 28)
 _OLDEST_PYTHON = (3, 10)
 
 _TVM_S = 25
 
-# A first build for a board takes about this much in the cache: zig's libraries, the agent's object files, a network.
+# The first build for a board takes about as much in the cache: zig's libraries, the agent's object files, a network.
 _ROOMY_BYTES = 1 << 30
 _WRITTEN_BYTES = 1 << 20
 
 
 @check("system", Group.HOST)
 def system(case: Case) -> Finding:
-    """Whether TVM's wheels run on such a machine at all."""
+    """Whether TVM's wheels run on this machine."""
     libc, version = platform.libc_ver()
     python = platform.python_version()
     found = f"{platform.system()} on {platform.machine()}, {libc or 'no glibc'} {version}, Python {python}".strip()
@@ -60,18 +60,14 @@ def tvm(case: Case) -> Finding:
     """Whether TVM can be loaded, and its LLVM knows the board's triple, CPU and features."""
     if not is_installed("tvm"):
         return not_applicable(
-            "it is not installed: packages are pushed, run and shown, and none is built", INSTALL_BUILD
+            "it is not installed: packages can be pushed, run and shown, but not built", INSTALL_BUILD
         )
     stuck = "try it again: the first import of TVM from a slow disk can take half a minute"
     return isolated(load_tvm, case.board, limit_s=_TVM_S, if_stuck=stuck)
 
 
 def load_tvm(board: Board) -> Finding:
-    """Load TVM into this process.
-
-    Raises:
-        ConfigurationError: LLVM does not know what the board's profile names.
-    """
+    """Load TVM into this process."""
     import tvm
     from tvm.target import codegen
 
@@ -82,37 +78,37 @@ def load_tvm(board: Board) -> Finding:
     return ok(f"{version} generates code for {' '.join([board.cpu, *board.features])} ({board.triple})")
 
 
-@check("folders", Group.HOST, if_stuck="look whether the disks and network drives of these folders answer")
+@check("folders", Group.HOST, if_stuck="check that the disks and network drives of these folders answer")
 def folders(case: Case) -> Finding:
-    """Whether there is room, and the right to write, where edgedeploy keeps things."""
-    kept = {
+    """Whether edgedeploy's folders have free space and write permission."""
+    named = {
         "cache": cache_folder(),
         "data": Path(platformdirs.user_data_dir("edgedeploy")),
         "configuration": Path(platformdirs.user_config_dir("edgedeploy")),
         "state": Path(platformdirs.user_state_dir("edgedeploy")),
         "temporary files": Path(tempfile.gettempdir()),
     }
-    places = {name: _existing(path.absolute()) for name, path in kept.items()}
-    faults = [(kept[name], fault) for name, place in places.items() if (fault := _cannot_write(place))]
+    places = {name: _existing(path.absolute()) for name, path in named.items()}
+    faults = [(named[name], fault) for name, place in places.items() if (fault := _cannot_write(place))]
     if faults:
         hints = [hint for path, error in faults for hint in _remedies(path, error)]
         found = "; ".join(f"{path} cannot be written: {error.strerror or error}" for path, error in faults)
         return failed(found, *dict.fromkeys(hints))
     free = {name: shutil.disk_usage(place).free for name, place in places.items()}
-    found = f"{free['cache'] / (1 << 30):,.1f} GiB are free in {kept['cache']}; all others can be written"
+    found = f"{free['cache'] / (1 << 30):,.1f} GiB are free in {named['cache']}; all others can be written"
     if free["cache"] < _ROOMY_BYTES:
-        hint = f"make room there (1 GiB is enough to begin with), e.g. in {kept['cache'] / 'packages'}"
-        return warning(found, hint, "or set XDG_CACHE_HOME to a folder with more room")
+        hint = f"free 1 GiB there, e.g. in {named['cache'] / 'packages'}"
+        return warning(found, hint, "or set XDG_CACHE_HOME to a folder with more space")
     return ok(found, free_bytes=free)
 
 
 def _existing(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists, in which it would be made."""
+    """The folder, or the nearest existing one above it."""
     return next(each for each in (path, *path.parents) if os.path.lexists(each))
 
 
 def _cannot_write(folder: Path) -> OSError | None:
-    """Why no file can be written in a folder; a real one tells more than numbers and permissions do."""
+    """Why no file can be written in a folder; a real one shows more than permissions and free space."""
     try:
         with tempfile.NamedTemporaryFile(prefix=".edgedeploy-", dir=folder) as stream:
             stream.write(os.urandom(_WRITTEN_BYTES))
@@ -128,7 +124,7 @@ def _remedies(path: Path, error: OSError) -> Iterator[str]:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         yield f"make room on the file system of {place}: df -h {place}"
     elif error.errno in (errno.EACCES, errno.EPERM) and not is_folder(path):
-        yield f"make it for yourself: sudo install -d -o $USER {path}"
+        yield f"create it for yourself: sudo install -d -o $USER {path}"
     elif error.errno in (errno.EACCES, errno.EPERM):
         yield f"make it yours: sudo chown -R $USER {path}"
     elif not is_folder(place):
@@ -138,11 +134,7 @@ def _remedies(path: Path, error: OSError) -> Iterator[str]:
 
 @check("networks", Group.HOST)
 def networks(case: Case) -> Finding:
-    """Whether the folders that are to serve networks' files are there.
-
-    Raises:
-        ConfigurationError: one is none.
-    """
+    """Whether the folders with networks' files exist."""
     mirrors = mirror_folders()
     if not mirrors:
         return not_applicable(f"{MIRRORS_VARIABLE} is not set: files are downloaded")
@@ -151,26 +143,26 @@ def networks(case: Case) -> Finding:
 
 @check("tracker ports", Group.HOST)
 def tracker_ports(case: Case) -> Finding:
-    """Whether programs may listen on this machine's loopback interface, where trackers and tunnels do."""
+    """Whether programs may listen on this machine's loopback interface, as trackers and tunnels do."""
     try:
         with socket.create_server((LOOPBACK, 0)):
             pass
     except OSError as error:
         return warning(
             f"nothing can listen on {LOOPBACK}: {error.strerror or error}; tuning needs that",
-            "look whether the loopback interface is up: sudo ip link set lo up",
+            "start the loopback interface: sudo ip link set lo up",
         )
     try:
         with socket.create_server((LOOPBACK, DEFAULT_PORT)):
-            return ok(f"any free port of {LOOPBACK}, and {DEFAULT_PORT}, where trackers are looked for")
+            return ok(f"any free port of {LOOPBACK}, and {DEFAULT_PORT}, the default of trackers")
     except OSError:
         endpoint = Endpoint(LOOPBACK, DEFAULT_PORT)
     try:
         summary(endpoint, 2)
     except RpcError:
         return warning(
-            f"port {DEFAULT_PORT} of {LOOPBACK}, where trackers are looked for, is taken by something else",
-            f"find out by what: ss -ltnp 'sport = :{DEFAULT_PORT}'",
-            "or take another one: edgedeploy rpc tracker --port 0 (tuning does so by itself)",
+            f"port {DEFAULT_PORT} of {LOOPBACK}, the default of trackers, is taken by something else",
+            f"find out which: ss -ltnp 'sport = :{DEFAULT_PORT}'",
+            "or use another port: edgedeploy rpc tracker --port 0 (tuning does that by itself)",
         )
     return ok(f"a tracker runs at {endpoint}; all others are free")

@@ -1,4 +1,4 @@
-"""OpenCL, here and on boards alike: registered drivers, the nodes that they open, the devices that a program sees."""
+"""OpenCL, here and on boards: registered drivers, the nodes that they open, and the devices that programs find."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.place import OnBoard
 from edgedeploy.toolchain import link_program
 
-# What stands before the paths of nodes.
+# Prefix of the paths of nodes, for tests.
 ROOT = ""
 
-# Debian's package of the driver for a kind of device, and the nodes in /dev that such a driver opens.
+# Debian's package with the driver for a kind of device, and the nodes in /dev that drivers open.
 _PACKAGES = {"intel": "intel-opencl-icd", "generic": "pocl-opencl-icd"}
 _NODES = {"intel": "/dev/dri/renderD", "mali": "/dev/mali", "adreno": "/dev/kgsl"}
 
@@ -32,7 +32,7 @@ def _concerns(case: Case) -> bool:
 
 
 def _bad(case: Case, found: str, *hints: str) -> Finding:
-    """A fault, which matters only where networks are to run on OpenCL."""
+    """A fault; `failed` only for boards that run networks on OpenCL."""
     return Finding(State.FAILED if opencl_of(case.board) else State.WARNING, found, hints)
 
 
@@ -54,16 +54,16 @@ def _files(case: Case) -> list[list[str]]:
 
 
 def _part(case: Case, stated: OpenCL) -> str:
-    """The part of its name by which a board's device is looked for."""
+    """The text to look for in the name of a board's device."""
     return next((rest[0] for kind, *rest in _files(case) if kind == "device"), stated.name)
 
 
 @check("ICD files", Group.OPENCL, needs=("login",), applies=_concerns)
 def icd_files(case: Case) -> Finding:
     """Whether a driver is registered with libOpenCL."""
-    said = _files(case)
-    folder = next((rest[0] for kind, *rest in said if kind == "vendors"), "/etc/OpenCL/vendors")
-    drivers = [rest for kind, *rest in said if kind == "driver"]
+    files = _files(case)
+    folder = next((rest[0] for kind, *rest in files if kind == "vendors"), "/etc/OpenCL/vendors")
+    drivers = [rest for kind, *rest in files if kind == "driver"]
     if drivers:
         return ok(", ".join(f"{path} names {library}" for path, library in drivers))
     if opencl_of(case.board) is None:
@@ -74,14 +74,14 @@ def icd_files(case: Case) -> Finding:
 @check("GPU nodes", Group.OPENCL, needs=("ICD files",), applies=_concerns)
 def gpu_nodes(case: Case) -> Finding:
     """Whether the user may open the nodes in /dev that drivers of GPUs open."""
-    said = _files(case)
-    user = next((rest[0] for kind, *rest in said if kind == "user"), "$USER")
-    nodes = [rest for kind, *rest in said if kind == "node"]
-    chosen = any(kind == "device" for kind, *_ in said)  # a device of another kind than the profile's, perhaps
+    files = _files(case)
+    user = next((rest[0] for kind, *rest in files if kind == "user"), "$USER")
+    nodes = [rest for kind, *rest in files if kind == "node"]
+    chosen = any(kind == "device" for kind, *_ in files)  # perhaps of another kind than the profile's
     device = opencl_of(case.board)
     wanted = _NODES.get(device.kind) if device and not chosen else None
     if wanted and not any(path.startswith(wanted) for path, _, _ in nodes):
-        hint = f"{_where(case)}look whether the kernel knows the GPU: sudo dmesg | grep -i -e drm -e gpu"
+        hint = f"{_where(case)}check that the kernel knows the GPU: sudo dmesg | grep -i -e drm -e gpu"
         return _bad(case, f"there is no {wanted}*", hint)
     if not nodes:
         return not_applicable("there are none; drivers for CPUs need none")
@@ -95,7 +95,7 @@ def gpu_nodes(case: Case) -> Finding:
 
 @check("devices", Group.OPENCL, needs=("ICD files", "toolchain"), applies=_concerns, limit_s=28)
 def devices(case: Case) -> Finding:
-    """Which devices a program finds: one in C, made with the board's toolchain, since drivers hang and crash."""
+    """The devices that a C program finds, built with the board's toolchain, since drivers hang and crash."""
     program = case.folder / "opencl-devices"
     with listing_source() as source:
         built = compiled(case, source, program)
@@ -127,12 +127,7 @@ def devices(case: Case) -> Finding:
 
 
 def devices_on(connection: Connection, board: Board) -> list[Device]:
-    """The devices of a board over SSH; none where its OpenCL does not work, which the checks above explain.
-
-    Raises:
-        ToolchainError: as `link_program`.
-        BoardConnectionError: the connection broke.
-    """
+    """The devices of a board over SSH; none if its OpenCL does not work, which the checks above explain."""
     with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         program = Path(folder) / "opencl-devices"
         link_program(source, program, board)

@@ -1,4 +1,4 @@
-"""Python packages: those that edgedeploy's own metadata asks for, and what is installed."""
+"""Python packages: the requirements of edgedeploy's metadata, and the installed versions."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 NAME = "edgedeploy"
 
-# What only edgedeploy's own developers need.
+# Only edgedeploy's developers need these.
 _DEVELOPMENT = ("dev", "train")
 
 
 @check("packages", Group.HOST)
 def packages(case: Case) -> Finding:
-    """Whether all that edgedeploy cannot do without is installed, in versions that it works with."""
+    """Whether all required packages are installed, in versions that fit."""
     try:
         wanted = list(_requirements(None))
     except importlib.metadata.PackageNotFoundError:
         return warning(
-            "edgedeploy itself is not installed, so that nothing says which packages it needs",
+            "edgedeploy itself is not installed, so the packages that it needs are unknown",
             f"{_pip()} -e . in the checkout",
         )
     faults = {fault: each for each in wanted if (fault := _fault(each))}
@@ -42,7 +42,7 @@ def packages(case: Case) -> Finding:
 
 @check("extras", Group.HOST, needs=("packages",))
 def extras(case: Case) -> Finding:
-    """What of the optional packages is installed; a wrong version is worse than none."""
+    """Which optional packages are installed; a wrong version is worse than none."""
     try:
         metadata = importlib.metadata.metadata(NAME)
     except importlib.metadata.PackageNotFoundError:
@@ -62,7 +62,7 @@ def extras(case: Case) -> Finding:
 
 
 def _requirements(extra: str | None) -> Iterator[Requirement]:
-    """What edgedeploy requires on this machine: always, or for one of its extras."""
+    """The requirements on this machine: always, or for an extra."""
     for text in importlib.metadata.requires(NAME) or []:
         requirement = Requirement(text)
         always = _applies(requirement, "")
@@ -86,7 +86,6 @@ def _version(requirement: Requirement) -> str | None:
 
 
 def _fault(requirement: Requirement) -> str | None:
-    """What is wrong with a required package, or None."""
     version = _version(requirement)
     if version is None:
         return f"{requirement.name} is not installed"
@@ -96,7 +95,7 @@ def _fault(requirement: Requirement) -> str | None:
 
 
 def _plain(requirement: Requirement) -> str:
-    """A requirement as pip takes it, without its condition."""
+    """A requirement for pip, without its condition."""
     return f"{requirement.name}{requirement.specifier}"
 
 

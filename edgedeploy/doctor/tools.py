@@ -1,4 +1,4 @@
-"""Compilers and linkers: those that build for the board are tried, the others looked for. What they make is run."""
+"""Compilers and linkers: the board's are tried and their program is run; others are looked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgedeploy import extras
 from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
-from edgedeploy.doctor.isolation import isolated
+from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import UnsupportedError, VirtualBoardError
 from edgedeploy.hosts import busyness
 from edgedeploy.toolchain import TOOLCHAINS, is_installed, link_program
@@ -39,8 +39,8 @@ def toolchain(case: Case) -> Finding:
 
 
 def compiled(case: Case, source: Path, program: Path) -> Finding:
-    """Have a program in C compiled and linked for a board, within a time."""
-    # zig makes its startup code and its lists of glibc's symbols for a triple when it first links for it.
+    """Compile and link a program in C for a board, with a time limit."""
+    # zig builds its startup code and its lists of glibc's symbols when it first links for a triple.
     first_time = f"zig takes longer the first time: `edgedeploy build digits --board {case.name}` waits for it, once"
     return isolated(_compile, case.board, source, program, limit_s=_COMPILE_S, if_stuck=first_time)
 
@@ -54,10 +54,10 @@ def _compile(board: Board, source: Path, program: Path) -> Finding:
 
 @check("program", Group.HOST, needs=("toolchain",))
 def program(case: Case) -> Finding:
-    """Whether what the toolchain makes runs: here, or emulated."""
+    """Whether the toolchain's program runs here, or emulated."""
     board = case.board
     if board.family == architecture_of(platform.machine()).name:
-        return _said([str(case.program)], {}, "this machine runs it")
+        return _run([str(case.program)], {}, "this machine runs it")
     try:
         emulation = emulation_of(board)
     except VirtualBoardError as error:
@@ -67,15 +67,15 @@ def program(case: Case) -> Finding:
     libraries = Path("/usr", multiarch(board.triple))
     if qemu is None or not libraries.is_dir():
         return not_applicable(
-            f"there is no C library of {emulation.debian} in {libraries}, so that it was not run here",
+            f"there is no C library for {emulation.debian} in {libraries}, so it was not run here",
             f"sudo apt install libc6-{emulation.debian}-cross",
         )
     core = {"QEMU_CPU": emulation.cpu} if emulation.cpu else {}
-    return _said([qemu, "-L", str(libraries), str(case.program)], core, f"{Path(qemu).name} runs it")
+    return _run([qemu, "-L", str(libraries), str(case.program)], core, f"{Path(qemu).name} runs it")
 
 
-def _said(command: list[str], environment: dict[str, str], how: str) -> Finding:
-    """Whether the program runs and says what it is to say."""
+def _run(command: list[str], environment: dict[str, str], how: str) -> Finding:
+    """Whether the program runs and prints the right text."""
     try:
         done = subprocess.run(
             command,
@@ -87,18 +87,16 @@ def _said(command: list[str], environment: dict[str, str], how: str) -> Finding:
             env={**os.environ, **environment},
         )
     except subprocess.TimeoutExpired:
-        return failed(
-            "the program that the toolchain made does not end", "use another toolchain: edgedeploy toolchains"
-        )
+        return failed("the toolchain's program does not end", "use another toolchain: edgedeploy toolchains")
     if done.returncode == 0 and done.stdout.strip() == _SAYS:
         return ok(how)
     said = done.stderr.strip() or f"exit code {done.returncode}"
-    return failed(f"the program that the toolchain made does not run: {said}", "use another one: edgedeploy toolchains")
+    return failed(f"the toolchain's program does not run: {said}", "use another toolchain: edgedeploy toolchains")
 
 
 @check("other toolchains", Group.HOST)
 def other_toolchains(case: Case) -> Finding:
-    """Which toolchains there are beside the board's."""
+    """Which other toolchains are installed."""
     known = {name: TOOLCHAINS.load(name) for name in TOOLCHAINS.names() if name != case.board.toolchain}
     installed = [name for name, each in known.items() if is_installed(each)]
     absent = {name: each.install for name, each in known.items() if name not in installed}
@@ -108,16 +106,16 @@ def other_toolchains(case: Case) -> Finding:
 
 @check("CMake", Group.HOST)
 def cmake(case: Case) -> Finding:
-    """Whether C++ of the user's own can be built with `edgedeploy toolchains cmake`."""
+    """Whether users' own C++ can be built with `edgedeploy toolchains cmake`."""
     found = shutil.which("cmake")
     if found is None:
-        return not_applicable("not installed; only C and C++ of your own need it", "sudo apt install cmake")
+        return not_applicable("not installed; only your own C and C++ needs it", "sudo apt install cmake")
     return ok(next(iter(_version_of(found)), found))
 
 
 @check("virtual boards", Group.HOST)
 def virtual_boards(case: Case) -> Finding:
-    """Whether this machine can have the board's virtual one."""
+    """Whether this machine can run a virtual board."""
     try:
         emulation = emulation_of(case.board)
         require_means()
@@ -126,20 +124,14 @@ def virtual_boards(case: Case) -> Finding:
     if emulation.qemu is None:
         return ok("this machine runs their programs itself")
     lines = _version_of(emulator(emulation.qemu) or "")
-    return ok(f"{next(iter(lines), emulation.qemu)} stands in for {emulation.cpu or 'some core'}")
+    return ok(f"{next(iter(lines), emulation.qemu)} emulates {emulation.cpu or 'some core'}")
 
 
-def _has_core_model(case: Case) -> bool:
-    return case.board.core_model is not None
-
-
-@check("predictions", Group.HOST, applies=_has_core_model)
+@check("predictions", Group.HOST, applies=lambda case: case.board.core_model is not None)
 def predictions(case: Case) -> Finding:
-    """Whether `edgedeploy predict` finds what records and models the board's code."""
-    from edgedeploy.predicting.means import (
-        Means,  # needs NumPy, which may be what is broken
-        recording_emulator,
-    )
+    """Whether `edgedeploy predict` finds its programs for the board."""
+    from edgedeploy.predicting.means import Means  # needs NumPy, which may be what is broken
+    from edgedeploy.predicting.means import recording_emulator
 
     try:
         means = Means.of(case.name, case.board)

@@ -1,1 +1,1 @@
-"""Releases on a board: put there whole, checked there, switched to at once, kept for going back."""
+"""Releases on a board: uploaded, tested there, switched to atomically, and kept for a rollback."""

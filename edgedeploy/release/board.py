@@ -1,7 +1,6 @@
-"""The single steps of releases on a board: each one command there, each safe to be cut off anywhere.
+"""The steps of a release on a board: each is one command there that may be cut off anywhere.
 
-Every step takes names that `layout` has checked, and leaves what is in use as it is; `switch` and `go_back` alone
-change it, and do so at once.
+Names come checked from `layout`. Only `switch` and `go_back` change the release in use, and both do so atomically.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.failures import DEVICE, failure
 
-# A network of a board takes seconds at most, an emulated one a hundred times as long.
+# A network takes seconds on a board, and a hundred times as long on an emulated one.
 SELF_TEST_S = 1800
 
-# The agent's exit code for outputs that differ by more than is allowed.
+# The agent's exit code for outputs that differ too much.
 _DIFFERS = 6
 
 # Lines "KIND MODEL ...".
@@ -49,8 +48,8 @@ for blob; do
 done
 """
 
-# Whatever ends it early, the blob does not get its name. The preliminary one is this shell's own: another may still
-# wait for the rest of the same blob at the end of a connection that is dead.
+# A blob gets its name only when it is complete. The temporary name has the shell's PID: another shell may still wait
+# for the rest of the same blob on a dead connection.
 _UPLOAD = """
 cd && cd "$1/blobs" || exit
 incoming=incoming-$2.$$
@@ -81,7 +80,7 @@ _PUBLISH = """
 cd && cd "$1/$2" && mv "$3" "$4" || exit
 """
 
-# Replaced as a whole: a line that is appended may be cut off, and the next one would follow on it.
+# The file is replaced as a whole: an appended line may be cut off, and the next one would continue it.
 _WRITE_RECORD = """
 write_record() {
     most=$1
@@ -98,7 +97,7 @@ shift 2
 write_record "$@"
 """
 
-# The way back is made beforehand: a release that fails may have filled the disk.
+# The link for going back is created first: a release that fails may have filled the disk.
 _LINK = f"""{_WRITE_RECORD}
 cd && cd "$1/releases/$2" || exit
 [ -d "$3" ] || {{ echo "there is no $3" >&2; exit 1; }}
@@ -113,8 +112,7 @@ _UNLINK = """
 cd && cd "$1/releases/$2" && rm -f current
 """
 
-# A release that is being removed is no longer one. What cannot be removed goes with a later command: NFS keeps the
-# files of programs that run.
+# A release is renamed before its removal. A later command removes what stays: NFS keeps the files of running programs.
 _SWEEP = """
 cd && cd "$1" || exit
 shift
@@ -130,13 +128,7 @@ find blobs -type f -links 1 -exec rm -f {} +
 
 @dataclass(frozen=True)
 class Inventory:
-    """What lies on a board of one model.
-
-    Attributes:
-        releases: their sizes in KiB by their names, oldest first.
-        trials: the same of trials.
-        record: what was in use, and what is.
-    """
+    """A model's files on a board: sizes in KiB by name, oldest first, and the record of releases in use."""
 
     releases: Mapping[str, int] = field(default_factory=dict)
     trials: Mapping[str, int] = field(default_factory=dict)
@@ -144,7 +136,7 @@ class Inventory:
 
 
 def inventories(connection: Connection) -> dict[str, Inventory]:
-    """What lies on a board, by model."""
+    """The inventories of all models on a board."""
     sizes: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: {RELEASES: {}, TRIALS: {}})
     current: dict[str, str] = {}
     lines: dict[str, list[str]] = defaultdict(list)
@@ -169,42 +161,34 @@ def inventories(connection: Connection) -> dict[str, Inventory]:
 
 
 def inventory(connection: Connection, model: str) -> Inventory:
-    """What lies on a board of one model."""
+    """The inventory of one model."""
     return inventories(connection).get(model) or Inventory()
 
 
 def missing(connection: Connection, wanted: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Those of some blobs, by their SHA-256, that the board lacks or has with another content."""
+    """The blobs, by SHA-256, that the board lacks or has damaged."""
     there = _done(connection, "look for files", _STOCK, BASE, *wanted).text.split()
     return {blob: content for blob, content in wanted.items() if blob not in there}
 
 
 def upload(connection: Connection, blob: str, content: bytes, advance: Callable[[int], None]) -> None:
-    """Send one blob; it gets its name after its SHA-256 was found right there.
-
-    Raises:
-        ReleaseError: it did not arrive as it was sent, or the disk is full.
-    """
+    """Send one blob; the board checks its SHA-256 before it gets its name."""
     _done(connection, "store a file", _UPLOAD, BASE, blob, content=[content], advance=advance)
 
 
 def assemble(connection: Connection, release: Release, folder: str, identity: str) -> str:
-    """Put the files of a release together in a folder of `BASE` under a preliminary name, which is returned."""
+    """Assemble a release in a folder of `BASE` under a temporary name, which is returned."""
     pairs = [part for pair in release.blobs.items() for part in pair]
     _done(connection, "put the release together", _ASSEMBLE, BASE, folder, STAGING + identity, *pairs)
     return STAGING + identity
 
 
 def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]:
-    """Have the board check the files of a release and run its self-test; what the agent says of it.
+    """Have the board check the files of a release and run its self-test; the agent's report.
 
     Args:
-        model: what it is called in messages.
-        folder: where the release lies, in `BASE`.
-
-    Raises:
-        ReleaseError: a file is not what the manifest says, the network does not run, or gives other outputs.
-        DeviceError: the board's device is not there, or does not do what the network asks of it.
+        model: for messages.
+        folder: the release, relative to `BASE`.
     """
     done = connection.run(_SELF_TEST, f"{BASE}/{folder}", timeout_s=SELF_TEST_S)
     why = done.messages
@@ -213,42 +197,34 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
         if done.code == 0:
             return dict(said)
         if done.code == _DIFFERS:
-            why = "; ".join(_difference(each) for each in said["outputs"] if _differs(each))
+            # An output that is not finite has no fraction.
+            wrong = [each for each in said["outputs"] if each["fraction"] is None or each["fraction"] > 1]
+            why = "; ".join(
+                f"output {each['name']!r} of the {each['case']} inputs differs by {each['largest_difference']},"
+                f" {each['allowed']:.3g} is allowed"
+                for each in wrong
+            )
     except (ValueError, KeyError, TypeError):
-        why = f"it said {done.text[-200:]!r}"
+        why = f"it printed {done.text[-200:]!r}"
     what = f"the self-test of {model} failed on {connection.address}"
     if done.code == DEVICE:
         raise failure(done.code, what, why)
     raise ReleaseError(
         what,
         why=why or ending(done.code),
-        hints=["`edgedeploy boards probe` says what the board is", "the release in use was left as it is"],
+        hints=["`edgedeploy boards probe` shows what the board is", "the release in use is unchanged"],
     )
 
 
-def _differs(output: dict[str, Any]) -> bool:
-    """Whether an output is wrong; one that is not finite has no fraction."""
-    return output["fraction"] is None or output["fraction"] > 1
-
-
-def _difference(output: dict[str, Any]) -> str:
-    name, difference, allowed = output["name"], output["largest_difference"], output["allowed"]
-    return f"output {name!r} of the {output['case']} inputs differs by {difference}, {allowed:.3g} is allowed"
-
-
 def publish(connection: Connection, folder: str, staged: str, identity: str) -> None:
-    """Give a release that was tested its name."""
+    """Give a tested release its name."""
     _done(connection, "name the release", _PUBLISH, BASE, folder, staged, identity)
 
 
 def switch(connection: Connection, model: str, identity: str, *, back: str | None, entries: Iterable[Entry]) -> None:
-    """Write into the record that a release is to be the one in use, and make it that: at once, by renaming a link.
+    """Write `entries` into the record, then put a release in use, atomically by renaming a link.
 
-    Args:
-        connection: the board.
-        model, identity: the release.
-        back: the release that `go_back` is to lead to.
-        entries: what is written before the link changes.
+    `back` is the release to which `go_back` returns.
     """
     arguments = [model, identity, back or "", str(MOST_ENTRIES), *(entry.line for entry in entries)]
     _done(connection, f"switch to {identity}", _LINK, BASE, *arguments)
@@ -256,7 +232,7 @@ def switch(connection: Connection, model: str, identity: str, *, back: str | Non
 
 
 def go_back(connection: Connection, model: str, back: str | None) -> None:
-    """Undo a switch: at once, to the release that was named as the way back, or to none."""
+    """Undo a switch atomically: back to the release named in `switch`, or to none."""
     if back is None:
         _done(connection, "undo the switch", _UNLINK, BASE, model)
     else:
@@ -269,7 +245,7 @@ def write_record(connection: Connection, model: str, entry: Entry) -> None:
 
 
 def sweep(connection: Connection, unwanted: Iterable[str]) -> None:
-    """Remove folders of releases and trials, named from `BASE` on, and files that none has any more."""
+    """Remove folders of releases and trials, relative to `BASE`, and files that are in no release any more."""
     _done(connection, "remove old releases", _SWEEP, BASE, *unwanted)
 
 
@@ -290,7 +266,7 @@ def _done(connection: Connection, what: str, script: str, *arguments: str, **opt
             why=done.messages or f"its shell ended with code {done.code}",
             hints=[
                 "remove old releases: `edgedeploy releases gc --keep 1`" if full else f"look at ~/{BASE} on the board",
-                "do it again: what was sent is kept, and the release in use was left as it is",
+                "try again: files that were sent stay there, and the release in use is unchanged",
             ],
         )
     return done

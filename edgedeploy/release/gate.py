@@ -1,4 +1,4 @@
-"""Compares what a package needs with what a board is, before anything is sent."""
+"""Compare the needs of a package with a board's facts before anything is sent."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from edgedeploy.facts import Facts
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.manifest import Abi, Manifest
 
-# What a release takes beside its files: folders, links, the manifest.
+# The size of a release in addition to its files: folders, links, the manifest.
 OVERHEAD_BYTES = 1 << 20
 
 
 def check_abi(what: str, abi: Abi, facts: Facts, where: str) -> None:
-    """Refuse code that the board's system cannot load, or its processor cannot run.
-
-    What the board did not say is not held against it: its self-test decides.
-
-    Raises:
-        UnsuitableBoardError: with both sides of each thing that does not fit.
-    """
+    """Refuse code that the board cannot load or run. Unknown facts are no reason: the self-test decides."""
     reasons = misfits(abi, facts, "the board")
     if reasons:
         raise UnsuitableBoardError(
@@ -28,7 +22,7 @@ def check_abi(what: str, abi: Abi, facts: Facts, where: str) -> None:
             why="; ".join(reasons) + "; nothing was sent",
             hints=[
                 "build it for a profile that describes this board: `edgedeploy boards`, docs/adding-a-board.md",
-                "look whether this is the board that you mean: `edgedeploy boards probe`",
+                "check that this is the right board: `edgedeploy boards probe`",
             ],
         )
 
@@ -38,21 +32,17 @@ class AccuracyRule:
     """How accurate a network must be to be released.
 
     Attributes:
-        minimum: its accuracy, as its package records it; where only the agreement with the float network is recorded,
-            that. None asks for none. A package that records neither is refused.
-        max_loss: by how much a quantised network's accuracy may have fallen; of agreement, what it lacks of 1. None
-            allows any. A float network has lost nothing.
+        minimum: of the recorded accuracy or, without one, of the agreement with the float network. None for any. A
+            package that records neither is refused.
+        max_loss: the largest loss of accuracy by quantisation; of agreement, 1 minus it. None for any. A float network
+            has no loss.
     """
 
     minimum: float | None = None
     max_loss: float | None = None
 
     def check(self, manifest: Manifest) -> None:
-        """Refuse a package.
-
-        Raises:
-            InaccurateReleaseError: it is not as accurate as that, or does not say how accurate it is.
-        """
+        """Refuse a package that is less accurate, or does not record its accuracy."""
         known = manifest.quantisation
         value, loss = (known.value, known.loss) if known else (None, 0.0)
         of = "accuracy" if known is None or known.accuracy else "agreement with the float network"
@@ -68,7 +58,7 @@ class AccuracyRule:
 def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:
     if manifest.quantisation is None:
         return InaccurateReleaseError(
-            f"the accuracy of {manifest.model} is not known",
+            f"the accuracy of {manifest.model} is unknown",
             why=f"it is a float network: {why}; nothing was sent",
             hints=["push it without --min-accuracy"],
         )
@@ -83,11 +73,7 @@ def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:
 
 
 def check_space(needed: int, facts: Facts, where: str) -> None:
-    """Refuse what the board has no room for.
-
-    Raises:
-        UnsuitableBoardError: with both numbers.
-    """
+    """Refuse more bytes than the board has free."""
     if needed and facts.free_bytes is not None and needed + OVERHEAD_BYTES > facts.free_bytes:
         raise UnsuitableBoardError(
             f"there is not enough room on {where}",

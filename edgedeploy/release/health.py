@@ -11,16 +11,16 @@ from edgedeploy.release.layout import CURRENT, folder_of
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.login import BROKEN
 
-# Of what a check prints, its end is kept: errors are said last.
+# The end of a check's output is kept: errors come last.
 MOST_BYTES = 4096
 
 _POLL_S = 0.3
-# What the board may take beyond the limit to end the check and to say so.
+# The board's time after the limit, to end the check and to report that.
 _GRACE_S = 20
-# As timeout(1) says it.
+# The exit code of timeout(1).
 _TIMED_OUT = 124
 
-# In a session of its own, so that what the check started ends with it at the limit. A check that ends in time may leave
+# In its own session, so that at the limit all that the check started ends with it. A check that ends in time may leave
 # programs running.
 CHECK = """
 cd && cd "$1" || exit
@@ -51,31 +51,22 @@ exit $code
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """A check: a command of the board's POSIX shell, and how long it may take in seconds."""
+    """A check: a command for the board's POSIX shell, and its time limit in seconds."""
 
     command: str
     limit_s: int = HEALTH_CHECK_S
 
     @classmethod
     def chosen(cls, board: Board, command: str | None, limit_s: int | None) -> HealthCheck | None:
-        """The check of the command line or, where that is silent, of the board's profile; an empty command is none.
-
-        Raises:
-            InputError: what the command line says cannot be a command.
-        """
+        """The check of the command line or else of the board's profile; an empty command means none."""
         stated = board.health_check if command is None else command
         try:
             return cls(check_command(stated), limit_s or board.health_check_s) if stated else None
         except ValueError as error:
-            raise InputError("--health-check cannot be a command", why=str(error)) from error
+            raise InputError("invalid command in --health-check", why=str(error)) from error
 
     def run(self, connection: Connection, model: str, identity: str) -> str:
-        """Check the release in use, in its folder; gives the end of what the check printed.
-
-        Raises:
-            ReleaseError: it ended with another code than 0, or not in time.
-            BoardConnectionError: the connection broke.
-        """
+        """Check the release in use, in its folder; returns the end of the check's output."""
         arguments = (folder_of(model, CURRENT), str(self.limit_s), model, identity, self.command)
         channel = connection.open(CHECK, *arguments)
         printed, deadline = b"", time.monotonic() + self.limit_s + _GRACE_S
@@ -85,7 +76,7 @@ class HealthCheck:
                 try:
                     block = channel.recv(MOST_BYTES)
                 except TimeoutError:
-                    # What it left running may hold its output open.
+                    # Programs that it left running may hold its output open.
                     if channel.exit_status_ready() or not connection.alive:
                         break
                     continue

@@ -1,13 +1,13 @@
-"""What lies where on a board, and what a release consists of.
+"""The files on a board, and the contents of a release.
 
 Below the home folder, in `.local/share/edgedeploy`:
 
     agent                           the agent that was pushed last
     lock                            held while releases are changed
-    blobs/SHA256                    every file that was ever sent, by its content
+    blobs/SHA256                    each file that was sent, by its content
     releases/MODEL/ID/...           one release: hard links to blobs, under the names of the package
     releases/MODEL/current          a symbolic link to the release in use
-    releases/MODEL/history          what was in use: see `record`
+    releases/MODEL/history          the releases in use: see `record`
     trials/MODEL/ID/...             a release that `run`, `demo` or `bench` brought; it is never in use
 """
 
@@ -29,7 +29,7 @@ from edgedeploy.remote.facts import BASE
 
 CURRENT = "current"
 RELEASES, TRIALS = "releases", "trials"
-# Prefix of a release that is not complete yet; no release begins so.
+# Prefix of a release that is not complete yet; no release's name begins with it.
 STAGING = "staging-"
 
 _TIME = "%Y%m%dT%H%M%SZ"
@@ -38,14 +38,13 @@ _ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Release:
-    """What is to be put on a board.
+    """A release to put on a board.
 
     Attributes:
-        manifest: of the package.
-        contents: files by name, the manifest and the agent among them.
-        blobs: the SHA-256 of each, by name.
+        contents: files by name, with the manifest and the agent.
+        blobs: the SHA-256 of each file, by name.
         content: SHA-256 over names and blobs: equal for equal releases.
-        agent_abi: what the agent needs of the board; what the package needs stands in its manifest.
+        agent_abi: the agent's needs; the package's are in its manifest.
     """
 
     manifest: Manifest
@@ -56,11 +55,7 @@ class Release:
 
     @classmethod
     def of(cls, package: Path, agent: Path, board: Board) -> Release:
-        """The release of a package with the agent that runs it on a board.
-
-        Raises:
-            PackageError: the package is damaged or hostile.
-        """
+        """The release of a package, with the agent for a board."""
         manifest, members = read_package(package)
         program, agent_abi = agent.read_bytes(), read_abi(agent, board)
         contents = {**members, MANIFEST_NAME: manifest_bytes(manifest), AGENT_NAME: program}
@@ -76,7 +71,7 @@ class Release:
     def new_id(self, present: Iterable[str]) -> str:
         """A name for this release: the time, and a part of its content's hash.
 
-        It sorts after all that are `present`, even if the clock of whoever made those was ahead of ours.
+        It sorts after all that are `present`, even if they were named by a clock ahead of ours.
         """
         now = datetime.now(timezone.utc)
         for identity in present:
@@ -89,34 +84,28 @@ class Release:
 
 
 def check_model(name: str) -> str:
-    """A model's name that was given on the command line.
-
-    Raises:
-        InputError: no model on a board is called so.
-    """
+    """A model's name, checked."""
     if not is_model(name):
-        raise InputError(f"{name!r} is no name of a model on a board")
+        raise InputError(f"invalid name of a model on a board: {name!r}")
     return name
 
 
 def check_id(identity: str) -> str:
-    """A release's name that was given on the command line.
-
-    Raises:
-        InputError: no release is called so.
-    """
+    """A release's name, checked."""
     if not is_id(identity):
-        raise InputError(f"{identity!r} is no name of a release", hints=["list them with `edgedeploy releases list`"])
+        raise InputError(
+            f"invalid name of a release: {identity!r}", hints=["list them with `edgedeploy releases list`"]
+        )
     return identity
 
 
 def is_model(name: str) -> bool:
-    """Whether that can be the name of a model on a board."""
+    """Whether a model on a board can have this name."""
     return re.fullmatch(MODEL_NAME, name) is not None
 
 
 def is_id(name: str) -> bool:
-    """Whether a folder on the board is a release."""
+    """Whether a folder on the board has the name of a release."""
     try:
         return _ID.fullmatch(name) is not None and bool(made_at(name))
     except ValueError:
@@ -124,7 +113,7 @@ def is_id(name: str) -> bool:
 
 
 def made_at(identity: str) -> datetime:
-    """The time that a release's name states: when it was put together, or later than those before it."""
+    """The time in a release's name: when it was assembled, or later than those before it."""
     return datetime.strptime(identity.partition("-")[0], _TIME).replace(tzinfo=timezone.utc)
 
 

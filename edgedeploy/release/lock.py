@@ -1,7 +1,7 @@
-"""One at a time: who changes a board's releases holds a lock there for as long as the connection stands.
+"""A lock on a board for changes of its releases, held while the connection exists.
 
 The lock is flock(2)'s, held by a shell on the board that waits for signs of life. It ends with that shell: when we
-let go, when our process or the connection ends, and when no sign came for a minute.
+release it, when our process or the connection ends, and after a minute without a sign.
 """
 
 from __future__ import annotations
@@ -48,13 +48,9 @@ Check = Callable[[], None]
 
 @contextlib.contextmanager
 def locked(connection: Connection) -> Iterator[Check]:
-    """Hold the board's lock while the block runs; what a push that was cut off left half done is cleared away.
+    """Hold the board's lock while the block runs, and remove leftovers of interrupted pushes.
 
-    Gives a function that raises BoardConnectionError if the lock was lost meanwhile.
-
-    Raises:
-        BoardBusyError: somebody else holds it.
-        ReleaseError: the board has no flock, or its folder cannot be made.
+    Yields a function that raises BoardConnectionError if the lock was lost.
     """
     owner = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
     deadline = time.monotonic() + _PATIENCE_S
@@ -80,14 +76,11 @@ def locked(connection: Connection) -> Iterator[Check]:
                 channel.sendall(b".\n")
 
     def check() -> None:
-        if channel.exit_status_ready() or not connection.alive:
-            raise (
-                connection.lost()
-                if not connection.alive
-                else BoardConnectionError(
-                    f"the lock on {connection.address} was lost", hints=["do it again: what was sent is kept"]
-                )
-            )
+        if not connection.alive:
+            raise connection.lost()
+        if channel.exit_status_ready():
+            hints = ["try again: files that were sent stay there"]
+            raise BoardConnectionError(f"the lock on {connection.address} was lost", hints=hints)
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -105,9 +98,9 @@ def locked(connection: Connection) -> Iterator[Check]:
 def _refused(connection: Connection, said: str, messages: str) -> Exception:
     if said.startswith("held by"):
         return BoardBusyError(
-            f"somebody else changes the releases on {connection.address}",
+            f"somebody else is changing the releases on {connection.address}",
             why=f"the lock is {said}",
-            hints=["wait until that is done, and do it again"],
+            hints=["wait until that is done, and try again"],
         )
     if said == "none":
         return ReleaseError(
@@ -116,7 +109,7 @@ def _refused(connection: Connection, said: str, messages: str) -> Exception:
     if not connection.alive:
         return connection.lost()
     return ReleaseError(
-        f"the folder for releases on {connection.address} cannot be made",
+        f"the folder for releases on {connection.address} cannot be created",
         why=messages or None,
         hints=[f"look at ~/{BASE} there: who owns it, and whether its disk is full or read-only"],
     )

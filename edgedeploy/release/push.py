@@ -1,31 +1,36 @@
-"""Puts a release on a board, step by step; a second push goes on wherever the first one was cut off.
+"""Put releases on boards, step by step; a second push continues where the first one was cut off.
 
     probe -> gate -> lock -> take stock -> upload -> assemble -> self-test -> switch -> confirm -> sweep
 
-Nothing in use changes before the switch, and the switch is one rename. A trial takes the steps up to the self-test, and
-lies in a place of its own.
+The release in use does not change before the switch, which is one rename. A trial takes the steps up to the self-test,
+in another folder.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
+from edgedeploy.attempts import attempted
 from edgedeploy.board import Board
-from edgedeploy.errors import ReleaseError
+from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.facts import Facts
 from edgedeploy.package.archive import read_manifest
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.progress import SILENT, Notes, Progress
 from edgedeploy.release import board as steps
 from edgedeploy.release.gate import AccuracyRule, check_abi, check_space
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import RELEASES, STAGING, TRIALS, Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.switching import commit, sweep
+from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
 
@@ -37,19 +42,15 @@ State = Literal["pushed", "already there", "would be pushed"]
 
 @dataclass(frozen=True, repr=False)
 class Pushed:
-    """What a push did.
+    """The result of a push.
 
     Attributes:
-        model: the model.
-        id: the release's name on the board; None if nothing was done.
-        state: what became of it.
-        uploaded: sizes of the files that were sent, or would be, in bytes, by name in the package.
-        sent: bytes that were sent altogether, commands among them.
-        seconds: how long it took.
-        facts: what the board is.
-        test: what the agent said of the self-test.
-        health: what the health check printed; None if there is none.
-        compiled_up_to: if the network has a tail, which is not computed on the board: the outputs that are.
+        id: the release's name on the board; None for a dry run.
+        uploaded: sizes in bytes of the files that were sent, or would be, by name in the package.
+        sent: bytes sent altogether, with commands.
+        test: the agent's report of the self-test.
+        health: the health check's output; None without one.
+        compiled_up_to: of a network with a tail, which boards do not compute: the outputs before it.
     """
 
     model: str
@@ -75,7 +76,7 @@ class Pushed:
         return self.id is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that `push --json` prints, but for where it was."""
+        """The object that `push --json` prints, without the address."""
         return {
             "model": self.model,
             "state": self.state,
@@ -93,13 +94,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class Trial:
-    """A release that lies on a board and passed its self-test.
-
-    Attributes:
-        folder: where it lies, in `BASE`.
-        facts: what the board is.
-        test: what the agent said of the self-test.
-    """
+    """A release on a board that passed its self-test: its folder in `BASE`, and the agent's report of the test."""
 
     folder: str
     facts: Facts
@@ -107,12 +102,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What it is called on the board."""
+        """Its name on the board."""
         return self.folder.rpartition("/")[2]
 
     @property
     def preliminary(self) -> bool:
-        """Whether it goes with the lock."""
+        """Whether it is removed with the lock."""
         return self.name.startswith(STAGING)
 
 
@@ -129,20 +124,8 @@ def push(
     """Put a release on a board, have it test itself there, switch to it, and confirm it.
 
     Args:
-        release: what is to be put there.
-        dry_run: send nothing; say what would be sent.
-        keep: how many releases of the model to keep, the one in use always among them.
-        health: the user's own check of the release in use.
-        accuracy: how accurate the network must be.
-
-    Raises:
-        InaccurateReleaseError: it is less accurate; nothing was sent.
-        UnsuitableBoardError: the board cannot run it; nothing was sent.
-        BoardBusyError: somebody else pushes to the board.
-        UnhealthyReleaseError: it failed a check after the switch; what was in use before is again.
-        ReleaseError: a step failed; the release in use is as it was.
-        DeviceError: as `self_test`.
-        BoardConnectionError: the connection broke.
+        dry_run: send nothing; report what would be sent.
+        keep: how many releases of the model to keep, always with the one in use.
     """
     started, sent_before = perf_counter(), connection.sent
     accuracy.check(release.manifest)
@@ -150,15 +133,16 @@ def push(
     cut_off = [entry for entry in release.manifest.entries if entry.tail]
     compiled_up_to = tuple(dict.fromkeys(spec.name for entry in cut_off for spec in entry.outputs))
 
-    def outcome(identity: str | None, state: State, uploaded: dict[str, int], **said: Any) -> Pushed:
+    def outcome(identity: str | None, state: State, absent: dict[str, bytes], **checks: Any) -> Pushed:
+        sizes = {name: len(release.contents[name]) for name, blob in release.blobs.items() if blob in absent}
         sent, seconds = connection.sent - sent_before, perf_counter() - started
         return Pushed(
-            release.model, identity, state, uploaded, sent, seconds, facts, compiled_up_to=compiled_up_to, **said
+            release.model, identity, state, sizes, sent, seconds, facts, compiled_up_to=compiled_up_to, **checks
         )
 
     if dry_run:
         absent = _absent(connection, release, facts)
-        return outcome(None, "would be pushed" if absent else "already there", _sizes(release, absent))
+        return outcome(None, "would be pushed" if absent else "already there", absent)
     with locked(connection) as check:
         absent = _supply(connection, release, facts, progress)
         present = steps.inventory(connection, release.model).releases
@@ -175,21 +159,17 @@ def push(
         with progress.stage("sweep"):
             sweep(connection, keep=keep, model=release.model)
     state: State = "already there" if known else "pushed"
-    return outcome(identity, state, _sizes(release, absent), test=confirmed.test, health=confirmed.health)
+    return outcome(identity, state, absent, test=confirmed.test, health=confirmed.health)
 
 
 def bring(connection: Connection, release: Release, *, temporarily: bool, progress: Progress = SILENT) -> Trial:
-    """Put a release on a board to be tried, and have it test itself there; the lock is held.
+    """Put a release on a board as a trial, and have it test itself there; the lock is held.
 
-    Nothing is put where an equal release or trial lies already.
+    An equal release or trial on the board is used instead.
 
     Args:
-        release: what is to be tried.
-        temporarily: what is put there is preliminary: it goes with the lock, and a program that has loaded it by then
-            runs on. Otherwise it stays as the only trial of the model, so that nothing is sent the next time.
-
-    Raises:
-        EdgedeployError: as `push`, but for those of the switch.
+        temporarily: remove the trial with the lock; a program that has loaded it runs on. Otherwise it stays as the
+            only trial of the model, so that nothing is sent the next time.
     """
     facts = _suitable(connection, release, progress)
     absent = _supply(connection, release, facts, progress)
@@ -208,20 +188,14 @@ def bring(connection: Connection, release: Release, *, temporarily: bool, progre
 
 
 def release_for(package: Path, board: Board, progress: Progress = SILENT) -> Release:
-    """The release of a package for a board, with the agent of that board.
-
-    Raises:
-        PackageError: the package is damaged or hostile.
-        ToolchainError: the agent cannot be built.
-    """
+    """The release of a package, with the agent for a board."""
     from edgedeploy.agent.build import agent_for
 
-    read_manifest(package)  # an agent that is not there yet takes minutes
+    read_manifest(package)  # before building an agent, which takes minutes
     return Release.of(package, agent_for(board, progress=progress).path, board)
 
 
 def _suitable(connection: Connection, release: Release, progress: Progress) -> Facts:
-    """What the board is, if it can run a release."""
     where = str(connection.address)
     with progress.stage(f"probe {where}"):
         facts = probe(connection)
@@ -239,7 +213,7 @@ def _absent(connection: Connection, release: Release, facts: Facts) -> dict[str,
 
 
 def _supply(connection: Connection, release: Release, facts: Facts, progress: Progress) -> dict[str, bytes]:
-    """Send the blobs that the board lacks; gives them."""
+    """Send the blobs that the board lacks, and return them."""
     with progress.stage("take stock"):
         absent = _absent(connection, release, facts)
     if absent:
@@ -249,29 +223,76 @@ def _supply(connection: Connection, release: Release, facts: Facts, progress: Pr
     return absent
 
 
-def _tested(connection: Connection, release: Release, facts: Facts, folder: str) -> Trial:
-    """Test what lies in a folder of `BASE`."""
-    return Trial(folder, facts, steps.self_test(connection, release.model, folder))
-
-
 def _assembled(
     connection: Connection, release: Release, facts: Facts, area: str, identity: str, progress: Progress
 ) -> Trial:
-    """Put a release together whose files are all there, under a preliminary name, and test it."""
+    """Assemble a release whose files are all there, under a temporary name, and test it."""
     with progress.stage("assemble"):
         staged = steps.assemble(connection, release, area, identity)
     with progress.stage("self-test on the board"):
-        return _tested(connection, release, facts, f"{area}/{staged}")
+        folder = f"{area}/{staged}"
+        return Trial(folder, facts, steps.self_test(connection, release.model, folder))
 
 
 def _sound(connection: Connection, release: Release, facts: Facts, places: Sequence[str]) -> Trial | None:
-    """The last of some folders that has the content of a release and passes its self-test."""
+    """The last of some folders with the content of a release that passes its self-test."""
     for folder in reversed(places):
         if release.is_called(folder.rpartition("/")[2]):
             with contextlib.suppress(ReleaseError):
-                return _tested(connection, release, facts, folder)
+                return Trial(folder, facts, steps.self_test(connection, release.model, folder))
     return None
 
 
-def _sizes(release: Release, absent: dict[str, bytes]) -> dict[str, int]:
-    return {name: len(release.contents[name]) for name, blob in release.blobs.items() if blob in absent}
+# The board, the model if it is known, and the outcome.
+Result: TypeAlias = tuple[Address, str | None, Pushed | EdgedeployError]
+
+
+def push_all(
+    targets: Sequence[Address],
+    releases_for_them: Callable[[], Mapping[str, Release | EdgedeployError]],
+    options: dict[str, Any],
+    *,
+    strict: bool = False,
+    progress: Progress = SILENT,
+) -> list[Result]:
+    """Push to all boards at the same time, to each one release after another.
+
+    Logs in to all boards first: releases may take minutes to build, and are built only if a board answers. Connections
+    that ended meanwhile are opened again.
+
+    Args:
+        releases_for_them: gives the release of each requested name, or the error of its build.
+        progress: is told about each step; for several boards, only notes.
+
+    Returns the outcome of each release on each board, a result or an error.
+    """
+    alone = len(targets) == 1
+    shown = progress if alone else Notes(progress)
+
+    def logged_in(address: Address) -> Connection | EdgedeployError:
+        found = attempted(partial(Connection, address, strict=strict, progress=shown))
+        return stack.enter_context(found) if isinstance(found, Connection) else found
+
+    def alive(address: Address, place: Connection | EdgedeployError) -> Connection | EdgedeployError:
+        return logged_in(address) if isinstance(place, Connection) and not place.alive else place
+
+    def serve(address: Address, place: Connection | EdgedeployError) -> list[Result]:
+        if isinstance(place, EdgedeployError):
+            return [(address, name, place) for name in names]
+        return [
+            (address, name, each)
+            if isinstance(each, EdgedeployError)
+            else (address, each.model, attempted(partial(push, place, each, progress=shown, **options)))
+            for name, each in releases.items()
+        ]
+
+    # Connections are closed before the pool waits for its threads, which would go on after Ctrl-C.
+    with ThreadPoolExecutor(len(targets)) as pool, ExitStack() as stack:
+        at_once = map if alone else pool.map
+        places = list(at_once(logged_in, targets))
+        reached = any(isinstance(place, Connection) for place in places)
+        releases = releases_for_them() if reached else {}
+        names: list[str | None] = [each.model if isinstance(each, Release) else name for name, each in releases.items()]
+        names = names or [None]
+        places = list(at_once(alive, targets, places))
+        return [result for results in at_once(serve, targets, places) for result in results]

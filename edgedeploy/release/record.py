@@ -1,11 +1,11 @@
-"""What was in use on a board: one line for each event of a model, kept beside its releases.
+"""The record of a model's releases in use on a board, one line per event, next to its releases.
 
     2026-01-02T03:04:05Z switched 20260102T030400Z-89abcdef alice@laptop
     2026-01-02T03:04:09Z confirmed 20260102T030400Z-89abcdef alice@laptop
 
 `switched` is written before the link `current` changes, `confirmed` after the release has passed its checks through
-that link. So a switch that was cut off anywhere is known by its last line and by where the link leads, and only what
-was confirmed counts as having been in use.
+that link. So the last line and the link identify a switch that was cut off, and only confirmed releases count as having
+been in use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from enum import Enum
 
 from edgedeploy.release.layout import is_id
 
-# Older lines go: a record does not grow for ever.
+# Older lines are dropped.
 MOST_ENTRIES = 200
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -29,10 +29,10 @@ _LONGEST = 100
 
 
 class Event(str, Enum):
-    """What happened to a release.
+    """An event of a release.
 
-    `FOUND`: `current` led to it, and no line said why: somebody switched by hand, or the record was lost.
-    `RETURNED`: as `SWITCHED`, by going back.
+    `FOUND`: `current` led to it without a line: somebody switched by hand, or the record was lost.
+    `RETURNED`: as `SWITCHED`, by a rollback.
     """
 
     FOUND = "found"
@@ -47,7 +47,7 @@ _CONFIRMING = (Event.FOUND, Event.CONFIRMED)
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a record: when, what, which release, on whose behalf, and why it failed."""
+    """One line of a record: time, event, release, user, and the reason of a failure."""
 
     time: datetime
     event: Event
@@ -57,13 +57,13 @@ class Entry:
 
     @classmethod
     def now(cls, event: Event, identity: str, reason: str = "") -> Entry:
-        """An entry of this moment and this user."""
+        """An entry with the current time and user."""
         who = f"{getpass.getuser()}@{socket.gethostname()}"
         return cls(datetime.now(timezone.utc), event, identity, _word(who), _word(reason))
 
     @property
     def line(self) -> str:
-        """The entry as it is stored."""
+        """The line in the file."""
         return f"{self.time:{_TIME}} {self.event.value} {self.id} {self.who} {self.reason}".rstrip()
 
     def to_dict(self) -> dict[str, str | None]:
@@ -82,7 +82,7 @@ def _word(text: str) -> str:
 
 
 def _parsed(line: str) -> Entry | None:
-    """An entry, or None for a line that is none: it was cut off, or somebody else wrote it."""
+    """The entry on a line; None for invalid lines, cut off or written by somebody else."""
     words = line.split()
     if len(words) not in (4, 5) or not is_id(words[2]) or max(map(len, words)) > _LONGEST:
         return None
@@ -95,14 +95,14 @@ def _parsed(line: str) -> Entry | None:
 
 @dataclass(frozen=True)
 class Record:
-    """What happened to the releases of one model, oldest first, and where `current` leads."""
+    """The events of one model's releases, oldest first, and the target of `current`."""
 
     entries: tuple[Entry, ...] = ()
     current: str | None = None
 
     @classmethod
     def read(cls, lines: Iterable[str], current: str | None) -> Record:
-        """The record of some lines; what is no entry is left out."""
+        """The record of some lines; invalid lines are skipped."""
         return cls(tuple(entry for entry in map(_parsed, lines) if entry), current)
 
     def last(self, identity: str) -> Entry | None:
@@ -111,12 +111,12 @@ class Record:
 
     @property
     def confirmed(self) -> bool:
-        """Whether what is in use passed its checks, or nothing says that it did not."""
+        """Whether the release in use passed its checks, as far as the record knows."""
         last = self.last(self.current) if self.current else None
         return self.current is not None and (last is None or last.event in _CONFIRMING)
 
     def state(self, identity: str) -> str:
-        """What a release on the board is, in words."""
+        """The state of a release on the board, in words."""
         last = self.last(identity)
         if identity == self.current:
             if self.confirmed:
@@ -129,15 +129,15 @@ class Record:
 
     @property
     def unknown(self) -> str | None:
-        """What `current` leads to, if not the record led it there: the user did, or the record was lost."""
+        """The target of `current` if it is not in the record: the user switched by hand, or the record was lost."""
         way = self._way()
         return self.current if self.confirmed and (not way or way[-1] != self.current) else None
 
     @property
     def way(self) -> list[str]:
-        """The releases that were in use, in the order in which they became it, without those that were gone back from.
+        """The releases that were in use, in order, without those that were rolled back.
 
-        What is in use is the last one, if it is confirmed.
+        The last one is in use, if it is confirmed.
         """
         return [*self._way(), *filter(None, [self.unknown])]
 
@@ -155,9 +155,9 @@ class Record:
         return way
 
     def previous(self, present: Collection[str]) -> str | None:
-        """What going back leads to: the last release that was in use before, lies there still, and did not fail since.
+        """The target of a rollback: the last release that was in use before, still exists, and has not failed since.
 
-        That is the one in use if going back to it was cut off before it was confirmed.
+        It is the one in use if a rollback to it was cut off before it was confirmed.
         """
         last = self.last(self.current) if self.current else None
         return self.current if last and last.event is Event.RETURNED else self._before(present)
@@ -171,19 +171,18 @@ class Record:
         return None
 
     def way_back(self, present: Collection[str], target: str) -> str | None:
-        """Which release is to be in use if `target` fails its checks: the one that is; itself, if it was already.
+        """The release to go back to if `target` fails its checks: the one in use, even if it is `target`.
 
-        One that is not confirmed gives way to the one before it. None if there is nothing to go back to.
+        An unconfirmed one is replaced by the one before it. None if there is nothing to go back to.
         """
         if self.confirmed:
             return self.current
         return self._before(present, but=target) or (self.current if self.current != target else None)
 
     def ranked(self, present: Sequence[str]) -> list[str]:
-        """The releases on the board, those that are to be kept first.
+        """The releases on the board by their worth, best first.
 
-        That is the one in use, those on the way back from it, others that were in use, and those that never were, the
-        newest of each first.
+        The one in use, those before it, others that were in use, those that never were; the newest of each first.
         """
         used = [entry.id for entry in self.entries if entry.event in _CONFIRMING]
         order = [*filter(None, [self.current]), *reversed(self.way), *reversed(used), *sorted(present, reverse=True)]

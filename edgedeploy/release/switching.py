@@ -1,8 +1,8 @@
-"""Switches to a release, checks it in use, and confirms it or goes back.
+"""Switch to a release, check it in use, and confirm it or go back.
 
     record "switched" -> switch -> self-test through `current` -> the user's health check -> record "confirmed"
 
-A switch that is cut off before its last line is not confirmed: whoever switches next treats it so.
+A switch that is cut off before its last line is unconfirmed; the next switch treats it that way.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ from edgedeploy.remote.connection import Connection
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A release that passed its checks in use: what the agent said of the self-test, and what the health check printed.
-
-    `health` is None if there is no health check.
-    """
+    """A release that passed its checks in use: the agent's report of the self-test, and the health check's output."""
 
     test: dict[str, Any]
     health: str | None
@@ -41,20 +38,11 @@ def commit(
     returning: bool = False,
     progress: Progress = SILENT,
 ) -> Confirmed:
-    """Switch to a release that lies on the board, and confirm it; the lock is held.
+    """Switch to a release on the board, and confirm it; the lock is held.
 
     Args:
-        connection: the board.
-        model, identity: the release.
-        check: says whether the lock is still held.
-        health: the user's own check.
-        returning: whether this goes back to a release that was in use before.
-        progress: is told what is done.
-
-    Raises:
-        UnhealthyReleaseError: it failed a check in use; what was in use before is again.
-        ReleaseError: a step failed; what is in use is as it was, unless the message says otherwise.
-        BoardConnectionError: the connection broke; a hint says if the switch was made and is not confirmed.
+        check: raises if the lock was lost.
+        returning: this is a rollback.
     """
     stock = steps.inventory(connection, model)
     record = stock.record
@@ -87,7 +75,7 @@ def commit(
 def _gone_back(
     connection: Connection, model: str, identity: str, back: str | None, reason: str, error: EdgedeployError
 ) -> EdgedeployError:
-    """Go back, and the error that says so."""
+    """Go back, and return the error that reports it."""
     try:
         if back != identity:
             steps.go_back(connection, model, back)
@@ -107,26 +95,21 @@ def _gone_back(
     return UnhealthyReleaseError(
         f"{model} {identity} was switched to on {connection.address} and failed; {now}",
         why=f"{error.cause}{unwritten}",
-        hints=["look at what the check says, correct it, and push again", "edgedeploy releases list --history"],
+        hints=["correct what the check reports, and push again", "edgedeploy releases list --history"],
     )
 
 
 def _unconfirmed(error: EdgedeployError, model: str, identity: str) -> EdgedeployError:
-    """The error for a switch that was made and neither confirmed nor undone."""
+    """The error for a switch that was neither confirmed nor undone."""
     kind = BoardConnectionError if isinstance(error, BoardConnectionError) else ReleaseError
-    hint = f"the board was switched to {model} {identity} and did not confirm it: do the same again to have it checked"
+    hint = f"the board was switched to {model} {identity} and did not confirm it: repeat the command to have it checked"
     return kind(error.what, why=error.why, hints=[*error.hints, hint, f"or: edgedeploy releases rollback {model}"])
 
 
 def activate(
     connection: Connection, model: str, identity: str, check: Check, *, returning: bool = False, **options: Any
 ) -> Confirmed:
-    """Switch to a release that lies on the board, after a self-test; the lock is held. Options are those of `commit`.
-
-    Raises:
-        ReleaseError: there is no such release, or its self-test fails.
-        UnhealthyReleaseError, BoardConnectionError: as `commit`.
-    """
+    """Switch to a release on the board after a self-test; the lock is held. Options are `commit`'s."""
     present = steps.inventory(connection, model).releases
     if identity not in present:
         raise ReleaseError(
@@ -139,11 +122,7 @@ def activate(
 
 
 def previous(connection: Connection, model: str) -> str:
-    """The release that was in use before, as the board's record says.
-
-    Raises:
-        ReleaseError: there is none.
-    """
+    """The release that was in use before, from the board's record."""
     stock = steps.inventory(connection, model)
     found = stock.record.previous(stock.releases)
     if found is None:
@@ -159,9 +138,9 @@ def previous(connection: Connection, model: str) -> str:
 
 
 def sweep(connection: Connection, *, keep: int, model: str | None = None) -> list[str]:
-    """Remove all but `keep` releases of a model, or of each, and their trials; gives the folders that are removed.
+    """Remove all but `keep` releases of a model, or of each, and all trials; returns the removed folders.
 
-    The one in use stays, then the newest that were in use. The lock is held. Files that no release has any more go too.
+    The one in use stays, then the newest that were in use. Unused files are removed too. The lock is held.
     """
     found = steps.inventories(connection)
     unwanted = []

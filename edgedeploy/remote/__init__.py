@@ -1,3 +1,3 @@
-"""Boards over SSH: where they are, whose host keys are trusted, what they are, and commands run on them."""
+"""Boards over SSH: addresses, host keys, facts about boards, and commands on them."""
 
 LOOPBACK = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Where a board is reached: from the command line, from its profile, or as a virtual board."""
+"""Addresses of boards: from the command line, a profile, or a virtual board."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.settings import whereabouts
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
-# No address begins with a dash or holds what a shell or an SSH client would take for something else.
+# No part begins with a dash, or has characters with a meaning for shells and SSH clients.
 _ADDRESS = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
 )
 
-# What is wrong with one, by the first form that it has.
+# What is wrong with an address, by the first form that matches.
 _FAULTS = [
     (re.compile(form, re.DOTALL), why)
     for form, why in (
         ("", "it is empty"),
-        (r".*\s.*", "it holds a blank"),
+        (r".*\s.*", "it contains a blank"),
         (r".*://.*", "it is a URL"),
-        (r".*:.*@.*", "it holds a password"),
+        (r".*:.*@.*", "it contains a password"),
         (r"(.*@)?-.*", "a name in it begins with a dash"),
-        (r"(.*@)?([\w.-]+|\[.*\]):.*", "its port is no number from 1 to 65535"),
+        (r"(.*@)?([\w.-]+|\[.*\]):.*", "its port is not a number from 1 to 65535"),
         (r"@.*|.*@", "its user or its host is empty"),
-        (".*", "it holds a character that no name of a user or a host has"),
+        (".*", "it contains a character that names of users and hosts cannot have"),
     )
 ]
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where and how a board is logged in to. What is None is left to `~/.ssh/config` and its defaults.
+    """Where and how to log in to a board; fields that are None are left to `~/.ssh/config` and its defaults.
 
     Attributes:
-        host: a name or number, or an alias of `~/.ssh/config`.
-        user, port: of the login.
-        key: the only private key to offer, or None for the user's own keys and agent.
-        known_hosts: the only file of trusted host keys, or None for edgedeploy's and the user's own.
-        name: what the address is called in messages, where that is not what it is.
-        said_by: what says that the board is there, where that is not the command line.
+        host: a name, a number, or an alias in `~/.ssh/config`.
+        key: the only private key to offer; None for the user's own keys and agent.
+        known_hosts: the only file of trusted host keys; None for edgedeploy's and the user's own.
+        name: for messages, if it differs from the address.
+        said_by: where the address comes from, if not from the command line.
     """
 
     host: str
@@ -65,36 +64,31 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """The address that `[USER@]HOST[:PORT]` or `virtual:NAME` means.
-
-    Raises:
-        InputError: it has another form, a password among them, or means this machine.
-        UnknownNameError: no such virtual board runs.
-    """
+    """Parse `[USER@]HOST[:PORT]` or `virtual:NAME`, a running virtual board."""
     if text.startswith(VIRTUAL):
         return address_of(require(text.removeprefix(VIRTUAL)))
     if text == HERE:
         raise InputError(
-            f"{HERE!r} is this machine, which is not reached over SSH",
+            f"{HERE!r} is this machine, which needs no SSH",
             hints=["`run`, `demo` and `bench` take it as --host; over SSH this machine is localhost"],
         )
     parts = _ADDRESS.fullmatch(text)
     port = int(parts["port"]) if parts and parts["port"] else None
     if parts is None or (port is not None and not 0 < port < 65536):
-        # What was typed may hold a password: it is not repeated.
+        # The text may contain a password: it is not repeated.
         bare = ["put an IPv6 address in brackets: [fe80::1%eth0], USER@[fe80::1%eth0]:PORT"] if _is_bare(text) else []
         forms = "write it as HOST, USER@HOST, USER@HOST:PORT or virtual:NAME"
         why = "an IPv6 address has no brackets" if bare else next(why for form, why in _FAULTS if form.fullmatch(text))
         raise InputError(
-            "an address has another form than USER@HOST:PORT",
+            "an address does not have the form USER@HOST:PORT",
             why=why,
-            hints=[*bare, forms, "passwords are not taken: use a key"],
+            hints=[*bare, forms, "passwords are not supported: use a key"],
         )
     return Address(parts["host"].strip("[]"), parts["user"], port)
 
 
 def _is_bare(text: str) -> bool:
-    """Whether an address is one of IPv6, with a user perhaps, but without brackets."""
+    """Whether an address is IPv6, perhaps with a user, without brackets."""
     try:
         ipaddress.IPv6Address(text.rpartition("@")[2])
     except ValueError:
@@ -103,26 +97,19 @@ def _is_bare(text: str) -> bool:
 
 
 def address_of(virtual: VirtualBoard) -> Address:
-    """Where a virtual board is logged in to."""
+    """The address of a virtual board."""
     return Address(HOST, virtual.user, virtual.port, virtual.key, virtual.known_hosts, f"{VIRTUAL}{virtual.name}")
 
 
 def addresses(
     board: ResolvedBoard, hosts: Sequence[str] = (), *, virtual: bool | None = None, progress: Progress = SILENT
 ) -> list[Address]:
-    """The boards that are meant: those of the command line, what was set once, or the profile's.
+    """The boards to use: those of the command line, the user's setting, or the profile's.
 
     A virtual board that does not run yet is started.
 
     Args:
-        board: their profile.
-        hosts: where they are, as the command line says it.
-        virtual: whether the profile's virtual board is meant; what was set once unless given.
-        progress: is told of what was set, and of a start.
-
-    Raises:
-        InputError: none is stated anywhere, or one has no possible form.
-        VirtualBoardError: as `virtual.board.up`.
+        virtual: use the profile's virtual board; the user's setting if None.
     """
     if virtual and hosts:
         raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])

@@ -1,7 +1,6 @@
-"""One board over SSH: commands with their output, files streamed into commands, channels that stay open.
+"""Commands on a board over SSH: with input and output, or channels that stay open.
 
-`login` makes the connection; how commands run is decided here. On the board nothing is needed but sshd and a POSIX
-shell.
+`login` makes the connection. The board needs only sshd and a POSIX shell.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ COMMAND_S = 120
 
 _BLOCK = 1 << 15
 
-# RFC 4254, section 5.1. OpenSSH gives the second one for more sessions than its MaxSessions.
+# RFC 4254, section 5.1. OpenSSH answers with the second one above its MaxSessions.
 _PROHIBITED, _FAILED = 1, 2
 _FORWARDING = ("forwards no ports", "AllowTcpForwarding, DisableForwarding, PermitOpen and PermitListen")
 
 
 @dataclass(frozen=True)
 class Completed:
-    """A command that ran on a board: its exit code, its output, and its messages."""
+    """A command that ran on a board: its exit code, standard output and standard error."""
 
     code: int
     output: bytes
@@ -43,7 +42,7 @@ class Completed:
 
     @property
     def text(self) -> str:
-        """The output as text without white space at its ends."""
+        """The output as text, without white space at its ends."""
         return self.output.decode(errors="replace").strip()
 
 
@@ -51,24 +50,12 @@ class Connection(Closing):
     """A board that we are logged in to; a context manager.
 
     Attributes:
-        address: where it is.
-        sent: bytes of commands and content that were sent to it.
+        sent: bytes of commands and content sent so far.
         known_from: where its host key is known from.
     """
 
     def __init__(self, address: Address, *, strict: bool = False, progress: Progress = SILENT) -> None:
-        """Log in.
-
-        Args:
-            address: the board.
-            strict: refuse a host key that is not known.
-            progress: is told when a host key is recorded.
-
-        Raises:
-            BoardConnectionError: the board cannot be reached.
-            HostKeyError: its host key is refused.
-            LoginError: it does not let us in.
-        """
+        """Log in; `strict` refuses unknown host keys, `progress` is told when one is recorded."""
         self.address = address
         self.sent = 0
         self._strict = strict
@@ -77,7 +64,7 @@ class Connection(Closing):
         self._transport = self._logins[0].transport
 
     def close(self) -> None:
-        """Log out; whatever still runs in channels of this connection loses its input."""
+        """Log out; programs that still run in channels of this connection lose their input."""
         for login in self._logins:
             with contextlib.suppress(Exception):
                 login.close()
@@ -93,18 +80,14 @@ class Connection(Closing):
         """Run a POSIX shell script on the board and wait for its end.
 
         Args:
-            script: the script; its arguments are `$1`, `$2`, ... in it.
-            arguments: passed as they are, whatever characters they hold.
-            content: goes to its standard input, block by block.
-            timeout_s: how long it may be silent once it has its input.
+            arguments: `$1`, `$2`, ... in it, with any characters.
+            content: its standard input, block by block.
+            timeout_s: how long it may print nothing once it has its input.
             advance: called with the size of each part that was sent.
-
-        Raises:
-            BoardConnectionError: the connection broke, or the time was over.
         """
         mark = _new_mark()
-        # Without input none is ended: paramiko may tell so after the script's end has closed the channel, and OpenSSH
-        # ends the whole connection then.
+        # Without content there is no input to end: paramiko might do that after the script has closed the channel, and
+        # then OpenSSH ends the whole connection.
         source = "" if content else " </dev/null"
         with _closing(self._start(f"echo {mark}; echo {mark} >&2\n{script}", arguments, source)) as channel:
             for block in content:
@@ -120,11 +103,7 @@ class Connection(Closing):
             return self._completed(channel, mark, timeout_s)
 
     def open(self, script: str, *arguments: str) -> paramiko.Channel:
-        """Start a POSIX shell script on the board; its input and output are the channel's.
-
-        Raises:
-            BoardConnectionError: the connection broke.
-        """
+        """Start a POSIX shell script on the board; the channel is its input and output."""
         mark = _new_mark()
         channel = self._start(f"echo {mark}\n{script}", arguments)
         before, ending = b"", f"{mark}\n".encode()
@@ -138,7 +117,7 @@ class Connection(Closing):
         return channel
 
     def _start(self, script: str, arguments: Iterable[str], source: str = "") -> paramiko.Channel:
-        """Start a script, before whose output there may be that of `~/.ssh/rc` and of the login shell's own files."""
+        """Start a script. Output of `~/.ssh/rc` and the login shell's start-up files may come first."""
         command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments]) + source
         try:
             channel = self._session()
@@ -150,8 +129,8 @@ class Connection(Closing):
         return channel
 
     def _session(self) -> paramiko.Channel:
-        """A new session; of a further connection where the SSH server allows no more sessions of those there are."""
-        # OpenSSH counts a session that was closed until it has looked for another message.
+        """A new session, on a further connection if the SSH server allows no more sessions on the present ones."""
+        # OpenSSH counts a closed session until it has looked for another message.
         for known in reversed(self._logins):
             for _ in range(2):
                 with contextlib.suppress(_SessionsError):
@@ -168,12 +147,7 @@ class Connection(Closing):
         return channel
 
     def reach(self, port: int) -> paramiko.Channel:
-        """A TCP connection to a port of the board's loopback interface.
-
-        Raises:
-            ConnectionRefusedError: nothing listens there.
-            BoardConnectionError: the SSH server there forbids it, or the connection broke.
-        """
+        """A TCP connection to a port of the board's loopback interface."""
         try:
             return self._transport.open_channel("direct-tcpip", (LOOPBACK, port), (LOOPBACK, 0), timeout=CONNECT_S)
         except paramiko.ChannelException as error:
@@ -186,11 +160,7 @@ class Connection(Closing):
     def listen(self, handler: Callable[[paramiko.Channel], None]) -> int:
         """Have the board's SSH server listen on a free port of its loopback interface, which is returned.
 
-        One port of a connection at a time. `handler` is called with each TCP connection that comes there, in a thread
-        that it must not keep waiting.
-
-        Raises:
-            BoardConnectionError: the SSH server there forbids it, or the connection broke.
+        One port per connection at a time. `handler` is called with each TCP connection, and must not block.
         """
         try:
             return int(self._transport.request_port_forward(LOOPBACK, 0, lambda channel, *ends: handler(channel)))
@@ -198,7 +168,7 @@ class Connection(Closing):
             raise (self._forbidden(*_FORWARDING) if self.alive else self.lost(error)) from error
 
     def listen_no_more(self, port: int) -> None:
-        """End what `listen` began; the answer is not waited for."""
+        """End what `listen` began, without waiting for the answer."""
         with contextlib.suppress(*BROKEN):
             self._transport.global_request("cancel-tcpip-forward", (LOOPBACK, port), wait=False)
 
@@ -208,14 +178,10 @@ class Connection(Closing):
         )
 
     def rename(self, source: str, target: str) -> None:
-        """Put `source` in the place of `target`, both relative to the home folder, as rename(2) does: at once.
+        """Replace `target` by `source`, both relative to the home folder, atomically as rename(2) does.
 
-        `mv` would move it into the folder that a link at `target` leads to, unless it knows `-T`, which not
-        every board's does.
-
-        Raises:
-            BoardConnectionError: the connection broke, or the board has no SFTP.
-            OSError: the board refuses.
+        Plain `mv` would move it into the folder that a link at `target` leads to, and some boards lack `mv -T`. Raises
+        OSError if the board refuses.
         """
         try:
             with _closing(self._session()) as channel:
@@ -228,7 +194,7 @@ class Connection(Closing):
             if isinstance(error, OSError):
                 raise
             raise BoardConnectionError(
-                f"{self.address} takes no SFTP",
+                f"{self.address} has no SFTP",
                 why=last_line(error),
                 hints=["apt-get install openssh-sftp-server there"],
             ) from error
@@ -238,16 +204,16 @@ class Connection(Closing):
         return BoardConnectionError(
             f"the connection to {self.address} broke",
             why=(last_line(error) if error and str(error) else "the board does not answer any more"),
-            hints=["look whether the board has power and network, and do it again: what was sent is kept"],
+            hints=["check that the board has power and network, and try again: files that were sent stay there"],
         )
 
     @property
     def alive(self) -> bool:
-        """Whether the connection still stands, as far as is known."""
+        """Whether the connection still exists, as far as is known."""
         return all(login.transport.is_active() for login in self._logins)
 
     def _send(self, channel: paramiko.Channel, part: bytes) -> bool:
-        """Send a part; False if the command has ended without wanting it."""
+        """Send a part; False if the command has ended without reading it."""
         try:
             channel.sendall(part)
         except BROKEN as error:
@@ -264,8 +230,8 @@ class Connection(Closing):
             messages = b"".join(iter(lambda: channel.recv_stderr(_BLOCK), b""))
         except TimeoutError as error:
             raise BoardConnectionError(
-                f"a command on {self.address} said nothing for {timeout_s:g} s",
-                hints=["look what the board is doing: it may be out of memory"],
+                f"a command on {self.address} printed nothing for {timeout_s:g} s",
+                hints=["look at the board: it may be out of memory"],
             ) from error
         deadline = time.monotonic() + CONNECT_S
         while not channel.exit_status_ready() and self.alive and time.monotonic() < deadline:
@@ -279,7 +245,7 @@ class Connection(Closing):
 
 
 class _SessionsError(Exception):
-    """A connection has as many sessions as the SSH server allows."""
+    """A connection has all the sessions that the SSH server allows."""
 
 
 def _session_of(login: Login) -> paramiko.Channel:
@@ -292,12 +258,12 @@ def _session_of(login: Login) -> paramiko.Channel:
 
 
 def _new_mark() -> str:
-    """What a script prints first, and nothing else does."""
+    """A line that the script prints first, and nothing else prints."""
     return secrets.token_hex(8)
 
 
 class _AfterText:
-    """A channel for SFTP without the text before its first packet, whose length begins with a zero byte."""
+    """A channel for SFTP without text before its first packet, whose length begins with a zero byte."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -307,7 +273,6 @@ class _AfterText:
         return getattr(self._channel, name)
 
     def recv(self, count: int) -> bytes:
-        """As the channel's."""
         content = self._channel.recv(count if self._begun else 1)
         while content and not self._begun:
             self._begun = content == b"\0"
@@ -317,14 +282,13 @@ class _AfterText:
 
 
 def close_channel(channel: paramiko.Channel) -> None:
-    """Close a channel, also one of a connection that is lost: paramiko would raise what its last message met."""
+    """Close a channel, even of a lost connection, for which paramiko would raise an error."""
     with contextlib.suppress(*BROKEN):
         channel.close()
 
 
 @contextlib.contextmanager
 def _closing(channel: paramiko.Channel) -> Iterator[paramiko.Channel]:
-    """Close a channel at the end."""
     try:
         yield channel
     finally:

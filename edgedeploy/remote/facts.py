@@ -1,4 +1,4 @@
-"""What a board is, asked of its agent or, where there is none yet, of its shell."""
+"""Facts about a board, from its agent or, if it has none yet, from its shell."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ from edgedeploy.facts import Facts
 from edgedeploy.remote.connection import Connection
 from edgedeploy.triples import architecture_of_elf
 
-# Below the home folder on the board; what lies there is described in docs/boards.md.
+# Relative to the home folder on the board; docs/boards.md describes its files.
 BASE = ".local/share/edgedeploy"
 
 
 def probe(connection: Connection) -> Facts:
-    """Ask a board what it is.
-
-    Raises:
-        BoardConnectionError: the connection broke, or nothing sensible comes back.
-    """
+    """Ask a board for its facts."""
     done = connection.run('cd "$HOME/$1" && exec ./agent facts', BASE)
     by_agent = done.code == 0
     if not by_agent:
@@ -34,19 +30,15 @@ def probe(connection: Connection) -> Facts:
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # ValidationError is a ValueError
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise BoardConnectionError(
-            f"{connection.address} does not say what it is",
+            f"{connection.address} does not state what it is",
             why=done.messages or why,
             hints=["edgedeploy needs a POSIX shell and /proc on the board"],
         ) from error
 
 
 def of_agent(answer: dict[str, Any]) -> Facts:
-    """The facts that an agent states.
-
-    Raises:
-        ValueError, KeyError, TypeError: they are not in its form.
-    """
-    stated = answer["elf"]["machine"]  # a number where the shell is not of the agent's own architecture
+    """The facts that an agent states; ValueError, KeyError or TypeError if they are malformed."""
+    stated = answer["elf"]["machine"]  # a number if the shell is not of the agent's own architecture
     return Facts(
         machine=answer["machine"],
         kernel=answer["kernel"],
@@ -96,9 +88,9 @@ def _number(text: str | None, unit: float = 1) -> Any:
 
 
 def _of_elf(head: bytes) -> tuple[Literal[32, 64], str, Literal["hard", "soft"] | None]:
-    """Class, machine and float ABI that the head of an ELF file states."""
+    """Class, machine and float ABI from the header of an ELF file."""
     if len(head) < 52 or head[:4] != b"\x7fELF":
-        raise ValueError("its shell is no ELF file")
+        raise ValueError("its shell is not an ELF file")
     order = "<" if head[5] == 1 else ">"
     (number,) = struct.unpack_from(f"{order}H", head, 18)
     machine = elf_machine(number)

@@ -1,4 +1,4 @@
-"""What an agent on a board says when it cannot do something, as one of our errors."""
+"""Errors of agents as errors of edgedeploy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LAST_WORDS_S = 10
 
-# Exit codes of the agent, which its replies state too, and what they are here.
+# By exit code of the agent, which its replies have too.
 _ERRORS: dict[int, type[EdgedeployError]] = {7: InputError, 8: PackageError}
 DEVICE = DeviceError.exit_code
 
@@ -29,8 +29,8 @@ def failure(code: int, what: str, said: str) -> EdgedeployError:
 
     Args:
         code: its exit code, or the one in its reply.
-        what: what it was to do, and where.
-        said: its messages, of which each line may begin with its name.
+        what: the error's message.
+        said: the agent's messages; each line may begin with its name.
     """
     said = "\n".join(line.removeprefix("agent: ") for line in said.splitlines() if line.strip())
     if code == DEVICE:
@@ -39,13 +39,7 @@ def failure(code: int, what: str, said: str) -> EdgedeployError:
 
 
 def agent_ended(connection: Connection, channel: paramiko.Channel, what: str) -> EdgedeployError:
-    """The error for an agent on a board that ended, or whose connection broke.
-
-    Args:
-        connection: the board.
-        channel: where the agent ran.
-        what: what ended, as "the agent on BOARD ended".
-    """
+    """The error for an agent on a board that ended, with message `what`, or for a broken connection."""
     with contextlib.suppress(*BROKEN):
         channel.settimeout(_LAST_WORDS_S)
         said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
@@ -56,6 +50,6 @@ def agent_ended(connection: Connection, channel: paramiko.Channel, what: str) ->
 
 
 def device_failure(what: str, said: str) -> DeviceError | None:
-    """The error of the kind that a message names; None if it names none. Arguments are `failure`'s."""
+    """The error of the kind that a message names; None if it names none."""
     found = _KIND.search(said)
     return DeviceError.kinds()[found[1]](what, why=_KIND.sub("", said, count=1)) if found else None

@@ -1,38 +1,153 @@
-"""Which host keys are trusted: those of the user's OpenSSH, and those that were shown once and recorded."""
+"""Which host keys are trusted: those of the user's OpenSSH, and those that were recorded when first seen.
+
+Files of known hosts have OpenSSH's form (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), certificates that of PROTOCOL.certkeys.
+"""
 
 from __future__ import annotations
 
 import base64
 import fcntl
 import hashlib
+import hmac
+import logging
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import paramiko
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    SSHCertificate,
+    SSHCertificateType,
+    load_ssh_public_identity,
+)
 
 from edgedeploy.errors import HostKeyError
 from edgedeploy.files import cannot_write
 from edgedeploy.progress import Progress
-from edgedeploy.remote.certificates import authority_of, objection
-from edgedeploy.remote.known_hosts import Entry, Marker, key_blob, name_of, read
 from edgedeploy.remote.openssh import Settings
 from edgedeploy.settings import user_folder
 
+_LOG = logging.getLogger(__name__)
+
 _CERTIFICATE = "-cert-v01@openssh.com"
-# What an RSA key signs with; SHA-1 is not taken.
+# The signature algorithms of RSA keys, without SHA-1.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
-# Names that mean nothing else in a file of known hosts.
+# Names without a special meaning in a file of known hosts.
 _PLAIN_NAME = re.compile(r"[\w.:%\[\]-]+")
 
-# The beginning of a key revocation list, PROTOCOL.krl of OpenSSH.
+# The first bytes of a key revocation list, PROTOCOL.krl of OpenSSH.
 _KRL = b"SSHKRL\n\0"
 
 _COMPARE = "compare that with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the board"
+
+
+class Marker(Enum):
+    """The kind of key on a line of a file of known hosts."""
+
+    NONE = ""
+    AUTHORITY = "@cert-authority"
+    REVOKED = "@revoked"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a file of known hosts.
+
+    Attributes:
+        line: from 1.
+        names: the hosts: patterns, or one hashed name.
+        type: of the key, such as `ssh-ed25519`.
+        blob: the public key in SSH's wire format.
+    """
+
+    path: Path
+    line: int
+    marker: Marker
+    names: str
+    type: str
+    blob: bytes
+
+    def is_of(self, name: str) -> bool:
+        """Whether the line is about a host, by its name as `name_of` writes it."""
+        if self.names.startswith("|"):
+            return _is_hash_of(self.names, name)
+        found = False
+        for pattern in self.names.lower().split(","):
+            # Brackets have no special meaning in these patterns.
+            if fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
+                if pattern.startswith("!"):
+                    return False
+                found = True
+        return found
+
+    def is_removed_with(self, name: str) -> bool:
+        """Whether `ssh-keygen -R` removes the line for a name: it keeps markers and patterns."""
+        named = _is_hash_of(self.names, name) or name in self.names.lower().split(",")
+        return self.marker is Marker.NONE and named
+
+    def __str__(self) -> str:
+        return f"line {self.line} of {self.path}"
+
+
+def _is_hash_of(names: str, name: str) -> bool:
+    """HMAC-SHA1 of the name with a random salt: `|1|SALT|HASH`."""
+    parts = names.split("|")
+    if len(parts) != 4 or parts[1] != "1":
+        return False
+    try:
+        salt, expected = (base64.b64decode(part, validate=True) for part in parts[2:])
+    except ValueError:
+        return False
+    return hmac.compare_digest(hmac.digest(salt, name.encode(), "sha1"), expected)
+
+
+def name_of(host: str, port: int) -> str:
+    """A host's name in files of known hosts."""
+    return host.lower() if port == 22 else f"[{host.lower()}]:{port}"
+
+
+def read_known_hosts(path: Path) -> Iterator[Entry]:
+    """The lines of a file if it exists; invalid lines are skipped, as in OpenSSH."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            _LOG.info("%s is left out: %s", path, error.strerror)
+        return
+    for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        try:
+            marker = Marker(fields.pop(0)) if fields[0].startswith("@") else Marker.NONE
+            names, kind, key = fields[:3]
+            yield Entry(path, number, marker, names, kind, key_blob(kind, key))
+        except ValueError:
+            _LOG.info("line %d of %s is left out: it has no valid host key", number, path)
+
+
+def key_blob(kind: str, text: str) -> bytes:
+    """A public key in SSH's wire format, from its type and its base64 form; ValueError if it has another type."""
+    blob = base64.b64decode(text, validate=True)
+    if blob[:4] + blob[4 : 4 + len(kind)] != len(kind).to_bytes(4, "big") + kind.encode():
+        raise ValueError(f"it is not a {kind} key")
+    return blob
+
+
+def fingerprint(blob: bytes) -> str:
+    """A public key's fingerprint as OpenSSH shows it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def known_hosts_file() -> Path:
@@ -41,45 +156,35 @@ def known_hosts_file() -> Path:
 
 
 class HostKeys:
-    """What is known of the host keys of one host, and what becomes of the key that it shows.
-
-    Attributes:
-        name: of the host, as files of known hosts have it.
-    """
+    """The known host keys of one host, and the check of the key that it shows."""
 
     def __init__(self, settings: Settings, *, record: Path | None, strict: bool, progress: Progress) -> None:
         """Read the files.
 
         Args:
             settings: the host, and its files of known hosts, which are never written.
-            record: where an unknown key is recorded; it is trusted as the others are. None refuses unknown keys.
-            strict: refuse unknown keys.
-            progress: is told when one is recorded.
+            record: where an unknown key is recorded; trusted like the other files. None refuses unknown keys.
         """
         self.name = settings.alias or name_of(settings.host, settings.port)
         self._host = settings.alias or settings.host
         self._settings, self._record, self._progress = settings, record, progress
         self._strict = strict or settings.strict
-        entries = [entry for path in [*settings.known_hosts, *([record] if record else [])] for entry in read(path)]
+        paths = [*settings.known_hosts, *([record] if record else [])]
+        entries = [entry for path in paths for entry in read_known_hosts(path)]
         self._known = [entry for entry in entries if entry.is_of(self.name.lower())]
-        # As in OpenSSH, what is known of the host without its port counts, but does not speak against another key.
+        # As in OpenSSH, keys known for the host without its port count, but do not speak against another key.
         further = [] if settings.alias else [entry for entry in entries if entry.is_of(settings.host.lower())]
         self._all = [*self._known, *(entry for entry in further if entry not in self._known)]
 
     def ordered(self, algorithms: Sequence[str]) -> list[str]:
-        """Algorithms of host keys, those first with which the host can show what is known of it."""
+        """Algorithms of host keys, those of known keys first."""
         known = self._of(Marker.NONE, self._known) or self._of(Marker.NONE)
         first = [name for entry in known for name in _ALGORITHMS.get(entry.type, (entry.type,))]
         plain = sorted(algorithms, key=lambda name: name not in first)
         return [*(name + _CERTIFICATE for name in plain), *plain] if self._of(Marker.AUTHORITY) else plain
 
     def check(self, key: paramiko.PKey) -> str:
-        """Where the key that the host shows is known from; a key of a host of which none is known is recorded.
-
-        Raises:
-            HostKeyError: it is not trusted.
-            OutputError: it cannot be recorded.
-        """
+        """Where the host's key is known from; a host without any known key has it recorded, others are refused."""
         blob = key.asbytes()
         certificate = key.public_blob.key_blob if key.public_blob else None
         shown = f"{key.get_name()} {key.fingerprint}"
@@ -87,9 +192,9 @@ class HostKeys:
         authorities = self._of(Marker.AUTHORITY)
         why = "it shows no certificate"
         if certificate and authorities:
-            refused = objection(certificate, self._host, {entry.blob for entry in authorities})
+            refused = _objection(certificate, self._host, {entry.blob for entry in authorities})
             if refused is None:
-                [authority, *_] = [entry for entry in authorities if entry.blob == authority_of(certificate)]
+                [authority, *_] = [entry for entry in authorities if entry.blob == _authority_of(certificate)]
                 return f"certified by {authority}"
             why = refused
         for entry in self._of(Marker.NONE):
@@ -112,14 +217,14 @@ class HostKeys:
         return [entry for entry in (self._all if entries is None else entries) if entry.marker is marker]
 
     def _refuse_revoked(self, blob: bytes, certificate: bytes | None, shown: str) -> None:
-        blobs = {blob, certificate and authority_of(certificate)}
+        blobs = {blob, certificate and _authority_of(certificate)}
         places = [str(entry) for entry in self._of(Marker.REVOKED) if entry.blob in blobs]
         if self._settings.revoked and not places:
             places = _revoked_by(self._settings.revoked, [each for each in (blob, certificate) if each], blobs)
         if places:
             raise HostKeyError(
                 f"the host key of {self.name} is revoked",
-                why=f"it shows {shown}, and {places[0]} says that this key is not to be trusted; nothing was sent",
+                why=f"it shows {shown}, which {places[0]} revokes; nothing was sent",
                 hints=["give the board another host key: whoever has the revoked one can impersonate it"],
             )
 
@@ -133,7 +238,7 @@ class HostKeys:
             f"the host key of {self.name} has changed",
             why=f"known is {expected}, it shows {shown}; nothing was sent",
             hints=[
-                "find out why: the board was set up anew, another one has its address, or somebody is in between",
+                "find out why: the board was reinstalled, another one has its address, or somebody is in between",
                 *(f"if it is right, forget the known key: {command}" for command in dict.fromkeys(forget)),
             ],
         )
@@ -165,17 +270,13 @@ class HostKeys:
         return str(self._record)
 
 
-def fingerprint(blob: bytes) -> str:
-    """A public key's fingerprint as OpenSSH shows it."""
-    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-
-
 def _revoked_by(path: Path, shown: Sequence[bytes], keys: set[bytes | None]) -> list[str]:
     """The file of RevokedHostKeys, if it names one of some keys."""
     try:
         content = path.read_bytes()
         if not content.startswith(_KRL):
-            return [str(path)] if keys & set(_public_keys(content)) else []
+            lines = [line.partition("#")[0].split() for line in content.decode(errors="replace").split("\n")]
+            return [str(path)] if keys & {key_blob(line[0], "".join(line[1:2])) for line in lines if line} else []
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             for number, blob in enumerate(shown):
                 kind = paramiko.Message(blob).get_text()
@@ -191,8 +292,71 @@ def _revoked_by(path: Path, shown: Sequence[bytes], keys: set[bytes | None]) -> 
     return [str(path)] if done.returncode else []
 
 
-def _public_keys(content: bytes) -> Iterator[bytes]:
-    """The keys of a file with one on each line."""
-    for line in content.decode(errors="replace").split("\n"):
-        if fields := line.partition("#")[0].split():
-            yield key_blob(fields[0], "".join(fields[1:2]))
+def _authority_of(blob: bytes) -> bytes | None:
+    """The public key of the authority that a certificate names; None if the certificate cannot be read."""
+    certificate = _certificate(blob)
+    return None if certificate is None else _authority(certificate)
+
+
+def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | None:
+    """Why a host certificate is not valid for a host; None if it is.
+
+    Stricter than OpenSSH in one point: a certificate without names, which some versions take for any host, is invalid.
+
+    Args:
+        blob: the certificate, in SSH's wire format.
+        host: the name or alias that was asked for, without a port.
+        authorities: the public keys of the authorities that are trusted for this host.
+    """
+    certificate = _certificate(blob)
+    if certificate is None:
+        return "its certificate cannot be read"
+    if _authority(certificate) not in authorities:
+        return "its certificate is signed by another authority"
+    try:
+        certificate.verify_cert_signature()
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
+        return "the signature of its certificate is wrong"
+    if _signature_algorithm(blob) == "ssh-rsa":
+        return "its certificate is signed with SHA-1"
+    if certificate.type is not SSHCertificateType.HOST:
+        return "its certificate is a user's"
+    if host.lower().encode() not in certificate.valid_principals:
+        names = ", ".join(name.decode(errors="replace") for name in certificate.valid_principals)
+        return f"its certificate names {names or 'no host'}, not {host}"
+    if certificate.critical_options:
+        return "its certificate has critical options"
+    now = time.time()
+    if now < certificate.valid_after:
+        return "its certificate is not valid yet"
+    return "its certificate has expired" if now >= certificate.valid_before else None
+
+
+def _certificate(blob: bytes) -> SSHCertificate | None:
+    kind = paramiko.Message(blob).get_string()
+    try:
+        found = load_ssh_public_identity(kind + b" " + base64.b64encode(blob))
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    return found if isinstance(found, SSHCertificate) else None
+
+
+def _authority(certificate: SSHCertificate) -> bytes:
+    text = certificate.signature_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return base64.b64decode(text.split()[1])
+
+
+def _signature_algorithm(blob: bytes) -> str:
+    """The algorithm of the signature, which is a certificate's last field."""
+    message = paramiko.Message(blob)
+    kind = message.get_text()
+    # The nonce and the key's own fields; mpints have the form of strings.
+    for _ in range(1 + (1 if "ed25519" in kind else 2)):
+        message.get_string()
+    message.get_bytes(8 + 4)  # serial number, type
+    for _ in ("key id", "principals"):
+        message.get_string()
+    message.get_bytes(8 + 8)  # valid after, valid before
+    for _ in ("critical options", "extensions", "reserved", "authority"):
+        message.get_string()
+    return paramiko.Message(message.get_string()).get_text()

@@ -1,4 +1,4 @@
-"""Logging in to a board, through jump hosts or a command where one is configured; closes what it opened."""
+"""Log in to a board, through jump hosts or a proxy command if one is configured."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, LoginError, last_line
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address
-from edgedeploy.remote.hostkeys import HostKeys, known_hosts_file
-from edgedeploy.remote.known_hosts import key_blob
+from edgedeploy.remote.hostkeys import HostKeys, key_blob, known_hosts_file
 from edgedeploy.remote.openssh import Settings, route
 
-# What paramiko logs as errors also ends in an exception, which is reported once, as ours.
+# Errors that paramiko logs also raise an exception, which we report.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 CONNECT_S = 15
 
-# A connection whose other end is silent for so long is broken; TCP alone would wait for a quarter of an hour.
+# A connection that is silent for so long is broken; TCP alone would wait for a quarter of an hour.
 SILENCE_S = 30
 _KEEPALIVE_S = 5
 _END_S = 2
 
-# What paramiko raises where a connection breaks: each of them, depending on the moment.
+# paramiko's exceptions for a broken connection, depending on the moment.
 BROKEN = (paramiko.SSHException, OSError, EOFError)
 
-_WAYS_ON = ("say where the board is: --host USER@ADDRESS", "do without a board: --virtual")
+_ALTERNATIVES = ("say where the board is: --host USER@ADDRESS", "do without a board: --virtual")
 
 
 def _on_request(channel: paramiko.Channel, message: paramiko.Message) -> None:
-    """Take what a server says of a command's end; of a signal (RFC 4254, section 6.10), which paramiko passes over."""
+    """Handle the end of a command by a signal (RFC 4254, section 6.10), which paramiko ignores."""
     if message.get_text() == "exit-signal":
         message.get_boolean()
         named = getattr(signal, f"SIG{message.get_text().partition('@')[0].removeprefix('SIG')}", None)
@@ -53,7 +52,7 @@ def _on_request(channel: paramiko.Channel, message: paramiko.Message) -> None:
 
 
 class _Transport(paramiko.Transport):
-    """A connection on which commands that a signal ended have exit codes as in a shell: 128 plus its number."""
+    """A connection whose commands have a shell's exit codes for signals: 128 plus the number."""
 
     _channel_handler_table = {
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
@@ -62,29 +61,13 @@ class _Transport(paramiko.Transport):
 
 
 class Login(Closing):
-    """A board that we are logged in to; a context manager.
-
-    Attributes:
-        transport: the SSH connection.
-        known_from: where the board's host key is known from.
-    """
+    """A board that we are logged in to; a context manager. `known_from` is the source of its known host key."""
 
     transport: paramiko.Transport
     known_from: str
 
     def __init__(self, address: Address, *, strict: bool, progress: Progress) -> None:
-        """Log in. If that fails, nothing stays open.
-
-        Args:
-            address: the board.
-            strict: refuse a host key that is not known.
-            progress: is told when a host key is recorded.
-
-        Raises:
-            BoardConnectionError: the board, or a jump host before it, cannot be reached.
-            HostKeyError: its host key, or that of a jump host, is refused.
-            LoginError: it, or a jump host, does not let us in.
-        """
+        """Log in as `Connection` does. If that fails, nothing stays open."""
         self._source = f"; {address.said_by} names this host" if address.said_by else ""
         hops = route(address, progress)
         record = None if address.known_hosts else known_hosts_file()
@@ -103,19 +86,19 @@ class Login(Closing):
             raise
 
     def close(self) -> None:
-        """Log out, of jump hosts too."""
+        """Log out, also from jump hosts."""
         self._opened.close()
 
     def _reach(self, hop: Settings, who: str, keys: HostKeys, before: paramiko.Transport | None) -> paramiko.Transport:
-        """An SSH connection to a host that has shown its key, which is not checked yet."""
-        said: Callable[[], str | None] = str
+        """An SSH connection to a host, whose key is not checked yet."""
+        last_message: Callable[[], str | None] = str
         try:
             stream: socket.socket | paramiko.Channel
             if before is not None:
                 stream = before.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=CONNECT_S)
                 self._opened.callback(stream.close)
             elif hop.command is not None:
-                stream, said = self._opened.enter_context(_program(hop.command))
+                stream, last_message = self._opened.enter_context(_program(hop.command))
             else:
                 stream = self._opened.enter_context(socket.create_connection((hop.host, hop.port), CONNECT_S))
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
@@ -124,49 +107,44 @@ class Login(Closing):
             transport = _Transport(stream)
             self._opened.callback(transport.close)
             transport.banner_timeout = transport.auth_timeout = CONNECT_S
-            transport.handshake_timeout = 2 * CONNECT_S  # where it ends, paramiko says nothing but EOFError
+            transport.handshake_timeout = 2 * CONNECT_S  # at its end paramiko raises a bare EOFError
             algorithms = transport.get_security_options()
             algorithms.key_types = keys.ordered(algorithms.key_types)
             transport.start_client(timeout=CONNECT_S)
-            if not transport.initial_kex_done:  # paramiko goes on when the time is over
-                raise TimeoutError(f"its SSH server said nothing more for {CONNECT_S} s")
-        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: no name of a host could be so
-            said_of_it = error.strerror if isinstance(error, OSError) else str(error)
+            if not transport.initial_kex_done:  # paramiko continues after the timeout
+                raise TimeoutError(f"its SSH server did not answer within {CONNECT_S} s")
+        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: an impossible host name
             raise BoardConnectionError(
                 f"there is no host {hop.host}",
-                why=f"{said_of_it}{self._source}",
-                hints=[*hints_for_name(hop.host), *_WAYS_ON],
+                why=f"{getattr(error, 'strerror', None) or error}{self._source}",
+                hints=[*hints_for_name(hop.host), *_ALTERNATIVES],
             ) from error
         except BROKEN as error:
+            why = last_message() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error)
             raise BoardConnectionError(
                 f"{who} cannot be reached",
-                why=(said() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error))
-                + self._source,
-                hints=["look whether it is switched on and runs an SSH server", *_WAYS_ON],
+                why=f"{why}{self._source}",
+                hints=["check that it is switched on and runs an SSH server", *_ALTERNATIVES],
             ) from error
         return transport
 
 
 def hints_for_name(host: str) -> list[str]:
-    """What to try where a host's name means no address."""
+    """Hints for a host name without an address."""
     if not host.endswith(".local"):
         return []
     return [f"for names in .local: sudo apt install libnss-mdns; then try `getent hosts {host}`"]
 
 
 def destination(address: Address) -> tuple[str, int] | None:
-    """Host and port that a login connects to; None through jump hosts or a command.
-
-    Raises:
-        BoardConnectionError: OpenSSH's configuration does not say.
-    """
+    """The host and port of a login; None through jump hosts or a command."""
     [first, *others] = route(address)
     return None if others or first.command else (first.host, first.port)
 
 
 @contextlib.contextmanager
 def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | None]]]:
-    """A ProxyCommand, run by the user's shell: its input and output as one stream, and what it says of errors."""
+    """Run a ProxyCommand in the user's shell: its input and output as one stream, and its last error message."""
     near, far = socket.socketpair()
     with near, tempfile.TemporaryFile() as messages:
         with far:
@@ -175,13 +153,13 @@ def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | N
                 [shell, "-c", f"exec {command}"], stdin=far.fileno(), stdout=far.fileno(), stderr=messages.fileno()
             )
 
-        def said() -> str | None:
+        def last_message() -> str | None:
             messages.seek(0)
             lines = messages.read().decode(errors="replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), None)
 
         try:
-            yield near, said
+            yield near, last_message
         finally:
             near.close()
             process.terminate()
@@ -193,7 +171,7 @@ def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | N
 
 
 def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKeys) -> str:
-    """Check the host's key, then offer ours, one after the other. Gives where the host's is known from."""
+    """Check the host's key, then offer ours one by one. Returns where the host's key is known from."""
     known_from = keys.check(transport.get_remote_server_key())
     why, locked = "there is no key to offer", []
     with contextlib.ExitStack() as agents:
@@ -203,34 +181,31 @@ def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKe
             except (paramiko.PasswordRequiredException, TypeError):  # TypeError is cryptography's
                 locked.append(offer)
                 continue
-            except Exception:  # whatever else the parsers of two libraries say of a file that is no private key
+            except Exception:  # any error of two libraries' parsers for a file that is not a private key
                 continue
             try:
                 further = transport.auth_publickey(hop.user, key)
             except paramiko.BadAuthenticationType as error:
-                why = f"it takes no keys, but {' or '.join(error.allowed_types)}"
+                why = f"it does not accept keys, but {' or '.join(error.allowed_types)}"
                 break
-            except Exception as error:  # also what paramiko raises for keys of an agent that it does not know
-                why = "none of the keys that were offered is taken"
+            except Exception as error:  # also paramiko's for an agent's keys of unknown types
+                why = "it accepts none of the keys that were offered"
                 if not transport.is_active():
                     why = f"it hung up: {last_line(error)}"
                     break
                 continue
             if not further:
                 return known_from
-            why = f"it wants more than a key: {', '.join(further)}"
-    add = [f"{locked[0]} needs its passphrase, so give it to the agent: ssh-add {locked[0]}"] if locked else []
+            why = f"it asks for more than a key: {', '.join(further)}"
+    add = [f"{locked[0]} needs its passphrase; add it to the agent: ssh-add {locked[0]}"] if locked else []
     port = "" if hop.port == 22 else f"-p {hop.port} "
-    give = f"give it your key: ssh-copy-id {port}{hop.user}@{hop.name}"
-    user = "look whether the user is right: --host USER@HOST"
-    raise LoginError(f"{who} does not let us in", why=why, hints=[*add, give, user])
+    give = f"copy your key to it: ssh-copy-id {port}{hop.user}@{hop.name}"
+    user = "check the user: --host USER@HOST"
+    raise LoginError(f"{who} refuses the login", why=why, hints=[*add, give, user])
 
 
 def _offers(hop: Settings, agents: contextlib.ExitStack) -> Iterator[Path | paramiko.PKey]:
-    """Keys to log in with, in OpenSSH's order: the agent's that are configured, its others, and those in files.
-
-    Servers count how many are offered.
-    """
+    """Keys in OpenSSH's order, since servers limit their number: the agent's configured ones, its others, files."""
     held: dict[bytes, paramiko.PKey] = {}
     if hop.agent:
         with contextlib.suppress(*BROKEN):
@@ -243,9 +218,9 @@ def _offers(hop: Settings, agents: contextlib.ExitStack) -> Iterator[Path | para
 
 
 def _public(identity: Path) -> bytes:
-    """The public key of an identity, which lies beside it or is all of it; empty if there is none."""
+    """The public key of an identity, in its .pub file or in its own; empty if there is none."""
     for path in (Path(f"{identity}.pub"), identity):
-        with contextlib.suppress(OSError, ValueError):  # it is absent, or no public key
+        with contextlib.suppress(OSError, ValueError):  # it is missing, or not a public key
             kind, text = path.read_text(encoding="utf-8").split()[:2]
             return key_blob(kind, text)
     return b""

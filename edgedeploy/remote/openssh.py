@@ -1,7 +1,4 @@
-"""What OpenSSH's configuration says of a host, as `ssh -G` states it: nothing here reads that language.
-
-Where OpenSSH's client is not installed its configuration is ignored, and a note says so.
-"""
+"""OpenSSH's settings for a host, from `ssh -G`; without OpenSSH's client they are ignored, with a note."""
 
 from __future__ import annotations
 
@@ -32,19 +29,19 @@ _JUMP = re.compile(r"(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:]+)(?::(?P<port>\d+
 
 @dataclass(frozen=True)
 class Settings:
-    """How one host is logged in to. Names are those of ssh_config(5).
+    """How to log in to one host, with the names of ssh_config(5).
 
     Attributes:
-        name: what was asked for: a name, a number or an alias.
+        name: the name, number or alias that was asked for.
         host, port, user: HostName, Port and User.
-        identities: IdentityFile: those that are there.
-        identities_only: IdentitiesOnly: of the agent's keys, offer only those that `identities` names.
-        agent: whether keys of ssh-agent are offered; not with `IdentityAgent none`.
-        alias: HostKeyAlias: the name under which its host key is known, if that is another.
+        identities: IdentityFile, if they exist.
+        identities_only: IdentitiesOnly: offer only the agent's keys that `identities` names.
+        agent: offer keys of ssh-agent; false for `IdentityAgent none`.
+        alias: HostKeyAlias: another name for its host key.
         known_hosts: UserKnownHostsFile and GlobalKnownHostsFile.
         revoked: RevokedHostKeys.
         strict: StrictHostKeyChecking is `yes`.
-        jump: ProxyJump: `[USER@]HOST[:PORT],...` in the order in which they are gone through.
+        jump: ProxyJump: `[USER@]HOST[:PORT],...` in order.
         command: ProxyCommand, with its tokens replaced.
     """
 
@@ -64,13 +61,9 @@ class Settings:
 
 
 def route(address: Address, progress: Progress = SILENT) -> list[Settings]:
-    """The hosts that lead to an address, each reached through the one before; the last is the board.
+    """The hosts on the way to an address, each reached through the one before; the last is the board.
 
-    As OpenSSH does, the last host of a ProxyJump is reached through those before it, and the first one as its own
-    configuration says.
-
-    Raises:
-        BoardConnectionError: OpenSSH refuses its configuration, or jump hosts go round in a circle.
+    As in OpenSSH, the first host of a ProxyJump is reached by its own configuration.
     """
     hops = [_of_address(address, progress)]
     while (jump := hops[0].jump) is not None:
@@ -83,7 +76,7 @@ def route(address: Address, progress: Progress = SILENT) -> list[Settings]:
         before, _, last = jump.rpartition(",")
         parts = _JUMP.fullmatch(last)
         if parts is None:
-            raise BoardConnectionError(f"{last!r} is no jump host", hints=["correct ProxyJump in ~/.ssh/config"])
+            raise BoardConnectionError(f"invalid jump host {last!r}", hints=["correct ProxyJump in ~/.ssh/config"])
         port = int(parts["port"]) if parts["port"] else None
         hops.insert(0, _resolved(parts["host"].strip("[]"), parts["user"], port, before))
     return hops
@@ -102,7 +95,7 @@ def _of_address(address: Address, progress: Progress) -> Settings:
     if address.known_hosts:
         plain = replace(plain, known_hosts=(address.known_hosts,))
     if address.key:
-        # A virtual board is no host of the user's network: what is configured for 127.0.0.1 is not meant.
+        # A virtual board is not a host of the user's network: settings for 127.0.0.1 do not apply.
         return replace(plain, identities=(address.key,), agent=False)
     if shutil.which("ssh"):
         return _resolved(address.host, address.user, address.port)
@@ -112,16 +105,16 @@ def _of_address(address: Address, progress: Progress) -> Settings:
 
 
 def _resolved(host: str, user: str | None, port: int | None, jump: str = "") -> Settings:
-    """What `ssh -G` says of a host; what is stated here goes before the configuration."""
+    """The settings from `ssh -G`; these arguments override the configuration."""
     options = [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), *(["-J", jump] if jump else [])]
     command = ["ssh", "-T", "-G", *options, "--", host]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BoardConnectionError(f"OpenSSH does not say how {host} is reached", why=str(error)) from error
+        raise BoardConnectionError(f"OpenSSH does not state how {host} is reached", why=str(error)) from error
     if done.returncode != 0:
         raise BoardConnectionError(
-            f"OpenSSH refuses to say how {host} is reached",
+            f"OpenSSH refuses to state how {host} is reached",
             why="\n".join(done.stderr.decode(errors="replace").splitlines()) or f"it ended with {done.returncode}",
             hints=[f"correct ~/.ssh/config until `ssh -G {host}` prints settings"],
         )
@@ -145,6 +138,7 @@ def _settings(original: str, said: Mapping[str, Sequence[str]]) -> Settings:
         **{"d": entry.pw_dir, "i": str(entry.pw_uid), "u": entry.pw_name, "k": alias or original},
         **{"j": one("proxyjump") or "", "l": here, "L": here.partition(".")[0]},
     }
+    files = (one(name) or "" for name in ("userknownhostsfile", "globalknownhostsfile"))
     return Settings(
         original,
         host,
@@ -154,9 +148,7 @@ def _settings(original: str, said: Mapping[str, Sequence[str]]) -> Settings:
         identities_only=one("identitiesonly") == "yes",
         agent=said.get("identityagent") != ["none"],
         alias=alias,
-        known_hosts=tuple(
-            path for name in ("userknownhostsfile", "globalknownhostsfile") for path in _files(one(name) or "")
-        ),
+        known_hosts=tuple(path for stated in files for path in _files(stated)),
         revoked=_file(revoked, everywhere) if revoked else None,
         strict=one("stricthostkeychecking") in ("yes", "true"),
         jump=one("proxyjump"),
@@ -165,7 +157,7 @@ def _settings(original: str, said: Mapping[str, Sequence[str]]) -> Settings:
 
 
 def _files(stated: str) -> list[Path]:
-    """The files of a list. Spaces divide it and may be in names: what begins no path belongs to the one before."""
+    """The files of a list. Spaces separate them and may be in names: a part that starts no path continues one."""
     return [Path(part).expanduser() for part in re.split(r" (?=[/~])", stated) if part not in ("", "none")]
 
 

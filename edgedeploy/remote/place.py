@@ -1,7 +1,7 @@
-"""Where programs run: on this machine, or on a board over SSH. Scripts are run and programs started there in one way.
+"""Run scripts and start programs on this machine or on a board, through one interface.
 
-A program that was started ends when its input does: when it is closed, when this process ends, or when the connection
-breaks. That is all that ends it; nothing is looked up by name or number.
+A started program ends when its input does: when it is closed, when this process ends, or when the connection breaks.
+Nothing else ends it; no program is looked up by name or number.
 """
 
 from __future__ import annotations
@@ -30,19 +30,14 @@ _END_S = 10
 
 
 class ThisMachine:
-    """This machine.
-
-    Attributes:
-        connection: what leads there: nothing.
-        alive: whether it is in reach.
-    """
+    """This machine, without a connection."""
 
     connection: Connection | None = None
     alive = True
 
     @property
     def base(self) -> str:
-        """The folder for all that is written there: the user's own."""
+        """The folder for all files: the user's data folder."""
         import platformdirs
 
         return str(Path(platformdirs.user_data_dir("edgedeploy")).absolute())
@@ -50,7 +45,7 @@ class ThisMachine:
     def run(
         self, script: str, *arguments: str, content: Iterable[bytes] = (), timeout_s: float = COMMAND_S
     ) -> Completed:
-        """Run a script as `Connection.run` does on a board; one that takes too long is ended with all it started."""
+        """Run a script as `Connection.run` does; after the timeout it is ended with all that it started."""
         process = _started(script, arguments, subprocess.PIPE)
         try:
             output, messages = process.communicate(b"".join(content), timeout_s)
@@ -65,24 +60,19 @@ class ThisMachine:
         return _Child(_started(script, arguments, subprocess.STDOUT))
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
-        """A port here that leads to one there: None, since nothing lies between."""
+        """As `OnBoard.forward`: None, since ports are the same."""
         return nullcontext(None)
 
     def backward(self, host: str, port: int) -> AbstractContextManager[tuple[str, int]]:
-        """Where programs there reach what listens at a host and port: there."""
+        """As `OnBoard.backward`: the same host and port."""
         return nullcontext((host, port))
 
     def abandon(self) -> None:
-        """Programs here end with their input, at once."""
+        """Do nothing: programs here end with their input."""
 
 
 class OnBoard:
-    """A board that we are logged in to, with a POSIX shell.
-
-    Attributes:
-        base: the folder for all that is written there, relative to the home folder.
-        connection: what leads there.
-    """
+    """A connected board; `base` is the folder for all files, relative to the home folder."""
 
     base = BASE
 
@@ -92,7 +82,7 @@ class OnBoard:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection stands."""
+        """Whether the connection exists."""
         return self.connection.alive
 
     def start(self, script: str, *arguments: str) -> Program:
@@ -100,17 +90,17 @@ class OnBoard:
         return _Remote(self.connection, self.connection.open(script, *arguments))
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
-        """A port here, the given one if it is free, that leads to one there through the SSH connection."""
+        """A local port, `port` if it is free, that leads to one on the board through the SSH connection."""
         return forward(self.connection, port_there, port)
 
     @contextlib.contextmanager
     def backward(self, host: str, port: int) -> Iterator[tuple[str, int]]:
-        """Where programs there reach what listens at a host and port, through the SSH connection."""
+        """Host and port on the board that lead to `host` and `port` here, through the SSH connection."""
         with backward(self.connection, port, host) as there:
             yield LOOPBACK, there
 
     def abandon(self) -> None:
-        """Close the connection, which may not answer any more: nothing that is still to be closed waits for it."""
+        """Close the connection, so that no later step waits for a board that does not answer."""
         self.connection.close()
 
 
@@ -119,7 +109,7 @@ Place = ThisMachine | OnBoard
 
 @contextlib.contextmanager
 def opened(address: Address | None, *, strict: bool, progress: Progress) -> Iterator[Place]:
-    """The place at an address, or this machine if it is None, while the block runs."""
+    """The place at an address, or this machine if it is None."""
     if address is None:
         yield ThisMachine()
         return
@@ -128,15 +118,25 @@ def opened(address: Address | None, *, strict: bool, progress: Progress) -> Iter
 
 
 def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess.Popen[bytes]:
-    """A script in a session of its own: Ctrl-C in a terminal reaches only who ends it."""
+    """Start a script in its own session: Ctrl-C in a terminal reaches only this process, which ends the script."""
     command = ["sh", "-c", script, "sh", *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=messages, start_new_session=True)
 
 
-class _Child:
-    """A script that runs on this machine: its output line by line, its input, and its end."""
+def end_child(process: subprocess.Popen[bytes]) -> None:
+    """Close a process's input, and wait for its end; kill it if that takes too long."""
+    with contextlib.suppress(OSError):  # it has ended
+        if process.stdin:
+            process.stdin.close()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
+
+class _Child:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -144,35 +144,24 @@ class _Child:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, as far as is known."""
         return self._process.poll() is not None
 
     def lines(self) -> Iterator[str]:
-        """What it prints, until it ends."""
         with self._output:
             for line in self._output:
                 yield line.decode(errors="replace").rstrip("\n")
 
     def beat(self) -> None:
-        """Send it a sign of life; one that has ended does not mind."""
         with contextlib.suppress(OSError, ValueError):
             self._input.write(b"\n")
             self._input.flush()
 
     def close(self) -> None:
-        """End its input, and wait until it has ended."""
-        with contextlib.suppress(OSError):
-            self._input.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            # Without the shell, its agent gets no more signs of life, and ends.
-            self._process.kill()
-            self._process.wait()
+        end_child(self._process)  # without the shell, its agent gets no more signs of life and ends
 
 
 class _Remote:
-    """The same of a script that runs on a board."""
+    """A script that runs on a board, as `_Child`."""
 
     def __init__(self, connection: Connection, channel: paramiko.Channel) -> None:
         self._connection, self._channel = connection, channel

@@ -1,4 +1,4 @@
-"""TCP through the SSH connection of a board, from loopback to loopback: no port is open to any network."""
+"""TCP through a board's SSH connection, from loopback to loopback: no port is open to a network."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BLOCK = 1 << 16
 _POLL_S = 0.2
 _JOIN_S = 5
 
-# What no server listens on: TCP Port Service Multiplexer, RFC 1078, historic.
+# Without a server on any machine: TCP Port Service Multiplexer, RFC 1078, historic.
 _UNUSED_PORT = 1
 
-# 127.0.0.1 and ::1 as /proc/net has them: words in the processor's byte order.
+# 127.0.0.1 and ::1 in /proc/net: words in the processor's byte order.
 _LOOPBACK_ADDRESSES = {"0100007F", "7F000001", f"{1 << 24:032X}", f"{1:032X}"}
 
 End = socket.socket | paramiko.Channel
@@ -33,13 +33,9 @@ def forward(connection: Connection, port_on_board: Callable[[], int], port: int 
     """A port of this machine's loopback interface that leads to one of the board's, while the block runs.
 
     Args:
-        connection: the board.
-        port_on_board: says the port there; called for each connection, from a thread of its own, so that the tunnel
-            may stand before the port is known.
-        port: which one here, if it is free; any that is if it is not, or 0.
-
-    Raises:
-        BoardConnectionError: the board's SSH server forbids it, or the connection broke.
+        port_on_board: gives the port on the board; called for each connection, in its own thread, so that the tunnel
+            can exist before the port is known.
+        port: the port here if it is free, otherwise any; 0 for any.
     """
     with contextlib.suppress(ConnectionRefusedError):
         connection.reach(_UNUSED_PORT).close()
@@ -67,11 +63,7 @@ def forward(connection: Connection, port_on_board: Callable[[], int], port: int 
 def backward(connection: Connection, port_here: int, host: str = LOOPBACK) -> Iterator[int]:
     """A port of the board's loopback interface that leads to `port_here` of this machine's, while the block runs.
 
-    One of a connection at a time. `host` is another machine that this one reaches and the board need not.
-
-    Raises:
-        BoardConnectionError: the board's SSH server forbids it, or opens the port to the board's networks, or the
-            connection broke.
+    One per connection at a time. `host` may be another machine that this one reaches.
     """
     with _Pairs() as pairs:
         port = connection.listen(
@@ -85,7 +77,7 @@ def backward(connection: Connection, port_here: int, host: str = LOOPBACK) -> It
 
 
 def _require_loopback(connection: Connection, port: int) -> None:
-    """Refuse a board whose SSH server listens on all interfaces, whatever it is asked for."""
+    """Refuse a board whose SSH server listens on all interfaces in spite of the request."""
     # proc_net_tcp in the kernel's documentation: local address and port in hexadecimal, 0A is LISTEN.
     table = connection.run("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null").text
     for line in table.splitlines():
@@ -94,7 +86,7 @@ def _require_loopback(connection: Connection, port: int) -> None:
         if number == f"{port:04X}" and fields[3] == "0A" and address not in _LOOPBACK_ADDRESSES:
             raise BoardConnectionError(
                 f"the SSH server on {connection.address} opens forwarded ports to its networks",
-                why="GatewayPorts is on there, and a tracker or a server of TVM's RPC runs whatever it is sent",
+                why="GatewayPorts is on there, and TVM's RPC tracker and server run any code that they are sent",
                 hints=["set `GatewayPorts no` in its sshd_config"],
             )
 
@@ -107,7 +99,7 @@ def _listener(port: int) -> socket.socket:
 
 
 class _Pairs(Closing):
-    """Pairs of ends between which bytes are carried; a context manager that ends all of them."""
+    """Pairs of ends with bytes carried between them; a context manager that ends all of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,7 +108,6 @@ class _Pairs(Closing):
         self._closed = False
 
     def close(self) -> None:
-        """End all of them."""
         with self._lock:
             self._closed = True
             ends, threads = list(self._ends), list(self._threads)
@@ -126,16 +117,16 @@ class _Pairs(Closing):
             thread.join(_JOIN_S)
 
     def join(self, near: End, reach: Callable[[], End]) -> None:
-        """Carry bytes between an end and the one that `reach` gives, which is called in another thread."""
+        """Carry bytes between an end and the one that `reach` returns; it is called in another thread."""
         thread = threading.Thread(target=self._serve, args=(near, reach), daemon=True)
         with self._lock:
             self._threads.add(thread)
         thread.start()
 
     def _serve(self, near: End, reach: Callable[[], End]) -> None:
-        with self._kept(near), contextlib.suppress(EdgedeployError, *BROKEN):
+        with self._tracked(near), contextlib.suppress(EdgedeployError, *BROKEN):
             far = reach()
-            with self._kept(far):
+            with self._tracked(far):
                 for end in (near, far):
                     if isinstance(end, socket.socket):
                         end.settimeout(None)
@@ -148,8 +139,8 @@ class _Pairs(Closing):
             self._threads.discard(threading.current_thread())
 
     @contextlib.contextmanager
-    def _kept(self, end: End) -> Iterator[None]:
-        """The end is known while the block runs, and closed after it."""
+    def _tracked(self, end: End) -> Iterator[None]:
+        """`close` knows the end while the block runs, which closes it."""
         with self._lock:
             self._ends.add(end)
             closed = self._closed
@@ -165,7 +156,7 @@ class _Pairs(Closing):
 
 
 def _carry(source: End, target: End) -> None:
-    """Carry bytes one way until they end; the end is passed on."""
+    """Carry bytes one way until they end, and pass the end on."""
     try:
         while block := source.recv(_BLOCK):
             target.sendall(block)
@@ -176,6 +167,6 @@ def _carry(source: End, target: End) -> None:
 
 
 def _cut(end: End) -> None:
-    """End what goes through, both ways; whoever waits for it is woken."""
+    """End both directions, and wake threads that wait for them."""
     with contextlib.suppress(*BROKEN):
         end.close() if isinstance(end, paramiko.Channel) else end.shutdown(socket.SHUT_RDWR)

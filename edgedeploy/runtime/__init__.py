@@ -1,4 +1,4 @@
-"""Running a built network, and measuring how long it takes.
+"""Run a built network, and measure how long it takes.
 
 `edgedeploy.runtime.Network("retinaface")(image)` is one inference, here as in the Python package of boards.
 """
@@ -14,7 +14,7 @@ __all__ = ["Network"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Network`, which is imported when it is asked for."""
+    """Import `Network` on first use."""
     if name != "Network":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from edgedeploy.runtime.here import Network

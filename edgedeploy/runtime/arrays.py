@@ -1,4 +1,4 @@
-"""Arrays by name: made up, read from and written to `.npz` files."""
+"""Arrays by name: generated, read from and written to `.npz` files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edgedeploy.tensors import Tensors, TensorSpec
 
 
 def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
-    """An array for an input: zeros, ones, or the same random values each time.
+    """An array for an input: zeros, ones, or random values, the same each time.
 
     Floats are uniform in [0, 1) for `random`, and standard normal for `normal`; integers are uniform in [0, 127)
-    for both, and those of quantised inputs in all of their type. Indices stay below what they index.
+    for both, those of quantised inputs in the whole range of their type. Indices stay below the size of their axis.
     """
     if mode == "zeros":
         return np.zeros(spec.shape, spec.dtype)
@@ -37,15 +37,11 @@ def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a `.npz` file.
-
-    Raises:
-        InputError: the file is missing, damaged, or holds Python objects.
-    """
+    """The arrays of a `.npz` file."""
     try:
         with path.open("rb") as stream:
             if not stream.read(8).startswith((b"PK", np.lib.format.MAGIC_PREFIX)):
-                raise ValueError("it is of another format")  # numpy would advise to trust it
+                raise ValueError("it has another format")  # numpy would advise to trust it
             stream.seek(0)
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
@@ -65,11 +61,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_arrays(path: Path, arrays: Tensors) -> None:
-    """Write arrays to a `.npz` file, keys as they are, whatever the suffix.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write arrays to a `.npz` file, keys unchanged, with any suffix."""
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         # numpy.savez would take a name such as `file` for its own argument.
         for name, array in arrays.items():

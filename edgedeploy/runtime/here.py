@@ -1,31 +1,25 @@
-"""The class of the boards' Python package on this machine, where networks are built when they are asked for."""
+"""The class of the boards' Python package on this machine, which builds networks on demand."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from edgedeploy.agent import edgedeploy_runtime
 from edgedeploy.errors import EdgedeployError, InputError, PackageError
-from edgedeploy.files import is_file, sha256_of
-from edgedeploy.kept import Kept
-from edgedeploy.package.archive import SUFFIX, manifest_bytes, read_package
+from edgedeploy.files import is_file
+from edgedeploy.package.archive import SUFFIX
 from edgedeploy.package.manifest import MANIFEST_NAME
 from edgedeploy.remote.failures import DEVICE, failure
-from edgedeploy.runtime import library
+from edgedeploy.runtime.served import unpacked
 
-# Packages that were unpacked, as the library takes them.
-_UNPACKED = Kept("unpacked")
-
-# What the library's codes are here.
+# The library's error codes.
 _ERRORS: dict[int, type[EdgedeployError]] = {2: InputError, 7: InputError, 8: PackageError}
 
 
-class Network(library.Network):
-    """As `library.Network`, for a folder, a package, a name of the zoo, or a network's file.
+class Network(edgedeploy_runtime.Network):
+    """As `edgedeploy_runtime.Network`, for a folder, a package, a name in the zoo, or a network's file.
 
-    What is no package yet is built for this machine, as `edgedeploy run` does it.
-
-    Raises:
-        EdgedeployError: any of the errors of building it and of opening it.
+    A network that is not a package yet is built for this machine, as `edgedeploy run` does it.
     """
 
     @staticmethod
@@ -38,32 +32,17 @@ class Network(library.Network):
     @staticmethod
     def _place(release: str | Path, *, follow: bool) -> str:
         if follow:  # a release in use here, as on a board
-            return library.Network._place(release, follow=True)
+            return edgedeploy_runtime.Network._place(release, follow=True)
         if is_file(Path(release) / MANIFEST_NAME):
             return str(Path(release).absolute())
-        return str(unpacked(Path(release) if str(release).endswith(SUFFIX) else _built(str(release))))
+        if str(release).endswith(SUFFIX):
+            return str(unpacked(Path(release)))
+        from edgedeploy.building import prepare
+        from edgedeploy.resolved import resolve
+
+        return str(unpacked(prepare(str(release), resolve("local")).package_path))
 
     @staticmethod
     def _error(code: int, text: str) -> Exception:
         what = "the network cannot be used"
         return failure(code, what, text) if code == DEVICE else _ERRORS.get(code, EdgedeployError)(what, why=text)
-
-
-def _built(model: str) -> Path:
-    """A package of a model for this machine."""
-    from edgedeploy.building import prepare
-    from edgedeploy.resolved import resolve
-
-    return prepare(model, resolve("local")).package_path
-
-
-def unpacked(package: Path) -> Path:
-    """The folder of a package, which is checked when it is read."""
-    manifest, contents = read_package(package)
-
-    def unpack(folder: Path) -> None:
-        for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
-
-    return _UNPACKED.made(sha256_of(package)[:16], unpack, f"unpacking {package.name}")

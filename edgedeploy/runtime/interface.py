@@ -1,4 +1,4 @@
-"""What every way of running a network offers: in this process, and on a board."""
+"""The interface of every way to run a network: in this process, and on a board."""
 
 from __future__ import annotations
 
@@ -11,23 +11,14 @@ from edgedeploy.tensors import Tensors, TensorSpec
 
 
 class Runner(Protocol):
-    """A network that is ready to run.
-
-    Attributes:
-        inputs, outputs: what it takes and gives, in the network's order.
-        threads: how many threads it runs with.
-    """
+    """A network that is ready to run; inputs and outputs are in the network's order."""
 
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
     threads: int
 
     def fitting(self, tensors: Tensors) -> Runner:
-        """The same network for the shapes of these arrays, if it was built for several; `run` finds it by itself.
-
-        Raises:
-            InputError: there are several, and none of them is for these shapes.
-        """
+        """The network for the shapes of these arrays if it was built for several shapes; `run` finds it by itself."""
         ...
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
@@ -39,5 +30,5 @@ class Runner(Protocol):
         ...
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
-        """By name of each function of the network, the time of its calls in each of `repeat` inferences, in ms."""
+        """For each function of the network, by name, the time of its calls in each of `repeat` inferences, in ms."""
         ...

@@ -1,4 +1,4 @@
-"""Where a package runs: in this process, or on a board over SSH."""
+"""Open packages: in this process, or on a board over SSH."""
 
 from __future__ import annotations
 
@@ -26,13 +26,9 @@ class Place:
     """Where networks run.
 
     Attributes:
-        board: the board.
         host: the board's address if it is not the profile's; `local` for this machine.
-        virtual: whether the profile's virtual board is meant; what was set once unless given.
-        strict: whether host keys must be known.
-
-    Raises:
-        InputError: both an address and the virtual board are given.
+        virtual: use the profile's virtual board; the user's setting if None.
+        strict: refuse unknown host keys.
     """
 
     board: ResolvedBoard
@@ -51,7 +47,7 @@ class Place:
 
     @property
     def remote(self) -> bool:
-        """Whether that is reached over SSH."""
+        """Whether this is another machine, over SSH."""
         from edgedeploy.facts import HERE
 
         if self.host == HERE:
@@ -59,7 +55,7 @@ class Place:
         return bool(self.virtual) or self.host is not None or not self.board.profile.runs_here
 
     def emulated(self, machine: str | None) -> bool:
-        """Whether that is a virtual board whose `machine` this one cannot be itself."""
+        """Whether this is a virtual board with another architecture (`machine`) than this computer's."""
         from edgedeploy.facts import VIRTUAL
         from edgedeploy.settings import whereabouts
 
@@ -74,10 +70,8 @@ class Opened:
     """A package that is ready to run.
 
     Attributes:
-        runner: it.
-        facts: what the board is, or None for this machine.
-        agent_memory: what the agent takes of the board's memory at that moment, in bytes; None for this machine,
-            where the process is Python's.
+        facts: the board's; None for this machine.
+        agent_memory: gives the memory that the agent takes on the board now, in bytes; None for this machine.
     """
 
     runner: Runner
@@ -92,11 +86,7 @@ class Opened:
 
 @contextmanager
 def opened(package: Path, place: Place, threads: int | None = None, progress: Progress = SILENT) -> Iterator[Opened]:
-    """A package, ready to run where `place` says. On a board it lies afterwards as a trial, which is never in use.
-
-    Raises:
-        EdgedeployError: any of the errors of loading it here, or of bringing it to the board.
-    """
+    """Open one package. On a board it stays as a trial, which is never in use."""
     with opened_together([package], place, threads, progress) as [network]:
         yield network
 
@@ -110,11 +100,9 @@ def opened_together(
     *,
     temporarily: bool = False,
 ) -> Iterator[list[Opened]]:
-    """As `opened`, for several packages at a time; on a board they share one connection.
+    """As `opened`, for several packages; on a board they share one connection.
 
-    Args:
-        packages, place, threads, progress: as for `opened`.
-        temporarily: nothing of what was not on the board before stays there.
+    `temporarily` leaves no new files on the board.
     """
     with opening(place, threads, progress, temporarily=temporarily) as open_all:
         yield open_all(packages)
@@ -124,14 +112,7 @@ def opened_together(
 def opening(
     place: Place, threads: int | None = None, progress: Progress = SILENT, *, temporarily: bool = False
 ) -> Iterator[Callable[[Sequence[Path]], list[Opened]]]:
-    """What opens packages, as often as it is called, until the block ends; on a board they share one connection.
-
-    Args:
-        place, threads, progress, temporarily: as for `opened_together`.
-
-    Raises:
-        EdgedeployError: the board cannot be reached. What it gives raises the errors of `opened`.
-    """
+    """A function that opens packages until the block ends; on a board they share one connection."""
     if not place.remote:
         with ExitStack() as stack:
             yield lambda packages: [Opened(_open_here(package, stack, threads, progress)) for package in packages]
@@ -148,12 +129,12 @@ def opening(
 
 
 def _open_here(package: Path, stack: ExitStack, threads: int | None, progress: Progress) -> Runner:
-    """A package in this process by TVM; where that is not installed, in an agent's process, which ends with `stack`."""
+    """Open a package here with TVM or, if that is not installed, in an agent, which ends with `stack`."""
     if is_installed("tvm"):
         from edgedeploy.runtime.session import Session
 
         return Session.open(package, threads)
-    from edgedeploy.runtime.child import ChildSession
+    from edgedeploy.runtime.served import ChildSession
 
     return stack.enter_context(ChildSession(package, threads, progress))
 
@@ -168,20 +149,13 @@ def open_on(
     *,
     temporarily: bool = False,
 ) -> list[Opened]:
-    """Packages, ready to run on a board that is connected; their agents end with `stack`.
-
-    Args:
-        connection: the board.
-        board: its profile.
-        packages, threads, progress, temporarily: as for `opened_together`.
-        stack: is given the networks.
-    """
+    """Open packages on a connected board; their agents end with `stack`."""
     from edgedeploy.package.members import read_tails
     from edgedeploy.release.board import sweep
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for
     from edgedeploy.remote.facts import BASE
-    from edgedeploy.runtime.remote import RemoteSession
+    from edgedeploy.runtime.served import RemoteSession
 
     releases = [release_for(package, board, progress) for package in packages]
     tails = [read_tails(package) for package in packages]

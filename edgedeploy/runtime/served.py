@@ -1,33 +1,64 @@
-"""A package that an agent runs, which answers requests: what is the same on a board and on this machine."""
+"""Packages that an agent runs, on a board or in a process here, by the protocol that docs/agent.md describes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import subprocess
+import tempfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from edgedeploy.board import load_board
 from edgedeploy.closing import Closing
-from edgedeploy.errors import EdgedeployError, ReleaseError
-from edgedeploy.remote.failures import failure
-from edgedeploy.runtime.session import check_tensors, fitting_entry
+from edgedeploy.errors import EdgedeployError, ReleaseError, ending
+from edgedeploy.files import sha256_of
+from edgedeploy.kept import Kept
+from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
+from edgedeploy.package.manifest import MANIFEST_NAME
+from edgedeploy.package.members import read_tails
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote.connection import Connection, close_channel
+from edgedeploy.remote.failures import agent_ended, failure
+from edgedeploy.remote.login import BROKEN
+from edgedeploy.remote.place import end_child
+from edgedeploy.runtime.session import check_machine, check_tensors, fitting_entry
 from edgedeploy.runtime.timing import EndToEnd, Timing
 from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import Tensors, TensorSpec
 
-# The version of the protocol that docs/agent.md describes.
 _PROTOCOL = 1
 
-# An emulated board needs minutes for what a real one does in a second.
-REPLY_S = 1800
+# An emulated board takes minutes for what a real one does in a second.
+_REPLY_S = 1800
+
+_UNPACKED = Kept("unpacked")
+
+_SERVE = """
+cd && cd "$1" && shift && exec ./agent serve . "$@"
+"""
+
+
+def unpacked(package: Path) -> Path:
+    """The folder of an unpacked package in the cache; the package is checked."""
+    manifest, contents = read_package(package)
+
+    def unpack(folder: Path) -> None:
+        for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(content)
+
+    return _UNPACKED.made(sha256_of(package)[:16], unpack, f"unpacking {package.name}")
 
 
 class Replies(Protocol):
-    """What an agent prints."""
+    """The agent's output."""
 
     def readline(self) -> bytes: ...  # noqa: D102
 
@@ -35,29 +66,22 @@ class Replies(Protocol):
 
 
 class ServedSession(Closing):
-    """A `Runner` through an agent; a context manager. What leads to the agent is for those derived from it."""
+    """A `Runner` through an agent; a context manager. Derived classes connect to the agent."""
 
     def __init__(self, agent: str, replies: Replies, tails: Sequence[Tail | None] = ()) -> None:
-        """Wait until an agent that was started says that it has loaded its package.
+        """Wait until a started agent has loaded its package.
 
         Args:
-            agent: what it is called in messages.
-            replies: what it prints.
-            tails: what follows the part that runs there, for each entry of the package; they run here, and outputs are
-                theirs then.
-
-        Raises:
-            PackageError: the agent does not load it.
-            InputError: more threads were asked for than there are processors.
-            DeviceError: the device is not there, or does not take it.
-            BoardConnectionError: the connection broke.
+            agent: its name in messages.
+            replies: its output.
+            tails: for each entry of the package, the part that runs here after the agent's; outputs are the tail's.
         """
         self._agent, self._replies = agent, replies
         hello = self._reply()
         if hello.get("protocol") != _PROTOCOL:
             raise ReleaseError(
-                f"{agent} speaks another protocol",
-                why=f"it is {hello.get('protocol')}, {_PROTOCOL} is understood here",
+                f"{agent} has another version of the protocol",
+                why=f"it has {hello.get('protocol')}, this edgedeploy needs {_PROTOCOL}",
                 hints=["push the package again: that brings the agent that belongs to it"],
             )
         self._entries = [hello, *hello.get("further", [])]
@@ -66,85 +90,73 @@ class ServedSession(Closing):
             raise self._broken(f"it has {len(self._entries)} entries, the package has {len(self._tails)}")
         self._enter(0)
         self.threads = int(hello["threads"])
-        # What the device calls itself that the network runs on; None for the processor.
+        # The name of the device that runs the network; None for the processor.
         self.device_name: str | None = hello.get("device")
 
     @abstractmethod
-    def _send(self, content: bytes) -> None:
-        """Send the agent something."""
+    def _send(self, content: bytes) -> None: ...
 
     @abstractmethod
-    def _ended(self) -> EdgedeployError:
-        """The error for an agent that ended."""
+    def _ended(self) -> EdgedeployError: ...
 
     def _enter(self, place: int) -> None:
-        """Be the session of one entry of the package."""
-        said, self._tail, self._entry = self._entries[place], self._tails[place], place
-        self.inputs = [_spec(each) for each in said["inputs"]]
-        self._compiled = [_spec(each) for each in said["outputs"]]
+        """Become the session of one entry of the package."""
+        stated, self._tail, self._entry = self._entries[place], self._tails[place], place
+        self.inputs, self._compiled = _specs(stated["inputs"]), _specs(stated["outputs"])
         self.outputs = self._tail.outputs if self._tail else self._compiled
 
     def fitting(self, tensors: Tensors) -> ServedSession:
-        """As `Session.fitting`; it ends with this one."""
+        """As `Session.fitting`; it ends with this session."""
         if len(self._entries) == 1:
             return self
-        inputs = [[_spec(each) for each in entry["inputs"]] for entry in self._entries]
         found = copy(self)
-        found._enter(fitting_entry(tensors, inputs))
+        found._enter(fitting_entry(tensors, [_specs(entry["inputs"]) for entry in self._entries]))
         return found
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """One inference there: arrays by input name, to arrays by output name.
-
-        Raises:
-            InputError: as `Session.run`.
-            DeviceError: the device does not do it.
-            ReleaseError: the agent cannot do it, or ended.
-            BoardConnectionError: the connection broke.
-        """
+        """One inference: arrays by input name, to arrays by output name."""
         return self.fitting(tensors)._run(tensors)
 
     def _run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         inputs = check_tensors(tensors, self.inputs)
         reply = self._ask({"command": "run"}, b"".join(array.tobytes() for array in inputs))
         content = self._read(int(reply.get("bytes", 0)))
-        if len(content) != sum(map(_size, self._compiled)):
-            raise self._broken(f"it gave {len(content)} bytes of outputs")
+        sizes = [math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in self._compiled]
+        if len(content) != sum(sizes):
+            raise self._broken(f"it sent {len(content)} bytes of outputs, not {sum(sizes)}")
         arrays: dict[str, np.ndarray] = {}
         start = 0
-        for spec in self._compiled:
+        for spec, size in zip(self._compiled, sizes, strict=True):
             flat = np.frombuffer(content, spec.dtype, math.prod(spec.shape), start)
             arrays[spec.name] = flat.reshape(spec.shape).copy()
-            start += _size(spec)
+            start += size
         if self._tail is None:
             return arrays
         return self._tail.run({spec.name: array for spec, array in zip(self.inputs, inputs, strict=True)} | arrays)
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        """As `Session.measure`; the times are taken by the agent and hold no transfer, and no tail."""
+        """As `Session.measure`; the agent's times include no transfer and no tail."""
         request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
-        return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
+        return Timing(tuple(map(float, self._ask_about(tensors, request)["runs_ms"])))
 
     def measure_end_to_end(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> EndToEnd:
         """Run `warmup` times, then time `repeat` inferences, inputs and outputs in the agent's memory."""
-        request = {"command": "measure-end-to-end", "repeat": repeat, "warmup": warmup}
-        reply = self._ask(request, self._content(tensors))
+        reply = self._ask_about(tensors, {"command": "measure-end-to-end", "repeat": repeat, "warmup": warmup})
         kernels = reply.get("kernels_ms")
         total = Timing(tuple(map(float, reply["runs_ms"])))
         return EndToEnd(total, Timing(tuple(map(float, kernels))) if kernels else None)
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
-        """As `Session.function_times`; the times are taken by the agent."""
-        request = {"command": "profile", "repeat": repeat, "warmup": warmup}
-        functions = self._ask(request, self._content(tensors))["functions"]
+        """As `Session.function_times`, measured by the agent."""
+        functions = self._ask_about(tensors, {"command": "profile", "repeat": repeat, "warmup": warmup})["functions"]
         return {str(name): [float(time) for time in times] for name, times in functions.items()}
 
     def memory(self) -> dict[str, int | None]:
-        """What the agent takes of memory now, in bytes, as `agent run` states it."""
+        """The memory that the agent takes now, in bytes, by the names that `agent run` prints."""
         return dict(self._ask({"command": "status"})["memory"])
 
-    def _content(self, tensors: Tensors) -> bytes:
-        return b"".join(array.tobytes() for array in check_tensors(tensors, self.inputs))
+    def _ask_about(self, tensors: Tensors, request: dict[str, Any]) -> dict[str, Any]:
+        return self._ask(request, b"".join(array.tobytes() for array in check_tensors(tensors, self.inputs)))
 
     def _ask(self, request: dict[str, Any], content: bytes = b"") -> dict[str, Any]:
         entry = {"entry": self._entry} if self._entry else {}
@@ -163,13 +175,13 @@ class ServedSession(Closing):
         try:
             line = self._replies.readline()
         except TimeoutError as error:
-            raise self._broken(f"it said nothing for {REPLY_S} s") from error
+            raise self._broken(f"it did not answer within {_REPLY_S} s") from error
         if not line.endswith(b"\n"):
             raise self._ended()
         try:
             return dict(json.loads(line))
         except ValueError as error:
-            raise self._broken(f"it said {line[:80]!r}") from error
+            raise self._broken(f"it answered {line[:80]!r}") from error
 
     def _read(self, count: int) -> bytes:
         content = bytes(self._replies.read(count)) if count else b""
@@ -182,9 +194,88 @@ class ServedSession(Closing):
         return ReleaseError(f"{self._agent} does not answer as it should", why=why)
 
 
-def _spec(said: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(name=said["name"], shape=said["shape"], dtype=said["dtype"])
+class RemoteSession(ServedSession):
+    """A release that the agent on a board runs, over SSH."""
+
+    def __init__(
+        self, connection: Connection, folder: str, threads: int | None = None, tails: Sequence[Tail | None] = ()
+    ) -> None:
+        """Load a release.
+
+        Args:
+            folder: the release, relative to the home folder.
+            threads: the package's default if None.
+            tails: as for `ServedSession`.
+        """
+        self._connection = connection
+        self._channel = connection.open(_SERVE, folder, *_options(threads))
+        self._channel.settimeout(_REPLY_S)
+        super().__init__(f"the agent on {connection.address}", self._channel.makefile("rb"), tails)
+
+    def close(self) -> None:
+        """Let the agent end."""
+        with contextlib.suppress(*BROKEN):
+            self._channel.shutdown_write()
+        close_channel(self._channel)
+
+    def _send(self, content: bytes) -> None:
+        try:
+            self._channel.sendall(content)
+        except BROKEN as error:
+            raise OSError(str(error)) from error
+
+    def _ended(self) -> EdgedeployError:
+        return agent_ended(self._connection, self._channel, f"{self._agent} ended")
 
 
-def _size(spec: TensorSpec) -> int:
-    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+class ChildSession(ServedSession):
+    """A package that an agent runs in a child process, since TVM is not installed."""
+
+    def __init__(self, package: Path, threads: int | None = None, progress: Progress = SILENT) -> None:
+        """Load a package from its archive; `threads` is the package's default if None."""
+        from edgedeploy.agent.build import agent_for
+
+        manifest = read_manifest(package)
+        check_machine(package, manifest)
+        board = load_board("local" if manifest.device is None else "local-opencl")
+        folder, agent = unpacked(package), agent_for(board, progress=progress).path
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the session
+        self._process = subprocess.Popen(
+            [str(agent), "serve", str(folder), *_options(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            start_new_session=True,  # Ctrl-C reaches this process only, which ends the agent
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._input, self._output = self._process.stdin, self._process.stdout
+        try:
+            super().__init__("the agent on this machine", self._output, read_tails(package))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the agent end."""
+        end_child(self._process)
+        self._output.close()
+        self._messages.close()
+
+    def _send(self, content: bytes) -> None:
+        self._input.write(content)
+        self._input.flush()
+
+    def _ended(self) -> EdgedeployError:
+        code = self._process.wait()
+        self._messages.seek(0)
+        said = self._messages.read().decode(errors="replace").strip()
+        return failure(code, f"{self._agent} ended", said or ending(code))
+
+
+def _options(threads: int | None) -> list[str]:
+    return ["--threads", str(threads)] if threads else []
+
+
+def _specs(stated: Sequence[dict[str, Any]]) -> list[TensorSpec]:
+    return [TensorSpec(name=each["name"], shape=each["shape"], dtype=each["dtype"]) for each in stated]

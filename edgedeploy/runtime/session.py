@@ -1,4 +1,4 @@
-"""A package that runs in this process, through TVM's virtual machine."""
+"""Packages that run in this process, on TVM's virtual machine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.agent.edgedeploy_runtime import convert
 from edgedeploy.devices import KINDS, runtime_of
 from edgedeploy.errors import DeviceError, InputError, PackageError, last_line
 from edgedeploy.facts import Facts
@@ -32,7 +33,7 @@ from edgedeploy.tensors import Tensors, TensorSpec, shown
 
 
 class Session:
-    """A `Runner` in this process; each has threads of its own."""
+    """A `Runner` in this process, with its own threads."""
 
     def __init__(
         self,
@@ -47,19 +48,14 @@ class Session:
         """Load the library of a package.
 
         Args:
-            manifest: the package's manifest.
-            library: its shared library.
-            threads: how many threads to run with; what the package says if None.
-            weights: what the library transforms now, as the manifest lists them.
-            tails: what follows the library's part, for each entry of the manifest; outputs are theirs then.
-            name: what the package is called in messages.
-
-        Raises:
-            PackageError: the library cannot be loaded, or was built for another kind of machine.
-            InputError: more threads were asked for than there are processors.
-            DeviceError: it is for another device than the CPU, and that is not there or does not take it.
-            ToolchainError, OutputError, UnsupportedError: the device's runtime cannot be made.
+            library: the content of its shared library.
+            threads: the manifest's if None.
+            weights: the arrays that the library transforms at load, in the manifest's order.
+            tails: for each entry of the manifest, the part after the library's; outputs are the tail's.
+            name: for messages.
         """
+        import tvm
+
         self._owner: Session | None = None
         self._whole, self._tails = manifest, tails or [None] * len(manifest.entries)
         self._enter(0)
@@ -68,28 +64,24 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             path = Path(folder) / LIBRARY_NAME
             path.write_bytes(library)
-            self._device = _device_of(manifest)
+            device = manifest.device
+            self._device = tvm.cpu() if device is None else _runtime_of(manifest).device_named(device)
             self._library, self._machine, set_threads = _load(name, path, self._device)
         set_threads(self.threads)
         self._transformed = self._transform(name, weights)
-        # TVM keeps libraries that it has loaded: the threads would outlive their session.
+        # TVM never unloads libraries: the threads would outlive their session.
         weakref.finalize(self, set_threads, 1)
 
     @classmethod
     def open(cls, package: Path, threads: int | None = None) -> Session:
-        """Load a package from its archive.
-
-        Raises:
-            PackageError: the package is damaged; or as the constructor.
-            InputError: as the constructor.
-        """
-        kept = [LIBRARY_NAME, *(spec.name for spec in read_manifest(package).transformed)]
-        manifest, contents = read_package(package, keep=kept)
+        """Load a package from its archive."""
+        members = [LIBRARY_NAME, *(spec.name for spec in read_manifest(package).transformed)]
+        manifest, contents = read_package(package, keep=members)
         weights, tails = weights_of(manifest, contents), read_tails(package)
         return cls(manifest, contents[LIBRARY_NAME], threads, weights=weights, tails=tails, name=package)
 
     def _transform(self, name: str | Path, weights: Sequence[np.ndarray]) -> list[Any]:
-        """What the network is called with after its inputs: its transformed weights, which all entries share."""
+        """Transform the weights: the network's arguments after its inputs, which all entries share."""
         import tvm
 
         if not weights:
@@ -101,7 +93,7 @@ class Session:
             raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error
 
     def _enter(self, place: int) -> None:
-        """Be the session of one entry of the package."""
+        """Become the session of one entry of the package."""
         entry, self._tail = self._whole.entries[place], self._tails[place]
         self.manifest = self._whole.of_entry(entry)
         self.inputs: list[TensorSpec] = entry.inputs
@@ -109,15 +101,11 @@ class Session:
         self._function = entry.function
 
     def of_each_entry(self) -> list[Session]:
-        """A session for each entry of the package, all with the same library, weights and threads."""
+        """A session for each entry of the package, with one library, its weights and its threads."""
         return [self._of_entry(place) for place in range(len(self._whole.entries))]
 
     def fitting(self, tensors: Tensors) -> Session:
-        """The session of the entry that takes these arrays; this one if there is but one.
-
-        Raises:
-            InputError: there are several, and none takes them.
-        """
+        """The session of the entry with the shapes of these arrays; this one if it is the only one."""
         if len(self._whole.entries) == 1:
             return self
         return self._of_entry(fitting_entry(tensors, [entry.inputs for entry in self._whole.entries]))
@@ -127,24 +115,18 @@ class Session:
             return self
         session = copy(self)
         session._enter(place)
-        session._owner = self._owner or self  # whose end takes the threads
+        session._owner = self._owner or self  # the threads end with the owner
         return session
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """One inference: arrays by input name, to arrays by output name.
-
-        Raises:
-            InputError: an input is missing, unknown, or has another shape or dtype than the network's; or the network
-                divides integers by zero, or reads an index beyond its axis.
-            PackageError: as `read`.
-        """
+        """One inference: arrays by input name, to arrays by output name."""
         fitting = self.fitting(tensors)
         return fitting.read(fitting.bind(tensors)())
 
     def bind(self, tensors: Tensors) -> Callable[[], Any]:
-        """A call that runs one inference on these inputs, and nothing else; `read` makes arrays of what it returns.
+        """A call that runs one inference on these inputs; `read` turns its return value into arrays.
 
-        It begins and ends in the processor's memory: inputs and outputs of another device are copied each time.
+        It begins and ends in the processor's memory: another device's inputs and outputs are copied each time.
         """
         import tvm
 
@@ -164,15 +146,10 @@ class Session:
         return call
 
     def read(self, returned: Any) -> dict[str, np.ndarray]:
-        """Arrays by output name, of what a bound call returned.
-
-        Raises:
-            PackageError: these are not the outputs that the manifest describes.
-        """
+        """Arrays by output name, from the return value of a bound call."""
         return returned if self._tail else self._arrays(returned)
 
     def _arrays(self, returned: Any) -> dict[str, np.ndarray]:
-        """What the library's function returned, as arrays by name."""
         arrays = _listed(returned)
         if len(arrays) != len(self.manifest.outputs):
             raise PackageError(
@@ -183,23 +160,23 @@ class Session:
         for spec, array in zip(self.manifest.outputs, arrays, strict=True):
             tensors[spec.name] = array.numpy()
             if why := spec.misfit(tensors[spec.name]):
-                raise PackageError(f"the package gives another output {spec.name!r} than its manifest says", why=why)
+                raise PackageError(f"output {spec.name!r} of the package does not fit its manifest", why=why)
         return tensors
 
     @cached_property
     def device_name(self) -> str | None:
-        """What the device calls itself that the network runs on; None for the processor."""
+        """The name of the device that runs the network; None for the processor."""
         return None if self.manifest.device is None else str(self._device.device_name)
 
     def kernel_seconds(self, work: Callable[[], object]) -> float:
-        """Do `work`, and sum up what the kernels took that it gave to the network's device, by the device's clock."""
+        """Call `work`; the time of its kernels on the network's device in seconds, by the device's clock."""
         return float(_runtime_of(self.manifest).kernel_seconds(self._device, work))
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
         """Run `warmup` times, then time `repeat` groups of `number` inferences, as TVM's `time_evaluator` does.
 
-        The evaluator would ask a device's own clock, which does not see what the CPU does: there it is the time
-        until both are done. A tail counts.
+        The evaluator would use the device's clock, which misses the CPU's part: for devices this is the time until both
+        are done. A tail counts.
         """
         main, arguments = self._machine[self._function], self._arguments(tensors)
 
@@ -221,7 +198,7 @@ class Session:
             return Timing.of_seconds(list(evaluator(*arguments).results))
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
-        """By name of each function of the network, the time of its calls in each of `repeat` inferences, in ms."""
+        """For each function of the network, by name, the time of its calls in each of `repeat` inferences, in ms."""
         from tvm import relax
 
         arguments, begun = self._arguments(tensors), 0.0
@@ -235,7 +212,7 @@ class Session:
             else:
                 sums[name] += (perf_counter() - begun) * 1e3
 
-        # On a machine of its own: nothing takes an instrument off again.
+        # On a virtual machine of its own: an instrument cannot be removed.
         machine = relax.VirtualMachine(self._library, self._device)
         machine.set_instrument(watch)
         times: dict[str, list[float]] = {}
@@ -255,31 +232,20 @@ class Session:
 
 
 def fitting_entry(tensors: Tensors, entries: Sequence[list[TensorSpec]]) -> int:
-    """Which of several entries, known by their inputs, takes these arrays.
-
-    Raises:
-        InputError: none does.
-    """
+    """The index of the entry whose inputs have the shapes of these arrays."""
     shapes = {name: list(np.shape(array)) for name, array in tensors.items()}
     for place, specs in enumerate(entries):
         if shapes == {spec.name: spec.shape for spec in specs}:
             return place
     if any(shapes.keys() != {spec.name for spec in specs} for specs in entries):
-        check_tensors(tensors, entries[0])  # which says what is missing, or unknown
+        check_tensors(tensors, entries[0])  # raises: a name is missing or unknown
     stated = "; ".join(", ".join(f"{spec.name} {shown(spec.shape)}" for spec in specs) for specs in entries)
     given = ", ".join(f"{name} {shown(shape)}" for name, shape in shapes.items())
     raise InputError(f"the package has no entry for {given}", why=f"it was built for {stated}")
 
 
 def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]:
-    """The arrays in the order of `specs`, contiguous and of their dtypes.
-
-    An array of another dtype is converted where no kind of number is lost (float64 to float32, but not
-    float to integer), and integers only if they fit.
-
-    Raises:
-        InputError: an array is missing, belongs to no input, or does not fit.
-    """
+    """The arrays in the order of `specs`, converted as by `edgedeploy_runtime.convert`."""
     names = [spec.name for spec in specs]
     for what, found in (("unknown", set(tensors) - set(names)), ("missing", set(names) - set(tensors))):
         if found:
@@ -295,24 +261,14 @@ def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]
                 why=f"the network was built for {shown(spec.shape)}",
                 hints=[f"build it for another shape: --input-shape {spec.name}:{','.join(map(str, array.shape))}"],
             )
-        if not np.can_cast(array.dtype, spec.dtype, casting="same_kind"):
-            raise InputError(f"input {spec.name!r} has dtype {array.dtype}", why=f"the network takes {spec.dtype}")
-        converted = np.asarray(array, dtype=spec.dtype, order="C")  # np.ascontiguousarray has no rank 0
-        if array.dtype.kind in "iu" and not np.array_equal(converted, array):
-            raise InputError(f"input {spec.name!r} holds values that do not fit {spec.dtype}")
-        arrays.append(converted)
+        try:
+            arrays.append(convert(spec.name, array, spec.dtype))
+        except ValueError as error:
+            raise InputError(str(error)) from error
     return arrays
 
 
-def _device_of(manifest: Manifest) -> Any:
-    """The device that a package runs on."""
-    import tvm
-
-    return tvm.cpu() if manifest.device is None else _runtime_of(manifest).device_named(manifest.device)
-
-
 def _runtime_of(manifest: Manifest) -> Any:
-    """The module that runs networks on a package's device."""
     backend = str(manifest.target.get("kind"))
     if backend not in KINDS:
         raise PackageError("the package cannot be run here", why=f"it is for a device of an unknown kind, {backend!r}")
@@ -320,7 +276,7 @@ def _runtime_of(manifest: Manifest) -> Any:
 
 
 def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Callable[[int], int]]:
-    """A library, its virtual machine, and its function that sets the number of threads."""
+    """Load a library: its module, its virtual machine, and its function that sets the number of threads."""
     import tvm
     import tvm_ffi
     from tvm import relax
@@ -336,7 +292,7 @@ def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Calla
 
 
 def misfits_here(abi: Abi) -> list[str]:
-    """Why code does not run on this machine; empty if it does."""
+    """The reasons why code does not run on this machine; empty if it does."""
     from elftools.elf.elffile import ELFFile
 
     with Path("/proc/self/exe").open("rb") as stream:
@@ -346,7 +302,7 @@ def misfits_here(abi: Abi) -> list[str]:
 
 
 def check_machine(name: str | Path, manifest: Manifest) -> None:
-    """Refuse what this machine's loader would refuse less clearly."""
+    """Refuse packages for other machines, with a clearer message than the loader's."""
     if reasons := misfits_here(manifest.abi):
         raise PackageError(
             f"{name} was built for board {manifest.board!r} and does not run on this machine",
@@ -356,21 +312,17 @@ def check_machine(name: str | Path, manifest: Manifest) -> None:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def check_threads(threads: int) -> int:
-    """The number of threads, which this machine must have processors for.
-
-    Raises:
-        InputError: there are fewer.
-    """
+    """The number of threads, if this machine has as many processors."""
     if threads > processors():
         raise InputError(f"{threads} threads were asked for", why=f"there are {processors()} processors")
     return threads
 
 
 def _listed(returned: Any) -> list[Any]:
-    """The tensors that a network returned, of one or of several."""
+    """A network's outputs, which returns one tensor or several."""
     return [returned] if hasattr(returned, "numpy") else list(returned)

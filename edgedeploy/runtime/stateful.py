@@ -1,4 +1,4 @@
-"""Networks whose state is an output and the next inference's input: inferences that follow one another."""
+"""Inferences in sequence, of networks with a state that is an output and the next inference's input."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from edgedeploy.errors import InputError
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.tensors import Tensors, TensorSpec, shown
 
-# By input, the output that is its next value.
+# For each input, the output that is its next value.
 States = Mapping[str, str]
 
 
 def parse_states(options: Sequence[str]) -> dict[str, str]:
-    """The values of `--state`, `OUTPUT=INPUT` each, as outputs by input.
-
-    Raises:
-        InputError: a value has another form, or an input is named twice.
-    """
+    """The values of `--state`, `OUTPUT=INPUT` each, as outputs by input."""
     states: dict[str, str] = {}
     for option in options:
         output, _, name = option.partition("=")
@@ -32,11 +28,7 @@ def parse_states(options: Sequence[str]) -> dict[str, str]:
 
 
 def check_states(states: States, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-    """Refuse states that a network does not have.
-
-    Raises:
-        InputError: there is no such input or output, or they differ in shape or dtype.
-    """
+    """Refuse states that a network does not have."""
     if states and any(size < 0 for spec in outputs for size in spec.shape):
         raise InputError("inferences cannot follow one another", why="the size of an output depends on the data")
     taken, given = ({spec.name: spec for spec in specs} for specs in (inputs, outputs))
@@ -48,23 +40,20 @@ def check_states(states: States, inputs: Sequence[TensorSpec], outputs: Sequence
         if (after.shape, after.dtype) != (before.shape, before.dtype):
             raise InputError(
                 f"output {output!r} cannot be input {name!r}",
-                why=f"{shown(after.shape)} of {after.dtype} is no {shown(before.shape)} of {before.dtype}",
+                why=f"{shown(after.shape)} of {after.dtype} is not {shown(before.shape)} of {before.dtype}",
             )
 
 
 def inferences(
     tensors: Tensors, inputs: Sequence[TensorSpec], states: States, steps: int | None = None
 ) -> list[dict[str, np.ndarray]]:
-    """What is given to each inference; to the first one the states as well, zeros if they are not given.
+    """The tensors for each inference; the first one also gets the states, zeros by default.
 
     Args:
-        tensors: by input name. One with an axis more than its input, in front, has a value for each inference.
-        inputs: of the network.
-        states: those that later inferences take from the one before.
-        steps: how many inferences; None for as many as there are values, or one.
-
-    Raises:
-        InputError: tensors have different numbers of values, or not as many as `steps`.
+        tensors: by input name. One with an additional first axis has a value for each inference.
+        inputs: the network's.
+        states: later inferences take them from the one before.
+        steps: how many inferences; None for the number of values, or one.
     """
     axes = {spec.name: len(spec.shape) for spec in inputs if spec.name not in states}
     series = {name: array for name, array in tensors.items() if name in axes and array.ndim == axes[name] + 1}
@@ -86,13 +75,9 @@ def inferences(
 
 
 def run_in_turn(runner: Runner, given: Sequence[Tensors], states: States) -> dict[str, np.ndarray]:
-    """Run inferences one after the other; outputs by name, with all inferences along a new first axis.
-
-    Raises:
-        InputError: as the runner's `run`.
-    """
+    """Run inferences in order; outputs by name, with all inferences along a new first axis."""
     found: list[dict[str, np.ndarray]] = []
     for tensors in given:
-        kept = {name: found[-1][output] for name, output in states.items()} if found else {}
-        found.append(runner.run({**tensors, **kept}))
+        state = {name: found[-1][output] for name, output in states.items()} if found else {}
+        found.append(runner.run({**tensors, **state}))
     return {name: np.stack([each[name] for each in found]) for name in found[0]}

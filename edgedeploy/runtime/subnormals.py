@@ -1,7 +1,7 @@
 """Arithmetic without subnormal numbers: results too small for a normal float become zero.
 
-A subnormal operand slows an x86 core down a hundredfold, and networks whose activations die out are full of
-them. The processor's mode belongs to each thread; a network's threads calculate in the mode of the one that calls.
+A subnormal operand slows an x86 core down a hundredfold, and networks whose activations die out are full of them.
+Each thread has its own mode; a network's threads calculate in the mode of the calling thread.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _WORDS = 16  # longer than every `fenv_t`
 
 @contextmanager
 def flushed_to_zero() -> Iterator[None]:
-    """Flush subnormals in this thread while the block runs, and in the threads of networks that it runs.
+    """Flush subnormals in this thread, and in the threads of networks that the block runs.
 
-    Does nothing where the C library is not glibc, or the processor has no such mode.
+    Does nothing if the C library is not glibc or the processor has no such mode.
     """
     library, control = _library(), architecture_of(platform.machine()).flush_subnormals
     if library is None or control is None:

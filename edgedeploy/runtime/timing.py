@@ -6,10 +6,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True, repr=False)
 class Timing:
-    """The time of an inference in milliseconds, one value for each repetition."""
+    """The time of an inference in milliseconds, one value per repetition."""
 
     runs_ms: tuple[float, ...]
 
@@ -43,12 +45,12 @@ class Timing:
 
     @property
     def std_ms(self) -> float:
-        """The population's standard deviation, as TVM's `BenchmarkResult` has it."""
+        """The population standard deviation, as in TVM's `BenchmarkResult`."""
         return statistics.pstdev(self.runs_ms)
 
     @property
     def p90_ms(self) -> float:
-        """The 90th percentile, between neighbours in proportion, as numpy has it."""
+        """The 90th percentile."""
         return self.percentile(90)
 
     @property
@@ -57,27 +59,23 @@ class Timing:
         return self.percentile(99)
 
     def percentile(self, percent: float) -> float:
-        """The time that so many percent of the repetitions do not exceed."""
-        ordered = sorted(self.runs_ms)
-        place = (len(ordered) - 1) * percent / 100
-        below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+        """A percentile, interpolated linearly between neighbours."""
+        return float(np.percentile(self.runs_ms, percent))
 
     def to_dict(self) -> dict[str, float]:
         """The five statistics under the names that `--json` prints."""
         return {name: getattr(self, name) for name in ("min_ms", "median_ms", "mean_ms", "max_ms", "std_ms")}
 
-    as_dict = to_dict  # what it was called
+    as_dict = to_dict  # its old name
 
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Times of inferences that begin and end in the processor's memory, whatever device they run on.
+    """Times of inferences from inputs to outputs in the processor's memory, on any device.
 
     Attributes:
-        total: from before inputs are copied to the device until the outputs are back from there.
-        kernels: what of it the device's kernels took, by its own clock; None where the processor is the device.
+        total: includes the copies to the device and back.
+        kernels: the part of the device's kernels, by the device's clock; None for the processor.
     """
 
     total: Timing

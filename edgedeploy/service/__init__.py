@@ -1,1 +1,1 @@
-"""A network on a board as a service of systemd: `unit.py` writes the unit, `board.py` installs it and asks for it."""
+"""Networks as systemd services of a board."""

@@ -1,27 +1,32 @@
-"""Services on a board: installed, asked for, stopped and removed, each by one script of POSIX shell there."""
+"""Networks as systemd services of a board: the unit's file, and one POSIX shell script for each step."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from edgedeploy.errors import ServiceError
+from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE
-from edgedeploy.service.unit import Choices, Place, socket_path, unit_name, unit_text
 
-# Runs a script on the board, as `Connection.run`.
+# As `Connection.run`.
 Run = Callable[..., Completed]
 
-# How long a service may take to begin or to end, in seconds.
-_START_S = 180
-# How long one that did not begin is given to say why, in seconds.
-_FOREGROUND_S = 20
+# Waits between restarts in seconds: the first and, since systemd 254 can let them grow, the longest.
+_FIRST_S, _LAST_S = 2, 60
+_STEPS_SINCE = 254
+# Characters that a unit can have without quotes.
+_CAMERA = r"auto|\d{1,3}|/dev/[A-Za-z0-9._/-]+|rpicam(:\d)?|(rtsp|https?)://[A-Za-z0-9._~:/?#\[\]@!&()*+,=%-]+"
+# An inference that takes longer counts as hanging.
+WATCHDOG_S = 30
 
-# $1: `user` or `system`. A session without PAM lacks the folder by which the user's systemd is found. Who is not root
-# becomes it by sudo without a password, or not at all.
+# Time limits in seconds: to start or stop a service, and to find out why one did not start.
+_START_S, _FOREGROUND_S = 180, 20
+
+# $1: `user` or `system`. Sessions without PAM lack XDG_RUNTIME_DIR, which leads to the user's systemd. sudo must work
+# without a password.
 _SYSTEMCTL = """
 if [ "$1" = user ]; then
     export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
@@ -47,8 +52,8 @@ cd "$HOME/$2/releases/$3/current/" 2>/dev/null && [ -x agent ] || exit {_NO_RELE
 printf '%s\\n' "$HOME" "$(id -un)" && systemctl --version | head -n 1
 """
 
-# Standard input is the unit. A user's services run without a session of theirs only where they linger. What does not
-# start is run once more in the foreground, for its reason, and the board is left as it was.
+# Standard input is the unit. A user's services run without a session only if the user lingers. A service that does not
+# start is run once in the foreground, for the reason, and the previous state is restored.
 _INSTALL = f"""{_SYSTEMCTL}
 umask 022
 mkdir -p "$HOME/$2/logs" && chmod 700 "$HOME/$2/logs" && as_root mkdir -p "$units" || exit
@@ -95,7 +100,7 @@ as_root rm -f "$units/$2.service" && control daemon-reload || exit
 rm -f "$HOME/$3/logs/$4.jsonl" "$HOME/$3/logs/$4.jsonl.1"
 """
 
-# The older part is there once the log was long enough. What follows ends with standard input.
+# A long log has an older part. `tail -F` ends with standard input.
 LOGS = """
 cd "$HOME/$1/logs" 2>/dev/null || exit 0
 { cat "$2.jsonl.1" 2>/dev/null; cat "$2.jsonl" 2>/dev/null; } | tail -n "$3"
@@ -107,14 +112,99 @@ kill $!
 
 
 @dataclass(frozen=True)
+class Choices:
+    """Options of a service.
+
+    Attributes:
+        memory_max: bytes, with K, M or G, or a share such as `50%`; None for no limit.
+        cpu_quota: processor time as a share of one processor, such as `150%`; None for no limit.
+        threads: of the network; None for the package's default.
+        watchdog_s: the time limit of one inference, in seconds.
+        camera: a camera of the board, as for `agent demo --camera`.
+    """
+
+    memory_max: str | None = None
+    cpu_quota: str | None = None
+    threads: int | None = None
+    watchdog_s: int = WATCHDOG_S
+    camera: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that systemd does not understand."""
+        if self.memory_max and not re.fullmatch(r"[1-9]\d{0,14}[KMG]?|[1-9]\d?%|100%", self.memory_max):
+            raise InputError(f"invalid memory limit {self.memory_max!r}", hints=["write it as 256M, 1G or 50%"])
+        if self.cpu_quota and not re.fullmatch(r"[1-9]\d{0,4}%", self.cpu_quota):
+            raise InputError(f"invalid CPU quota {self.cpu_quota!r}", hints=["write it as 80%; two are 200%"])
+        if self.camera and not re.fullmatch(_CAMERA, self.camera):
+            raise InputError(
+                f"invalid camera of a service: {self.camera!r}",
+                hints=["write it as auto, 0, /dev/video0, rpicam or rtsp://HOST/PATH, without quotes and blanks"],
+            )
+
+
+@dataclass(frozen=True)
+class Host:
+    """The board of a unit.
+
+    Attributes:
+        home: the home folder of the user who owns the releases.
+        user: that user, for a system unit; None for a user unit.
+        systemd: its version.
+        has_device: networks run on a device with files in /dev.
+    """
+
+    home: str
+    user: str | None
+    systemd: int
+    has_device: bool = False
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether systemd can let the waits between restarts grow."""
+        return self.systemd >= _STEPS_SINCE
+
+
+def unit_name(model: str) -> str:
+    """The unit's name without `.service`."""
+    return f"edgedeploy-{model}"
+
+
+def unit_text(model: str, choices: Choices, host: Host) -> str:
+    """The unit's file."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", host.home):
+        raise InputError(
+            f"the home folder {host.home!r} cannot be written into a unit",
+            why="its name has other characters than letters, digits and ._/@+-",
+        )
+    environment = Environment(
+        loader=PackageLoader(__package__, "."),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    return environment.get_template("unit.service").render(
+        model=model,
+        name=unit_name(model),
+        base=BASE,
+        backs_off=host.backs_off,
+        first_s=_FIRST_S if host.backs_off else 5,
+        last_s=_LAST_S,
+        **asdict(host),
+        **asdict(choices),
+    )
+
+
+@dataclass(frozen=True)
 class Installed:
     """A service that was installed and runs.
 
     Attributes:
-        unit: the unit's name.
-        socket: where clients find it, as shells of the board write it.
-        lingers: whether it starts with the board, and not only when its user logs in.
-        backs_off: whether the waits between starts grow while it fails.
+        socket: its path for shells on the board.
+        lingers: it starts with the board, and not only when its user logs in.
+        backs_off: the waits between restarts grow while it fails.
     """
 
     unit: str
@@ -126,19 +216,13 @@ class Installed:
 def install(
     run: Run, model: str, choices: Choices, *, as_system: bool = False, has_device: bool = False, where: str
 ) -> Installed:
-    """Write the unit of a model, have it start with the board, and start it, or start it anew.
+    """Write the unit of a model, enable it, and start or restart it.
 
     Args:
-        run: runs scripts on the board.
-        model: a model of which a release is in use there.
-        choices: what it does, and what it may take.
-        as_system: a unit of the system, through sudo, instead of the user's.
-        has_device: whether networks run on a device, whose files lie in /dev.
-        where: the board in messages.
-
-    Raises:
-        ServiceError: there is no release, no systemd, no right to it, or the service does not start.
-        BoardConnectionError: the connection broke.
+        model: has a release in use there.
+        as_system: install for the system, with sudo, instead of for the user.
+        has_device: networks run on a device with files in /dev.
+        where: the board, for messages.
     """
     kind = "system" if as_system else "user"
     asked = run(_ASK, kind, BASE, model)
@@ -146,29 +230,25 @@ def install(
         raise _refused(asked, model, where)
     home, user, version = asked.text.splitlines()
     found = re.match(r"systemd (\d+)", version)
-    place = Place(home, user if as_system else None, int(found[1]) if found else 0, has_device)
+    host = Host(home, user if as_system else None, int(found[1]) if found else 0, has_device)
     name = unit_name(model)
-    content = [unit_text(model, choices, place).encode()]
+    content = [unit_text(model, choices, host).encode()]
     arguments = kind, BASE, name, model, choices.camera or ""
     done = run(_INSTALL, *arguments, content=content, timeout_s=_START_S)
     if done.code != 0:
         said = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
         raise ServiceError(
             f"the service {name} does not start on {where}",
-            why=f"{said}; the board is as it was before",
+            why=f"{said}; the board is unchanged",
             hints=[f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}"],
         )
     lingers = "no-linger" not in done.text.split()
-    return Installed(f"{name}.service", socket_path(model, place), lingers, place.backs_off)
+    socket = f"{'/run' if as_system else '$XDG_RUNTIME_DIR'}/{name}/socket"
+    return Installed(f"{name}.service", socket, lingers, host.backs_off)
 
 
 def control(run: Run, verb: str, model: str, *, as_system: bool = False, where: str) -> None:
-    """Start or stop a service (`verb`).
-
-    Raises:
-        ServiceError: it is not installed, or systemd refuses.
-        BoardConnectionError: the connection broke.
-    """
+    """Start or stop a service (`verb`)."""
     _done(run(_CONTROL, _kind(as_system), verb, unit_name(model), timeout_s=_START_S), verb, model, where)
 
 
@@ -179,11 +259,9 @@ def uninstall(run: Run, model: str, *, as_system: bool = False, where: str) -> N
 
 
 def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict[str, Any]:
-    """What systemd says of a service: `state`, `result`, `restarts`, `pid`, `memory_bytes`, `enabled`; and `release`,
-    the one in use, which the service follows.
-    """
+    """systemd's `state`, `result`, `restarts`, `pid`, `memory_bytes` and `enabled`, and the `release` in use."""
     done = run(_STATUS, _kind(as_system), unit_name(model), BASE, model)
-    _done(done, "tell about", model, where)
+    _done(done, "query", model, where)
     *lines, release = done.text.splitlines()
     said: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
     pid, memory = said.get("MainPID", ""), said.get("MemoryCurrent", "")
@@ -205,7 +283,7 @@ def _kind(as_system: bool) -> str:
 
 
 def _number(text: str) -> int | None:
-    """A number that systemd states; one that it does not know is as large as can be, or a word."""
+    """A number from systemd, whose unknown numbers are 2^64 - 1 or a word."""
     return int(text) if text.isdigit() and int(text) < 2**63 else None
 
 
@@ -213,7 +291,7 @@ def _done(done: Completed, what: str, model: str, where: str) -> None:
     if done.code == _NO_RELEASE:
         raise ServiceError(
             f"{where} has no service {unit_name(model)}",
-            hints=[f"`edgedeploy service install {model}`, for the same board", "one of the system needs --system"],
+            hints=[f"`edgedeploy service install {model}`, for the same board", "a system service needs --system"],
         )
     if done.code != 0:
         raise ServiceError(f"{where} could not {what} the service {unit_name(model)}", why=done.messages or None)
@@ -222,16 +300,12 @@ def _done(done: Completed, what: str, model: str, where: str) -> None:
 def _refused(asked: Completed, model: str, where: str) -> ServiceError:
     what = f"{where} cannot have a service of {model}"
     push = f"edgedeploy push {model}"
-    if asked.code == _NO_RELEASE:
-        return ServiceError(what, why="no release of it is in use there", hints=[push])
-    if asked.code == _OLD_AGENT:
-        return ServiceError(what, why="the agent of the release in use is older than services", hints=[push])
-    if asked.code == _NO_SYSTEMD:
-        return ServiceError(what, why="it has no systemd", hints=["start `agent service` there by other means"])
-    if asked.code == _NO_MANAGER:
-        hints = ["log in there once by `ssh`, or take --system"]
-        return ServiceError(what, why=f"the user has no systemd: {asked.messages}", hints=hints)
-    if asked.code == _NO_ROOT:
-        hints = ["let the user call sudo without a password there", "leave out --system"]
-        return ServiceError(what, why=asked.messages or None, hints=hints)
-    return ServiceError(what, why=asked.messages or f"its shell ended with code {asked.code}")
+    reasons: dict[int, tuple[str | None, list[str]]] = {
+        _NO_RELEASE: ("no release of it is in use there", [push]),
+        _OLD_AGENT: ("the agent of the release in use is older than services", [push]),
+        _NO_SYSTEMD: ("it has no systemd", ["start `agent service` there by other means"]),
+        _NO_MANAGER: (f"the user has no systemd: {asked.messages}", ["log in there once with `ssh`, or use --system"]),
+        _NO_ROOT: (asked.messages or None, ["allow the user sudo without a password there", "leave out --system"]),
+    }
+    why, hints = reasons.get(asked.code, (asked.messages or f"its shell ended with code {asked.code}", []))
+    return ServiceError(what, why=why, hints=hints)

@@ -1,1 +1,1 @@
-"""Virtual boards: a Debian userland of a board's architecture, reached over SSH as a real board is."""
+"""Virtual boards: a Debian userland of a board's architecture, with SSH as on a real board."""

@@ -1,7 +1,7 @@
-"""Virtual boards: started, found again, ended.
+"""Start, find and end virtual boards.
 
-A virtual board is one process (`board.sh` under unshare) with all that belongs to it, and a folder in which its
-record, keys and messages lie. The process is the truth: a folder without it is a leftover, and is removed.
+A virtual board is a process (`board.sh` under unshare) with its children, and a folder with its record, keys and log.
+A folder without the process is a leftover, and is removed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
-from edgedeploy.virtual.rootfs import rootfs
-from edgedeploy.virtual.systemd import PACKAGES as SYSTEMD
-from edgedeploy.virtual.systemd import control_group, forget_control_group
-from edgedeploy.virtual.systemd import files as system_files
-from edgedeploy.virtual.systemd import users as system_users
+from edgedeploy.virtual.rootfs import (
+    SYSTEMD_PACKAGES,
+    control_group,
+    forget_control_group,
+    rootfs,
+    systemd_files,
+    systemd_users,
+)
 
 HOST = "127.0.0.1"
 DEFAULT_DISK_MIB = 1024
 
 _RECORD = "board.json"
 _START_S = 300
-# Its parents in the board's process: the shell that was started, what runs it, unshare.
+# systemd's ancestors: the started shell, its parent, unshare.
 _ABOVE_SYSTEMD = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -48,13 +51,9 @@ class VirtualBoard(Record):
     """A virtual board that was started.
 
     Attributes:
-        name: what it is called.
         board: the name of its profile.
-        suite, architecture: the Debian it runs.
-        emulated: whether qemu runs its programs.
-        systemd: whether systemd runs it.
-        user, port: how it is logged in to, at 127.0.0.1.
-        process: the process that it is.
+        emulated: qemu runs its programs.
+        user, port: for the login, at 127.0.0.1.
     """
 
     name: str
@@ -69,17 +68,17 @@ class VirtualBoard(Record):
 
     @property
     def folder(self) -> Path:
-        """Where its files lie."""
+        """The folder with its files."""
         return _states() / self.name
 
     @property
     def key(self) -> Path:
-        """The private key that logs in to it."""
+        """The private key for the login."""
         return self.folder / "key"
 
     @property
     def known_hosts(self) -> Path:
-        """A file in OpenSSH's form with the key that it shows."""
+        """The file of known hosts with its host key."""
         return self.folder / "known_hosts"
 
 
@@ -96,21 +95,16 @@ def up(
     """The virtual board of a profile: the one that runs, or a new one.
 
     Args:
-        resolved: the profile.
-        name: what the virtual board is called; as the profile unless given.
-        suite: the Debian suite; that of the board's architecture unless given.
-        disk_mib: how much it can write, in MiB of memory.
-        packages: Debian's packages to have there beside the usual ones; a board that runs already is taken as it is.
-        systemd: whether systemd runs it, with services and users' sessions; else sshd is all that runs.
-
-    Raises:
-        VirtualBoardError: this machine cannot have it, or one of that name runs with other properties.
-        InputError: the name cannot be one of a virtual board.
+        name: the virtual board's; the profile's if None.
+        suite: of Debian; the default of the board's architecture if None.
+        disk_mib: the size of its disk, in MiB of memory.
+        packages: additional Debian packages; ignored for a board that runs already.
+        systemd: start systemd, with services and users' sessions, instead of only sshd.
     """
     board, label = resolved.profile, resolved.label
     name = label if name is None else name
     if not _NAME.fullmatch(name):
-        raise InputError(f"{name!r} cannot name a virtual board", hints=["use letters, digits, dots and dashes"])
+        raise InputError(f"invalid name of a virtual board: {name!r}", hints=["use letters, digits, dots and dashes"])
     require_means()
     emulation = emulation_of(board)
     with _claimed(name), _umask(0o022):
@@ -121,23 +115,15 @@ def up(
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
         suite = suite or emulation.suite
-        of_device = board.device.packages if board.device else ()
-        root = rootfs(suite, emulation.debian, progress, [*of_device, *(SYSTEMD if systemd else ()), *packages])
+        more = [*(board.device.packages if board.device else ()), *(SYSTEMD_PACKAGES if systemd else ()), *packages]
+        root = rootfs(suite, emulation.debian, progress, more)
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:
                 port = _free_port()
                 environment = board.device.environment if board.device else {}
-                _prepare(
-                    folder,
-                    emulation,
-                    suite=suite,
-                    user=user,
-                    port=port,
-                    environment=environment,
-                    systemd=systemd,
-                )
-                # Drivers that make a processor the device ask the kernel what it is.
+                _prepare(folder, emulation, suite, user, port, environment, systemd=systemd)
+                # Drivers that use the processor as the device ask the kernel about it.
                 system = "processors" if board.accelerator else ""
                 group = str(control_group(name)) if systemd else ""
                 process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB, system, group)
@@ -164,7 +150,7 @@ def up(
 
 
 def find(name: str) -> VirtualBoard | None:
-    """The virtual board of a name, if it runs; leftovers of one that does not are removed."""
+    """The virtual board of a name, if it runs; leftovers are removed."""
     folder = _states() / name
     try:
         virtual = VirtualBoard.model_validate_json((folder / _RECORD).read_bytes())
@@ -177,17 +163,13 @@ def find(name: str) -> VirtualBoard | None:
 
 
 def running() -> list[VirtualBoard]:
-    """The virtual boards that run, by name."""
+    """The running virtual boards, sorted by name."""
     found = [find(path.parent.name) for path in sorted(_states().glob(f"*/{_RECORD}"))]
     return [virtual for virtual in found if virtual]
 
 
 def require(name: str) -> VirtualBoard:
-    """The virtual board of a name.
-
-    Raises:
-        UnknownNameError: none of that name runs.
-    """
+    """The virtual board of a name, which must run."""
     virtual = find(name)
     if virtual is None:
         names = [each.name for each in running()]
@@ -200,7 +182,7 @@ def require(name: str) -> VirtualBoard:
 
 
 def down(virtual: VirtualBoard) -> None:
-    """End a virtual board; what was written on it is gone."""
+    """End a virtual board, and remove its files."""
     virtual.process.end()
     _forget(virtual.folder)
     if virtual.systemd:
@@ -208,14 +190,10 @@ def down(virtual: VirtualBoard) -> None:
 
 
 def reboot(virtual: VirtualBoard) -> None:
-    """Have systemd end all that runs on a virtual board, and start it again; what was written on it stays.
-
-    Raises:
-        VirtualBoardError: the board has no systemd, or does not come back.
-    """
+    """Have systemd restart a virtual board, whose files stay."""
     before = _systemd_of(virtual)
     inside = ["nsenter", "--target", str(before), "--mount", "--pid", "--uts", "--ipc"]
-    # Not by the PATH of here, which may lead to folders that are not there.
+    # An absolute path: PATH is this machine's.
     asked = subprocess.run([*inside, "/bin/systemctl", "reboot"], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         raise VirtualBoardError(f"virtual board {virtual.name} does not reboot", why=asked.stderr.strip())
@@ -226,10 +204,10 @@ def reboot(virtual: VirtualBoard) -> None:
 
 
 def _systemd_of(virtual: VirtualBoard) -> int:
-    """The process that is systemd there, by its number here."""
+    """The PID, on this machine, of the board's systemd."""
     if not virtual.systemd:
         raise VirtualBoardError(
-            f"virtual board {virtual.name} has no systemd that could reboot it",
+            f"virtual board {virtual.name} has no systemd to reboot it",
             hints=[f"edgedeploy virtual down {virtual.name}", f"edgedeploy virtual up {virtual.board} --systemd"],
         )
     process = virtual.process.pid
@@ -252,7 +230,7 @@ def _states() -> Path:
 
 @contextlib.contextmanager
 def _claimed(name: str) -> Iterator[None]:
-    """Nobody else starts a board of that name while the block runs."""
+    """Lock a name, so that nobody else starts a board with it."""
     path = _states() / f".{name}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -266,7 +244,7 @@ def _claimed(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _umask(mask: int) -> Iterator[None]:
-    """Whatever the user's own is: sshd refuses folders that others can write, and people need those they can read."""
+    """Replace the user's umask: sshd refuses folders that others can write, and other users need to read them."""
     before = os.umask(mask)
     try:
         yield
@@ -275,17 +253,13 @@ def _umask(mask: int) -> Iterator[None]:
 
 
 def _require_same(virtual: VirtualBoard, label: str, suite: str | None, *, systemd: bool) -> None:
-    if systemd and not virtual.systemd:
-        raise VirtualBoardError(
-            f"a virtual board {virtual.name!r} runs without systemd",
-            hints=[f"edgedeploy virtual down {virtual.name}", "give the new one another --name"],
-        )
+    differs = "without systemd" if systemd and not virtual.systemd else None
     for what, wanted, found in (("board", label, virtual.board), ("suite", suite or virtual.suite, virtual.suite)):
         if wanted != found:
-            raise VirtualBoardError(
-                f"a virtual board {virtual.name!r} runs with {what} {found}, not {wanted}",
-                hints=[f"edgedeploy virtual down {virtual.name}", "give the new one another --name"],
-            )
+            differs = differs or f"with {what} {found}, not {wanted}"
+    if differs:
+        hints = [f"edgedeploy virtual down {virtual.name}", "give the new one another --name"]
+        raise VirtualBoardError(f"a virtual board {virtual.name!r} runs {differs}", hints=hints)
 
 
 def _free_port() -> int:
@@ -295,18 +269,11 @@ def _free_port() -> int:
 
 
 def _prepare(
-    folder: Path,
-    emulation: Emulation,
-    *,
-    suite: str,
-    user: str,
-    port: int,
-    environment: Mapping[str, str],
-    systemd: bool = False,
+    folder: Path, emulation: Emulation, suite: str, user: str, port: int, variables: Mapping[str, str], *, systemd: bool
 ) -> None:
-    """Write the files that a board starts with: keys, accounts, sshd's configuration, /proc/cpuinfo."""
-    # sshd gives its sessions an environment of their own. qemu reads the core from it.
-    environment = {**({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}), **environment}
+    """Write the board's first files: keys, accounts, sshd's configuration, /proc/cpuinfo."""
+    # For sshd's sessions; qemu reads the core from it.
+    variables = {**({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}), **variables}
     _forget(folder)
     (folder / "etc/ssh").mkdir(parents=True)
     (folder / "proc").mkdir()
@@ -316,9 +283,9 @@ def _prepare(
     _make_key(folder / "etc/ssh/host_key", folder / "etc/ssh/host_key.pub")
     host_key = (folder / "etc/ssh/host_key.pub").read_text(encoding="ascii")
     (folder / "known_hosts").write_text(f"[{HOST}]:{port} {host_key}", encoding="ascii")
-    more_users, more_groups = system_users() if systemd else ([], [])
+    more_users, more_groups = systemd_users() if systemd else ([], [])
     files = {
-        **(system_files(user, port) if systemd else {}),
+        **(systemd_files(user, port) if systemd else {}),
         "etc/passwd": [
             "root:x:0:0:root:/root:/bin/sh",
             "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin",
@@ -338,7 +305,7 @@ def _prepare(
             "UseDNS no",
             f"AllowUsers {user}",
             "Subsystem sftp /usr/lib/openssh/sftp-server",
-            *(["SetEnv " + " ".join(f"{name}={value}" for name, value in environment.items())] if environment else []),
+            *(["SetEnv " + " ".join(f"{name}={value}" for name, value in variables.items())] if variables else []),
         ],
     }
     for name, lines in files.items():
@@ -349,7 +316,6 @@ def _prepare(
 
 
 def _make_key(private: Path, public: Path) -> None:
-    """A new key, in two files of OpenSSH's form."""
     import paramiko
 
     key = paramiko.ECDSAKey.generate()
@@ -367,7 +333,7 @@ def _start(
 
 
 def _await_sshd(virtual: VirtualBoard) -> None:
-    """Wait until its sshd answers."""
+    """Wait until sshd answers."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and virtual.process.alive:
         with contextlib.suppress(OSError), socket.create_connection((HOST, virtual.port), timeout=5) as stream:
@@ -378,7 +344,7 @@ def _await_sshd(virtual: VirtualBoard) -> None:
     raise VirtualBoardError(
         f"virtual board {virtual.name} did not start",
         why=log[-500:] or f"its sshd did not answer within {_START_S} s",
-        hints=["look whether this machine allows mounts in a namespace: containers often need more privileges"],
+        hints=["check that this machine allows mounts in a namespace: containers often need more privileges"],
     )
 
 

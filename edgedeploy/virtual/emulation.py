@@ -1,4 +1,4 @@
-"""What of a board's architecture this machine can run: itself, or through qemu's user emulation."""
+"""How this machine runs a board's programs: itself, or by qemu's user emulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgedeploy.triples import architecture_of, architectures
 
 _BINFMT = Path("/proc/sys/fs/binfmt_misc")
 
-# What virtual boards are made with, and the packages of Debian's that have it.
+# The programs that virtual boards need, and their Debian packages.
 _PROGRAMS = {
     "unshare": "util-linux",
     "setpriv": "util-linux",
@@ -31,15 +31,13 @@ _WITHOUT = "use --board local: the network then runs in this process"
 
 @dataclass(frozen=True)
 class Emulation:
-    """How programs of a board run here.
+    """How a board's programs run here.
 
     Attributes:
-        debian: Debian's name of the architecture.
-        suite: the Debian that virtual boards have unless another one is named.
-        qemu: qemu's name of it, or None where this machine runs its programs itself.
-        cpu: the core that qemu stands in for, or None where it is the machine's own, or one that this qemu
-            does not know.
-        cpuinfo: what the board's /proc/cpuinfo says, or None where it is the machine's own.
+        suite: the default Debian of virtual boards.
+        qemu: qemu's name of the architecture; None if this machine runs the programs itself.
+        cpu: the core that qemu emulates; None without qemu, or if this qemu does not know the core.
+        cpuinfo: the board's /proc/cpuinfo; None without qemu.
     """
 
     debian: str
@@ -50,11 +48,7 @@ class Emulation:
 
 
 def emulation_of(board: Board) -> Emulation:
-    """How programs of `board` run on this machine.
-
-    Raises:
-        VirtualBoardError: Debian has no such architecture, or its emulator is not installed.
-    """
+    """How a board's programs run on this machine."""
     architecture = architecture_of(board.triple)
     debian, qemu = architecture.debian, architecture.qemu
     if debian is None or qemu is None:
@@ -76,12 +70,12 @@ def emulation_of(board: Board) -> Emulation:
 
 
 def emulator(qemu: str) -> str | None:
-    """The program that runs those of an architecture, by qemu's name of it; None if it is not installed."""
+    """qemu's program for an architecture, by qemu's name; None if it is not installed."""
     return shutil.which(f"qemu-{qemu}-static") or shutil.which(f"qemu-{qemu}")
 
 
 def require_means() -> None:
-    """Raise VirtualBoardError unless this process is root and has the programs that virtual boards are made with."""
+    """Raise VirtualBoardError unless this process is root and has the programs that virtual boards need."""
     if os.geteuid() != 0:
         raise VirtualBoardError(
             "virtual boards need root",
@@ -96,11 +90,7 @@ def require_means() -> None:
 
 
 def register(emulation: Emulation) -> None:
-    """Have the kernel start the emulator for programs of its architecture; does nothing where that is so already.
-
-    Raises:
-        VirtualBoardError: the kernel does not take it.
-    """
+    """Register the emulator with the kernel for programs of its architecture, if it is not yet registered."""
     if emulation.qemu is None:
         return
     name = f"qemu-{emulation.qemu}"
@@ -133,6 +123,6 @@ def _knows(program: str, cpu: str) -> bool:
 
 
 def _try(*command: str) -> None:
-    """Run a command whose success shows elsewhere."""
+    """Run a command, and ignore its failure."""
     if shutil.which(command[0]):
         subprocess.run(command, capture_output=True, check=False)

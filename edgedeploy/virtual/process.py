@@ -1,4 +1,4 @@
-"""Processes that outlive the one that started them, known beyond doubt afterwards."""
+"""Processes that outlive their parent and can be identified later."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _END_S = 10
 
 
 class Process(Record):
-    """A process: its number, when it started in clock ticks since boot, and which boot that was.
-
-    Numbers are used again; the three together are not.
-    """
+    """A process: PID, start in clock ticks since boot, and boot ID; PIDs are reused, the three together are not."""
 
     pid: int
     started: int
@@ -28,7 +25,7 @@ class Process(Record):
 
     @classmethod
     def start(cls, command: Sequence[str], log: Path) -> Process:
-        """Start a program in a session of its own, with its messages in `log`."""
+        """Start a program in its own session, with its output in `log`."""
         program = shutil.which(command[0])
         if program is None:
             raise FileNotFoundError(command[0])
@@ -48,18 +45,18 @@ class Process(Record):
 
     @classmethod
     def current(cls) -> Process:
-        """The process that asks."""
+        """This process."""
         return cls(pid=os.getpid(), started=_started(os.getpid()) or 0, boot=_boot())
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs."""
-        with contextlib.suppress(ChildProcessError):  # one of ours that has ended waits to be asked
+        """Whether this process still runs."""
+        with contextlib.suppress(ChildProcessError):  # reap it if it is our child
             os.waitpid(self.pid, os.WNOHANG)
         return self.boot == _boot() and _started(self.pid) == self.started
 
     def end(self, grace_s: float = 0) -> None:
-        """End it, and wait until it has ended. With a grace it is asked to first, and has so long to clear up."""
+        """Kill it, and wait for its end; with a grace, send SIGTERM first and wait that long."""
         if grace_s and self.alive:
             os.kill(self.pid, signal.SIGTERM)
             self._await_end(grace_s)
@@ -78,7 +75,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat (proc(5)), or None if there is no such process, or it has ended."""
+    """Field 22 of /proc/PID/stat (proc(5)); None if the process does not exist or has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,7 +1,8 @@
-"""Root file systems of virtual boards: made by mmdebstrap, kept in the user's cache folder."""
+"""Root file systems of virtual boards, by mmdebstrap and cached, and what systemd needs in addition."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,17 +13,18 @@ from edgedeploy.errors import VirtualBoardError
 from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 
-# Names the mirror of Debian that packages come from, unless it is that of this machine's own packages. Of the suite's
-# archive alone: what a board's userland is should not change with each update.
+# Debian's mirror; by default that of this machine's packages. Without updates, so that userlands stay the same.
 MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"
 
 PACKAGES = (
     *("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux"),
-    # What agents read images with.
+    # Agents read images with these.
     *("libjpeg62-turbo", "libpng16-16"),
 )
 
-# What no board here needs, and takes most of the room.
+SYSTEMD_PACKAGES = ("systemd", "dbus", "libpam-systemd")
+
+# The largest folders, which no board needs.
 _SUPERFLUOUS = (
     "usr/share/doc",
     "usr/share/man",
@@ -39,16 +41,10 @@ _ROOTS = Kept("rootfs")
 
 
 def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Sequence[str] = ()) -> Path:
-    """The folder with the root file system of a Debian `suite` for an `architecture`, made if it is not there.
+    """The folder with the root file system of a Debian `suite` for an `architecture`, from the cache or created.
 
-    It has the packages that all boards here have, and `more`.
-
-    Only files are unpacked and no maintainer script runs, so that no emulator is needed; busybox stands in for
-    all the programs that are not there.
-
-    Raises:
-        VirtualBoardError: mmdebstrap fails, or the programs in it do not run.
-        OutputError: the user's cache folder cannot be written.
+    It has `PACKAGES` and `more`. Packages are only unpacked and no maintainer script runs, so no emulator is needed;
+    busybox replaces all missing programs.
     """
     packages = [*PACKAGES, *more]
     key = key_of([suite, architecture, packages, _SUPERFLUOUS])[:12]
@@ -58,7 +54,7 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Seq
             _unpack(suite, architecture, packages, root)
             _furnish(root, suite, architecture)
 
-    what = f"making a root file system of {suite} for {architecture}"
+    what = f"creating a root file system of {suite} for {architecture}"
     return _ROOTS.made(f"{suite}-{architecture}-{key}", make, what, progress)
 
 
@@ -78,17 +74,17 @@ def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> N
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:", "W: Failed"))]
         raise VirtualBoardError(
-            f"mmdebstrap cannot make a root file system of {suite} for {architecture}",
+            f"mmdebstrap cannot create a root file system of {suite} for {architecture}",
             why="; ".join(said[:3]) or done.stderr.strip()[-500:],
             hints=[
-                f"look whether the mirror can be reached; {MIRROR_VARIABLE} names another",
-                f"look whether there is a suite {suite!r}: bullseye, bookworm and trixie are some",
+                f"check that the mirror can be reached; {MIRROR_VARIABLE} names another",
+                f"check that there is a suite {suite!r}, such as bullseye, bookworm and trixie",
             ],
         )
 
 
 def _mirror() -> list[str]:
-    """The mirror for mmdebstrap; none where this machine is no Debian: mmdebstrap then takes its own default."""
+    """The mirror for mmdebstrap; if this machine does not run Debian, mmdebstrap's default."""
     if named := os.environ.get(MIRROR_VARIABLE):
         return [named]
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
@@ -100,7 +96,7 @@ def _mirror() -> list[str]:
 
 
 def _furnish(root: Path, suite: str, architecture: str) -> None:
-    """What maintainer scripts would have done, as far as sshd and a shell need it."""
+    """Do the work of maintainer scripts that sshd and a shell need."""
     for pattern in _SUPERFLUOUS:
         for path in root.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
@@ -115,3 +111,69 @@ def _furnish(root: Path, suite: str, architecture: str) -> None:
     for applet in listed.stdout.split():
         if not any(os.path.lexists(root / folder / applet) for folder in ("bin", "usr/bin", "sbin", "usr/sbin")):
             (root / "bin" / applet).symlink_to("/bin/busybox")
+
+
+_SERVICE_OF_BUS = "messagebus:x:101:101::/nonexistent:/usr/sbin/nologin"
+_LEFT_OUT = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
+_KINDS = ("auth", "account", "session", "password")
+# sshd checks the keys; PAM only registers the session with logind.
+_IN_A_SESSION = [*(f"{kind} required pam_permit.so" for kind in _KINDS), "session optional pam_systemd.so"]
+
+
+def control_group(name: str) -> Path:
+    """The folder of a virtual board's control groups."""
+    for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
+        if (root / "cgroup.procs").exists() and (root / "cgroup.controllers").exists():
+            return root / f"edgedeploy-virtual-{name}"
+    raise VirtualBoardError(
+        "virtual boards with systemd need control groups of version 2",
+        why="neither /sys/fs/cgroup nor /sys/fs/cgroup/unified has them",
+        hints=["mount them: mkdir /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified"],
+    )
+
+
+def forget_control_group(name: str) -> None:
+    """Remove the control groups of a virtual board that has ended."""
+    with contextlib.suppress(VirtualBoardError):
+        folder = control_group(name)
+        for each in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def systemd_users() -> tuple[list[str], list[str]]:
+    """Additional lines of passwd and group for systemd."""
+    return [_SERVICE_OF_BUS], ["messagebus:x:101:", "tty:x:5:", "utmp:x:43:", "video:x:44:"]
+
+
+def systemd_files(user: str, port: int) -> dict[str, list[str]]:
+    """Additional files for systemd, as lines.
+
+    sshd, which listens on `port`, is one of systemd's services. The `user` lingers from the start: enabling that needs
+    polkit, which does not run under qemu.
+    """
+    return {
+        "etc/machine-id": [],
+        f"var/lib/systemd/linger/{user}": [],
+        # Their work is done here; their credentials need a file system that qemu does not know.
+        **{f"etc/systemd/system/{name}.service": [] for name in _LEFT_OUT},
+        "etc/pam.d/other": [f"{kind} required pam_deny.so" for kind in _KINDS],
+        "etc/pam.d/sshd": _IN_A_SESSION,
+        "etc/pam.d/systemd-user": _IN_A_SESSION,
+        "etc/systemd/system/default.target": [
+            "[Unit]",
+            "Requires=basic.target dbus.socket systemd-logind.service ssh.service",
+            "After=basic.target dbus.socket systemd-logind.service ssh.service",
+            "AllowIsolate=yes",
+        ],
+        "etc/systemd/system/ssh.service": [
+            "[Unit]",
+            "After=systemd-logind.service",
+            "[Service]",
+            "RuntimeDirectory=sshd",
+            f"ExecStart=/usr/sbin/sshd -D -e -f /etc/ssh/sshd_config -p {port}",
+            "KillMode=process",
+        ],
+    }

@@ -26,8 +26,7 @@ from support.virtual_boards import Start
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Finding, State
-from edgedeploy.doctor.diagnosis import CHECKS
-from edgedeploy.doctor.examination import examine
+from edgedeploy.doctor.examination import CHECKS, examine
 from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
@@ -109,14 +108,14 @@ def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
 def test_the_agent_that_lies_on_a_board_is_asked_and_one_that_is_not_sent_for_nothing(
     case: Case, line: Connection, agent: Path
 ) -> None:
-    assert look(case, "architecture", "agent")["agent"].found.endswith("runs there; nothing of it was left")
+    assert look(case, "architecture", "agent")["agent"].found.endswith("runs there; it was removed again")
     content = [agent.read_bytes()]
     put = 'mkdir -p "$1" && cat >"$1/agent" && chmod 755 "$1/agent"'
     assert line.run(put, ".local/share/edgedeploy", content=content).code == 0
     assert case.connection is not None
     sent = case.connection.sent
     found = look(case, "architecture", "agent")
-    assert found["agent"].found == "it lies there, runs, and is the one of this edgedeploy"
+    assert found["agent"].found == "it is there, runs, and belongs to this edgedeploy"
     assert case.connection.sent - sent < 10_000
 
 
@@ -184,7 +183,7 @@ def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
     found = on_the_way()
     assert found["host key"].state is State.WARNING  # it was not known before
     assert found["login"].state is State.FAILED
-    assert found["login"].found.endswith("does not let us in: none of the keys that were offered is taken")
+    assert found["login"].found.endswith("refuses the login: it accepts none of the keys that were offered")
     assert any("ssh-copy-id" in hint for hint in found["login"].hints)
 
 
@@ -211,7 +210,7 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
     found = {each.check.name: each.finding for each in results}
     assert found["SSH server"].state is State.OK
     # The check's own limit, or, where a busy machine makes that long, the login's.
-    assert re.search("^no answer within|said nothing more for", found["host key"].found)
+    assert re.search("^no answer within|did not answer within", found["host key"].found)
     assert found["folders"].state is State.OK
 
 
@@ -267,7 +266,7 @@ def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, s
 def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., Address]) -> None:
     with through(case, sshd()) as without:
         found = fault(without, "programs for releases")
-    assert "takes no SFTP" in found.found
+    assert "has no SFTP" in found.found
     assert "apt-get install openssh-sftp-server there" in found.hints
 
 

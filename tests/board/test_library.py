@@ -36,8 +36,8 @@ from support.library_programs import (
 from support.networks import Graph, tiny
 from support.patience import generous
 
-from edgedeploy.agent.library import write_library
-from edgedeploy.agent.wheel import platform_tag
+from edgedeploy.agent import edgedeploy_runtime as library
+from edgedeploy.agent.library import platform_tag, write_library
 from edgedeploy.board import load_board
 from edgedeploy.building import build
 from edgedeploy.demo.packaged import Detector
@@ -47,7 +47,6 @@ from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime import Network as HostNetwork
-from edgedeploy.runtime import library
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
 from edgedeploy.vision.results import Detection

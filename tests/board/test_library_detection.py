@@ -18,6 +18,7 @@ from support.commands import output_of
 from support.library_programs import assert_as_python_says, compiled, digit_image, network_class, said
 from support.networks import Graph, tiny
 
+from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import write_library
 from edgedeploy.board import load_board
 from edgedeploy.building import build
@@ -27,7 +28,6 @@ from edgedeploy.errors import InputError
 from edgedeploy.package.usage import Camera
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime import Network as HostNetwork
-from edgedeploy.runtime import library
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
 
@@ -306,5 +306,5 @@ def test_a_new_program_takes_nothings_place(command: Command) -> None:
 @pytest.mark.parametrize("model", ["../x", "", '"; system("ls"); "', "x" * 101])
 def test_a_new_program_is_for_what_a_release_can_be_called(command: Command, model: str) -> None:
     code, _, err = command("new", "app", "--language", "c", "--model", model, "--output", "mine")
-    assert (code, "is no name of a model" in err) == (7, True)
+    assert (code, "invalid name of a model" in err) == (7, True)
     assert not Path("mine").exists()

@@ -27,8 +27,7 @@ from edgedeploy.quantised import Agreement, Quantisation
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import locked
-from edgedeploy.release.push import Pushed, push
-from edgedeploy.release.pushing import push_all
+from edgedeploy.release.push import Pushed, push, push_all
 from edgedeploy.remote.connection import Connection
 
 
@@ -174,7 +173,7 @@ def test_a_second_push_at_the_same_time_is_refused(bench: Bench) -> None:
 def test_a_board_that_is_not_ours_to_write_is_told(bench: Bench) -> None:
     bench.say(f"mkdir -p .local/share && touch {BASE}")
     try:
-        with pytest.raises(ReleaseError, match="cannot be made"):
+        with pytest.raises(ReleaseError, match="cannot be created"):
             bench.push(bench.first)
     finally:
         bench.say(f"rm {BASE}")

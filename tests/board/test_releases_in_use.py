@@ -160,10 +160,10 @@ import os, signal, sys
 from pathlib import Path
 from edgedeploy.progress import Progress
 from edgedeploy.resolved import resolve
-from edgedeploy.runtime import remote
+from edgedeploy.runtime import served
 from edgedeploy.runtime.opening import Place, opened_together
 
-remote.RemoteSession.__init__ = lambda *unused: os.kill(os.getpid(), signal.SIGKILL)
+served.RemoteSession.__init__ = lambda *unused: os.kill(os.getpid(), signal.SIGKILL)
 with opened_together([Path(sys.argv[2])], Place(resolve("local"), sys.argv[1]), temporarily=True):
     pass
 """

@@ -32,7 +32,7 @@ from edgedeploy.release.push import push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.runtime.remote import RemoteSession
+from edgedeploy.runtime.served import RemoteSession
 from edgedeploy.runtime.session import Session
 from edgedeploy.zoo.source import find_source
 

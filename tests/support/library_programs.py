@@ -13,10 +13,10 @@ from conftest import ROOT
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 
+from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.build import OLDEST_GLIBC
 from edgedeploy.board import load_board
 from edgedeploy.demo.packaged import Detector
-from edgedeploy.runtime import library
 from edgedeploy.toolchain import c_compiler, cxx_compiler
 from edgedeploy.vision.image import read_image
 

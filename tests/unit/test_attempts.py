@@ -220,7 +220,7 @@ class TestPush:
         files = {f"selftest/output-{number}-edge.bin": 1 << 22 for number in range(4)}
         pushed = Pushed("digits", "20261126T230000Z-0123abcd", "pushed", files, 1 << 24, 12.3, facts)
         results = [(where, "digits", CompileError("wrong " * 20)), (where, "digits", pushed)]
-        monkeypatch.setattr("edgedeploy.release.pushing.push_all", lambda *_, **__: results)
+        monkeypatch.setattr("edgedeploy.release.push.push_all", lambda *_, **__: results)
         code, out, err = command("push", "digits", "mobilenet_v1", *self.NOWHERE)
         assert code == 6
         assert [line.split()[-1] for line in out.splitlines()] == ["s", "failed", "12.3"]

@@ -449,7 +449,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
         (["digits", "--runs", "0"], 2, "--runs"),
         (["digits", "--runs", "many"], 2, "--runs"),
         (["digits", "--board", "rpi4", "--virtual", "--host", "pi@10.0.0.7"], 7, "--virtual does not go with --host"),
-        (["digits", "--board", "rpi4", "--host", "pi:secret@10.0.0.7"], 7, "it holds a password"),
+        (["digits", "--board", "rpi4", "--host", "pi:secret@10.0.0.7"], 7, "it contains a password"),
         (["digits", "--host", "virtual:no-such-board"], 4, "no-such-board"),
         (["digits", "--json", "--markdown"], 7, "one of them"),
         (["digits", "--batch", "1,0"], 7, "no list of batch sizes"),

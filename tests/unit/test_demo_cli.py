@@ -174,8 +174,8 @@ class TestAll:
     ("named", "first_hint"),
     [
         ([], "run it on this machine: --board local"),
-        (["--board", "rpi4"], "look whether it is switched on and runs an SSH server"),
-        (["--host", "pi@127.0.0.1:1"], "look whether it is switched on and runs an SSH server"),
+        (["--board", "rpi4"], "check that it is switched on and runs an SSH server"),
+        (["--host", "pi@127.0.0.1:1"], "check that it is switched on and runs an SSH server"),
     ],
     ids=["nothing", "board", "host"],
 )

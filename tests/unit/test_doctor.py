@@ -20,12 +20,11 @@ from support.patience import generous
 from support.profiles import write_profile
 
 from edgedeploy.catalog import builtin_folder
-from edgedeploy.doctor import host, isolation, packages, tools
+from edgedeploy.doctor import host, packages, running, tools
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
-from edgedeploy.doctor.diagnosis import CHECKS
-from edgedeploy.doctor.examination import examine
-from edgedeploy.doctor.isolation import isolated
+from edgedeploy.doctor.examination import CHECKS, examine
+from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import InputError
 from edgedeploy.resolved import resolve
 
@@ -228,7 +227,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(
     compiler(tmp_path, "sleep 1000 &", f"echo $! > {tmp_path}/pid", "wait")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(tools, "_COMPILE_S", 10)
-    monkeypatch.setattr(isolation, "busyness", lambda: 1.0)
+    monkeypatch.setattr(running, "busyness", lambda: 1.0)
     finding = look("toolchain", gnu)
     assert finding.state is State.FAILED
     assert "no answer within 10 s" in finding.found
@@ -256,7 +255,7 @@ def test_a_program_that_does_not_run_is_a_fault_of_the_toolchain(local: Case) ->
     finding = looked("program", local)
     assert (finding.state, finding.found) == (
         State.FAILED,
-        "the program that the toolchain made does not run: no room",
+        "the toolchain's program does not run: no room",
     )
 
 
@@ -405,14 +404,14 @@ def test_something_else_at_the_port_is_not_taken_for_an_ssh_server() -> None:
         thread.start()
         found = at(f"pi@127.0.0.1:{listener.getsockname()[1]}", WAY)
         thread.join()
-    assert "is no SSH server" in found["SSH server"].found
+    assert "is not for SSH" in found["SSH server"].found
 
 
 # The mechanism
 
 
 def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "busyness", lambda: 1.0)
+    monkeypatch.setattr(running, "busyness", lambda: 1.0)
     finding = isolated(os.abort, limit_s=60)  # type: ignore[arg-type]
     assert (finding.state, finding.found) == (State.FAILED, f"it crashed ({signal.SIGABRT.name})")
     finding = isolated(time.sleep, 100, limit_s=1, if_stuck="look")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from edgedeploy.remote.known_hosts import Marker, name_of, read
+from edgedeploy.remote.hostkeys import Marker, name_of, read_known_hosts
 
 KEY = paramiko.ECDSAKey.generate()
 LINE = f"{KEY.get_name()} {KEY.get_base64()}"
@@ -59,7 +59,7 @@ def known_hosts(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("hashes", [False, True])
 def test_a_host_has_the_lines_that_openssh_finds(known_hosts: Path, hashes: bool) -> None:
     # It finds lines without a key too, and refuses to hash a file that has some.
-    valid = {entry.line for entry in read(known_hosts)}
+    valid = {entry.line for entry in read_known_hosts(known_hosts)}
     lines = enumerate(known_hosts.read_text().split("\n"), 1)
     known_hosts.write_text("".join(f"{line}\n" for number, line in lines if number in valid))
     if hashes:
@@ -68,16 +68,16 @@ def test_a_host_has_the_lines_that_openssh_finds(known_hosts: Path, hashes: bool
         command = ["ssh-keygen", "-F", host, "-f", str(known_hosts)]
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         found = {int(number) for number in re.findall(r"found: line (\d+)", said)}
-        assert {entry.line for entry in read(known_hosts) if entry.is_of(host)} == found, host
+        assert {entry.line for entry in read_known_hosts(known_hosts) if entry.is_of(host)} == found, host
 
 
 def test_lines_have_markers_names_types_and_keys(known_hosts: Path) -> None:
-    entries = list(read(known_hosts))
+    entries = list(read_known_hosts(known_hosts))
     assert [entry.marker for entry in entries[-3:]] == [Marker.REVOKED, Marker.AUTHORITY, Marker.NONE]
     assert {entry.blob for entry in entries} == {KEY.asbytes()}
     assert [entry.names for entry in entries[: len(NAMES)]] == list(NAMES)
     assert len(entries) == len(NAMES) + 3
-    assert list(read(known_hosts.parent / "absent")) == []
+    assert list(read_known_hosts(known_hosts.parent / "absent")) == []
 
 
 def test_ports_are_part_of_a_name_unless_they_are_the_usual_one() -> None:

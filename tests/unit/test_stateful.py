@@ -98,8 +98,8 @@ def test_malformed_states_are_refused(options: list[str], message: str) -> None:
     [
         ({"x": "out"}, "there is no input 'x'"),
         ({"h": "x"}, "there is no output 'x'"),
-        ({"h": "out"}, "output 'out' cannot be input 'h': 2 of float32 is no 3 of float32"),
-        ({"n": "out"}, "output 'out' cannot be input 'n': 2 of float32 is no 2 of int32"),
+        ({"h": "out"}, "output 'out' cannot be input 'h': 2 of float32 is not 3 of float32"),
+        ({"n": "out"}, "output 'out' cannot be input 'n': 2 of float32 is not 2 of int32"),
     ],
 )
 def test_states_that_a_network_does_not_have_are_refused(states: dict[str, str], message: str) -> None:

@@ -1,7 +1,4 @@
-"""C sources that become a part of each network's library, or of libraries that are measured when tuning.
-
-They are given to the linker's driver as they are; `tvm.h`, which they share, is found beside them.
-"""
+"""C sources that are linked into each network's library, or into libraries that tuning measures."""
 
 from pathlib import Path
 
@@ -9,14 +6,13 @@ GUARDS = Path(__file__).with_name("guards.c")
 THREAD_POOL = Path(__file__).with_name("thread_pool.c")
 MEASURING = Path(__file__).with_name("measuring.c")
 
-# The kind of the errors that guards raise.
+# The kind of errors that guards raise.
 INPUT_ERROR = "InputError"
 
-# The function of a library that says with how many threads it runs.
+# A library's function that sets the number of threads.
 SET_THREADS = "edgedeploy_set_threads"
 
-# The function of a library that is measured which makes the other one known to TVM's time evaluator: the first takes
-# the number of threads, and how many bytes of other memory each of them is to read; the second is called before each
-# time that is taken.
+# The first function of a measured library registers the second one with TVM's time evaluator, which calls it before
+# each measurement. Arguments: the number of threads, and how many bytes of other memory each of them reads then.
 PREPARE_MEASURING = "edgedeploy_prepare_measuring"
 BEFORE_EACH = "edgedeploy.before_each"

@@ -1,7 +1,7 @@
-"""Networks of edgedeploy in Python, on a board or anywhere else: what libedgedeploy does, with numpy's arrays.
+"""Networks of edgedeploy in Python, on a board or anywhere else: libedgedeploy with numpy's arrays.
 
-This file is also the whole of the Python package `edgedeploy_runtime`, whose wheels lie beside the library. It needs
-Python 3.9 and numpy, and nothing else of edgedeploy.
+This file is the whole Python package `edgedeploy_runtime`, whose wheels contain the library. It needs Python 3.9 and
+numpy, and nothing else of edgedeploy.
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ import numpy as np
 
 LIBRARY_NAME = "libedgedeploy.so.1"
 
-# What is told of a new release: its folder, and why it cannot be used, or None if it is in use now.
+# Called for a new release with its folder, and why it cannot be used, or None if it is in use now.
 Switched = Callable[[str, Optional[str]], object]  # noqa: UP045  # evaluated, by Python 3.9 too
 
 
 class NetworkError(Exception):
-    """What went wrong.
-
-    Attributes:
-        code: one of edgedeploy.h's: 1 other, 2 misused, 7 input, 8 package, 21 device, 70 internal.
-    """
+    """An error; `code` is from edgedeploy.h: 1 other, 2 misused, 7 input, 8 package, 21 device, 70 internal."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -39,10 +35,8 @@ class Tensor:
     """An input or output.
 
     Attributes:
-        name: of the network's.
-        dtype: of its values.
         shape: empty for a scalar.
-        layout: `NCHW` or `NHWC` if the shape is that of images and leaves no doubt, else empty.
+        layout: `NCHW` or `NHWC` if the shape is clearly one of images, else empty.
     """
 
     name: str
@@ -53,18 +47,18 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Detection:
-    """One thing that a network sees in an image; places are in pixels of the image.
+    """One thing that a network sees in an image; coordinates are in pixels of the image.
 
     Attributes:
-        label: the class's name, or its number where the package has no names.
-        class_id: the class's number, from 0.
-        score: how sure the network is; None where it gives none.
-        box: x1, y1, x2, y2; None where there is no place.
-        corners: x and y of four corners of a box that may be turned; `box` is around them.
+        label: the class's name, or its number if the package has no names.
+        class_id: from 0.
+        score: the network's confidence; None if it gives none.
+        box: x1, y1, x2, y2; None without a place.
+        corners: x and y of the four corners of a rotated box; `box` is around them.
         points: x and y of each landmark.
-        point_scores: how sure the network is of each of them, where it says so.
-        depths: how far each of them lies behind the middle of all, in pixels of the image, where it is known.
-        mask: which pixels of the image belong to it, bool, height x width.
+        point_scores: the confidence for each landmark, or empty.
+        depths: of each landmark behind the middle of all, in pixels of the image, or empty.
+        mask: the pixels of the image that belong to it, bool, height x width.
         surface: a number for each pixel of the image, such as its depth, float32, height x width.
     """
 
@@ -80,7 +74,7 @@ class Detection:
     surface: np.ndarray | None = None
 
 
-# How the pixels of an image lie in memory, in the order of edgedeploy.h.
+# Pixel formats in the order of edgedeploy.h.
 _FORMATS = ("BGR", "RGB", "GRAY", "I420", "NV12", "YUYV")
 
 
@@ -103,11 +97,7 @@ class _Detection(ctypes.Structure):
         ("label", ctypes.c_char_p),
         ("class_id", ctypes.c_int32),
         ("score", ctypes.c_float),
-        ("box", ctypes.POINTER(ctypes.c_float)),
-        ("corners", ctypes.POINTER(ctypes.c_float)),
-        ("points", ctypes.POINTER(ctypes.c_float)),
-        ("point_scores", ctypes.POINTER(ctypes.c_float)),
-        ("depths", ctypes.POINTER(ctypes.c_float)),
+        *((name, ctypes.POINTER(ctypes.c_float)) for name in ("box", "corners", "points", "point_scores", "depths")),
         ("point_count", ctypes.c_size_t),
         ("mask", ctypes.POINTER(ctypes.c_int64)),
         ("mask_count", ctypes.c_size_t),
@@ -115,7 +105,7 @@ class _Detection(ctypes.Structure):
     ]
 
     def read(self, size: tuple[int, int]) -> Detection:
-        """The same in Python, of an image of a height and width."""
+        """The detection; `size` is the image's height and width."""
         count = self.point_count
         return Detection(
             self.label.decode(),
@@ -132,12 +122,11 @@ class _Detection(ctypes.Structure):
 
 
 def _pairs(values: Any, count: int) -> tuple[tuple[float, ...], ...]:
-    """x and y of each point."""
     return tuple((values[2 * place], values[2 * place + 1]) for place in range(count))
 
 
 def _pixels(runs: list[int], size: tuple[int, int]) -> np.ndarray:
-    """The pixels of runs, column after column, that belong to something and that do not by turns."""
+    """A mask from runs of pixels, column by column, alternately outside and inside."""
     return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T
 
 
@@ -154,42 +143,49 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-_Handle, _Pointer, _Size = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+_Handle, _Pointer, _Size, _Int = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32
 _Callback = ctypes.CFUNCTYPE(None, _Handle, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)
 
-# The calls of edgedeploy.h: what they return, and take.
+# The functions of edgedeploy.h: results and arguments.
 _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "version": (ctypes.c_char_p, []),
     "error": (ctypes.c_char_p, []),
-    "open": (ctypes.c_int32, [ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(_Handle)]),
-    "follow": (
-        ctypes.c_int32,
-        [ctypes.c_char_p, ctypes.c_int32, _Callback, ctypes.c_void_p, ctypes.POINTER(_Handle)],
-    ),
-    "close": (ctypes.c_int32, [_Handle]),
+    "open": (_Int, [ctypes.c_char_p, _Int, ctypes.POINTER(_Handle)]),
+    "follow": (_Int, [ctypes.c_char_p, _Int, _Callback, ctypes.c_void_p, ctypes.POINTER(_Handle)]),
+    "close": (_Int, [_Handle]),
     "release": (ctypes.c_char_p, [_Handle]),
     "input_count": (_Size, [_Handle]),
     "output_count": (_Size, [_Handle]),
-    "describe_input": (ctypes.c_int32, [_Handle, _Size, ctypes.POINTER(_Tensor)]),
-    "describe_output": (ctypes.c_int32, [_Handle, _Size, ctypes.POINTER(_Tensor)]),
-    "set_input": (ctypes.c_int32, [_Handle, _Size, _Pointer, _Size]),
-    "bind_input": (ctypes.c_int32, [_Handle, _Size, _Pointer, _Size]),
-    "run": (ctypes.c_int32, [_Handle]),
-    "get_output": (ctypes.c_int32, [_Handle, _Size, ctypes.POINTER(_Pointer)]),
-    "threads": (ctypes.c_int32, [_Handle]),
-    "set_threads": (ctypes.c_int32, [_Handle, ctypes.c_int32]),
+    "describe_input": (_Int, [_Handle, _Size, ctypes.POINTER(_Tensor)]),
+    "describe_output": (_Int, [_Handle, _Size, ctypes.POINTER(_Tensor)]),
+    "set_input": (_Int, [_Handle, _Size, _Pointer, _Size]),
+    "bind_input": (_Int, [_Handle, _Size, _Pointer, _Size]),
+    "run": (_Int, [_Handle]),
+    "get_output": (_Int, [_Handle, _Size, ctypes.POINTER(_Pointer)]),
+    "threads": (_Int, [_Handle]),
+    "set_threads": (_Int, [_Handle, _Int]),
     "entry_count": (_Size, [_Handle]),
-    "set_entry": (ctypes.c_int32, [_Handle, _Size]),
-    "detect": (
-        ctypes.c_int32,
-        [_Handle, ctypes.POINTER(_Image), ctypes.POINTER(ctypes.POINTER(_Detection)), ctypes.POINTER(_Size)],
-    ),
+    "set_entry": (_Int, [_Handle, _Size]),
+    "detect": (_Int, [_Handle, _Pointer, _Pointer, _Pointer]),
 }
+
+
+def convert(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
+    """An input's array, contiguous and with the input's dtype.
+
+    Other dtypes are converted within a kind of number (float64 to float32, but not float to integer), and integers only
+    if they fit; otherwise ValueError.
+    """
+    if not np.can_cast(array.dtype, dtype, casting="same_kind"):
+        raise ValueError(f"input {name!r} has dtype {array.dtype}: the network takes {dtype}")
+    converted = np.asarray(array, dtype=dtype, order="C")  # np.ascontiguousarray has no rank 0
+    if array.dtype.kind in "iu" and not np.array_equal(converted, array):
+        raise ValueError(f"input {name!r} holds values that do not fit {dtype}")
+    return converted
 
 
 @cache
 def _loaded(path: Path) -> Any:
-    """The library, with the types of its calls."""
     library = ctypes.CDLL(str(path))
     for name, (returned, taken) in _CALLS.items():
         call = getattr(library, f"ed_{name}")
@@ -200,7 +196,7 @@ def _loaded(path: Path) -> Any:
 class Network:
     """An open network: `Network("retinaface")(image)`.
 
-    It can be used from several threads; their inferences take turns. Different networks run at the same time.
+    Several threads can use it; their inferences take turns. Different networks run at the same time.
     """
 
     def __init__(
@@ -215,9 +211,9 @@ class Network:
 
         Args:
             release: the folder of a package or a release; or a model's name, for the release in use here.
-            threads: how many threads compute; what the package states by default.
-            follow: whether to change to the next release, between two inferences, when that comes into use. `release`
-                is then a model's name, or a link to a folder.
+            threads: how many threads compute; the package's default if None.
+            follow: change to each new release in use, between two inferences. `release` is then a model's name, or a
+                link to a folder.
             switched: called with the folder of each such release, and why it cannot be used, or None.
 
         Raises:
@@ -238,17 +234,17 @@ class Network:
 
     @staticmethod
     def _library_path() -> Path:
-        """Where the library is: beside this file."""
+        """The library's path: next to this file."""
         return Path(__file__).with_name(LIBRARY_NAME)
 
     @staticmethod
     def _place(release: str | Path, *, follow: bool) -> str:
-        """What the library calls a release: a path has a slash in it."""
+        """The library's form of a release: a path has a slash."""
         return f"./{release}" if isinstance(release, Path) and "/" not in str(release) else str(release)
 
     @staticmethod
     def _error(code: int, text: str) -> Exception:
-        """The exception for a call that failed."""
+        """The exception for a failed call."""
         return NetworkError(code, text)
 
     @property
@@ -269,7 +265,7 @@ class Network:
 
     @property
     def threads(self) -> int:
-        """How many threads compute. Networks of one library file share them."""
+        """The number of threads. Networks with the same library file share them."""
         return int(self._library.ed_threads(self._handle))
 
     @threads.setter
@@ -278,11 +274,11 @@ class Network:
 
     @property
     def entries(self) -> int:
-        """For how many shapes of its inputs the package was built."""
+        """The number of input shapes for which the package was built."""
         return int(self._library.ed_entry_count(self._handle))
 
     def set_entry(self, entry: int) -> None:
-        """Turn to another of these shapes; the first is 0."""
+        """Switch to another of these shapes; the first is 0."""
         self._check(self._library.ed_set_entry(self._handle, entry))
 
     def __call__(self, *arrays: Any) -> dict[str, np.ndarray]:
@@ -293,36 +289,42 @@ class Network:
         return self.run(dict(zip(names, arrays)))  # noqa: B905  # Python 3.9
 
     def run(self, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """One inference on arrays by input name; the outputs by name. An input that is not given keeps its values.
+        """One inference on arrays by input name; the outputs by name. Missing inputs keep their values.
 
-        Arrays have the shape of their inputs, and a dtype that converts to theirs without another kind of number.
+        Arrays have the shape of their inputs, and a dtype of the same kind of number.
 
         Raises:
-            NetworkError: an array fits no input, or the inference fails.
+            NetworkError: an array does not fit its input, or the inference fails.
         """
-        with self._lock:  # nobody else sets inputs, or has outputs computed, in between
+        with self._lock:  # other threads must not set inputs or run in between
             places = {spec.name: (place, spec) for place, spec in enumerate(self.inputs)}
             for name, value in tensors.items():
                 if name not in places:
                     raise self._error(7, f"unknown input {name!r}: the network's inputs are {', '.join(places)}")
                 place, spec = places[name]
-                array = self._fitted(np.asarray(value), spec)
+                array = np.asarray(value)
+                if array.shape != spec.shape:
+                    raise self._error(7, f"input {name!r} has shape {array.shape}: the network takes {spec.shape}")
+                try:
+                    array = convert(name, array, spec.dtype)
+                except ValueError as error:
+                    raise self._error(7, str(error)) from error
                 self._check(self._library.ed_set_input(self._handle, place, array.ctypes.data, array.nbytes))
             self._check_turn(self._library.ed_run(self._handle))
             return {spec.name: self._output(place, spec) for place, spec in enumerate(self.outputs)}
 
     def detect(self, image: Any, pixel_format: str | None = None) -> list[Detection]:
-        """One inference on an image: what the network sees in it, the best first, as the package's demo decodes it.
+        """One inference on an image: what the network sees, best first, decoded as in the package's demo.
 
         Args:
-            image: uint8, height x width x 3 in the order B, G, R, as OpenCV has it, or height x width of grey levels;
-                or as `pixel_format` says.
-            pixel_format: `BGR`, `RGB` or `GRAY`; or what cameras give, as OpenCV has it: `I420` and `NV12`, 3/2 height
-                x width, and `YUYV`, height x width x 2.
+            image: uint8, height x width x 3 in OpenCV's order B, G, R, or height x width of grey levels; or as
+                `pixel_format` states.
+            pixel_format: `BGR`, `RGB` or `GRAY`; or formats of cameras as in OpenCV: `I420` and `NV12`, 3/2 height x
+                width, and `YUYV`, height x width x 2.
 
         Raises:
-            NetworkError: the array is no such image, the package does not say how its network is used, or in words that
-                this version of the library does not know, or the inference fails.
+            NetworkError: the array is not such an image, the package does not state how its network is used in a form
+                that this version of the library knows, or the inference fails.
         """
         array = np.asarray(image)
         kind = pixel_format or ("GRAY" if array.ndim == 2 else "BGR")
@@ -330,25 +332,25 @@ class Network:
         shape = array.shape[:2] if channels is None else (*array.shape[:2], channels)
         if kind not in _FORMATS or array.dtype != np.uint8 or array.ndim < 2 or array.shape != shape:
             raise self._error(
-                7, f"an array {array.shape} of {array.dtype} is no image in {kind}: {', '.join(_FORMATS)}"
+                7, f"an array {array.shape} of {array.dtype} is not an image in {kind}: {', '.join(_FORMATS)}"
             )
         height, width = shape[:2]
         planes = kind in ("I420", "NV12")
         if planes and height % 3:
-            raise self._error(7, f"{height} rows are no planes of {kind}")
+            raise self._error(7, f"{kind} cannot have {height} rows")
         row = width * (channels or 1)
         if array.size and (array.strides[0] < row or not array[0].flags.c_contiguous):
-            array = np.ascontiguousarray(array)  # rows may lie apart, pixels may not
+            array = np.ascontiguousarray(array)  # rows may have gaps between them, pixels may not
         size = (height * 2 // 3 if planes else height), width
         described = _Image(array.ctypes.data, width, size[0], array.strides[0], _FORMATS.index(kind))
         found, count = ctypes.POINTER(_Detection)(), _Size()
-        with self._lock:  # the results are the library's until the next inference
+        with self._lock:  # the library owns the results until the next inference
             places = ctypes.byref(described), ctypes.byref(found), ctypes.byref(count)
             self._check_turn(self._library.ed_detect(self._handle, *places))
             return [found[place].read(size) for place in range(count.value)]
 
     def close(self) -> None:
-        """End the network and give back its memory; nothing else can be done with it afterwards."""
+        """Close the network and free its memory; it cannot be used afterwards."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._library.ed_close(handle)
@@ -363,19 +365,8 @@ class Network:
         if getattr(self, "_handle", None) is not None:
             self.close()
 
-    def _fitted(self, array: np.ndarray, spec: Tensor) -> np.ndarray:
-        """An array as its input takes it."""
-        if array.shape != spec.shape:
-            raise self._error(7, f"input {spec.name!r} has shape {array.shape}: the network takes {spec.shape}")
-        if not np.can_cast(array.dtype, spec.dtype, casting="same_kind"):
-            raise self._error(7, f"input {spec.name!r} has dtype {array.dtype}: the network takes {spec.dtype}")
-        converted = np.asarray(array, dtype=spec.dtype, order="C")
-        if array.dtype.kind in "iu" and not np.array_equal(converted, array):
-            raise self._error(7, f"input {spec.name!r} holds values that do not fit {spec.dtype}")
-        return converted
-
     def _output(self, place: int, spec: Tensor) -> np.ndarray:
-        """A copy of an output, which the next inference leaves alone."""
+        """A copy of an output."""
         values = _Pointer()
         self._check(self._library.ed_get_output(self._handle, place, ctypes.byref(values)))
         size = int(np.prod(spec.shape, dtype=np.int64)) * spec.dtype.itemsize
@@ -395,7 +386,7 @@ class Network:
         return found
 
     def _told(self, _network: int, release: bytes, error: bytes | None, _context: object) -> None:
-        """What the library calls when there is a new release; what fails here is raised by `run`."""
+        """The library's callback for a new release; `run` raises its exceptions."""
         try:
             if self._switched is not None:
                 self._switched(release.decode(), None if error is None else error.decode(errors="replace"))
@@ -403,7 +394,7 @@ class Network:
             self._failed_in_callback = failure
 
     def _check_turn(self, status: int) -> None:
-        """Raise what an inference failed with, or what was raised when it told of a new release."""
+        """Raise the error of an inference, or of the callback during it."""
         failed, self._failed_in_callback = self._failed_in_callback, None
         if failed is not None:
             raise failed
