@@ -130,8 +130,10 @@ def virtual_boards(case: Case) -> Finding:
 @check("predictions", Group.HOST, applies=lambda case: case.board.core_model is not None)
 def predictions(case: Case) -> Finding:
     """Whether `edgedeploy predict` finds its programs for the board."""
-    from edgedeploy.predicting.means import Means  # needs NumPy, which may be what is broken
-    from edgedeploy.predicting.means import recording_emulator
+    from edgedeploy.predicting.means import (
+        Means,  # needs NumPy, which may be what is broken
+        recording_emulator,
+    )
 
     try:
         means = Means.of(case.name, case.board)

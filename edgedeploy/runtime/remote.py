@@ -9,7 +9,7 @@ from edgedeploy.errors import EdgedeployError
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import agent_ended
 from edgedeploy.remote.login import BROKEN
-from edgedeploy.runtime.served import ServedSession, REPLY_S
+from edgedeploy.runtime.served import REPLY_S, ServedSession
 from edgedeploy.tail.program import Tail
 
 _SERVE = """
