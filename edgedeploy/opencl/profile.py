@@ -11,8 +11,7 @@ from typing_extensions import override
 from edgedeploy.board import Board, Positive, filled
 from edgedeploy.devices import Device
 from edgedeploy.opencl import device as drivers
-from edgedeploy.opencl.device import DEVICE_VARIABLE, meant, named
-from edgedeploy.opencl.listing import devices_here
+from edgedeploy.opencl.device import DEVICE_VARIABLE, devices_here, meant, named
 
 # What OpenCL C has types for.
 WIDTHS = (1, 2, 4, 8, 16)

@@ -19,8 +19,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.facts import Facts, Probed, store
 from edgedeploy.hosts import host_facts
 from edgedeploy.opencl import listing
-from edgedeploy.opencl.device import Device, named, parse
-from edgedeploy.opencl.listing import devices_here
+from edgedeploy.opencl.device import Device, devices_here, named, parse
 from edgedeploy.opencl.profile import OpenCL, opencl_of, settings_of
 from edgedeploy.resolved import resolve
 

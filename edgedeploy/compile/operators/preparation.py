@@ -6,7 +6,7 @@ cache while the input's rows are made of them. Each level is the one that `camer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.camera.preparation import Preparation
 from edgedeploy.camera.resampling import Axis
-from edgedeploy.compile.operators.vectors import lanes_of, vectors
+from edgedeploy.compile.operators.builder import Parameter, function, in_vectors
 
 # The attribute of a function that prepares frames, as JSON.
 PREPARATION_ATTRIBUTE = "edgedeploy.preparation"
@@ -68,26 +67,17 @@ def write(preparation: Preparation, lanes: int, *, parallel: bool) -> tirx.PrimF
         lanes: columns that are computed at a time, a power of two.
         parallel: whether rows are dealt out to all threads.
     """
-    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
-        T.func_name("prepare_frame")
-        T.func_attr({PREPARATION_ATTRIBUTE: preparation.model_dump_json(), "tirx.noalias": True})
-        frame = T.arg("frame", T.buffer(preparation.camera.shape, "uint8", layout=None))
-        constants = [
-            T.arg(f"table{place}", T.buffer(table.shape, str(table.dtype), layout=None))
-            for place, table in enumerate(tables(preparation))
-        ]
-        result = T.arg("result", T.buffer(preparation.shape, preparation.dtype, layout=None))
-        with T.sblock("root"), T.sblock("prepare"):
-            T.reads(_whole(frame), *map(_whole, constants))
-            T.writes(_whole(result))
-            buffers = _Buffers._make([frame, *constants, result])
-            with (T.parallel if parallel else T.serial)(-(-preparation.size[0] // ROWS)) as task:
-                _Task(preparation, lanes, buffers, task * ROWS).write()
-    return builder.get()
+    constants = [
+        Parameter(f"table{place}", table.shape, str(table.dtype)) for place, table in enumerate(tables(preparation))
+    ]
+    read = [Parameter("frame", preparation.camera.shape, "uint8"), *constants]
+    written = [Parameter("result", preparation.shape, preparation.dtype)]
 
+    def write_task(tensors: dict[str, Any], task: Any) -> None:
+        _Task(preparation, lanes, _Buffers(*tensors.values()), task * ROWS).write()
 
-def _whole(tensor: Any) -> Any:
-    return tensor[tuple(slice(0, int(size)) for size in tensor.shape)]
+    described, tasks = (PREPARATION_ATTRIBUTE, preparation), -(-preparation.size[0] // ROWS)
+    return function("prepare_frame", described, read, written, tasks, write_task, parallel=parallel)
 
 
 class _Buffers(NamedTuple):
@@ -180,7 +170,7 @@ class _Task:
             return taken[term, plane, column].astype("int32")
 
         for plane in range(self.planes):
-            for column in self._vectors(self.width):
+            for column in in_vectors(self.width, self.lanes):
                 weighted = [
                     (level(plane, term, column), weights[term, column].astype("int32")) for term in range(terms)
                 ]
@@ -222,11 +212,11 @@ class _Task:
 
         value = self._arithmetic(channel)
         if value and preparation.layout == "NCHW":
-            for column in self._vectors(self.width):
+            for column in in_vectors(self.width, self.lanes):
                 self._give(channel, top + row, left + column, value(level(column)))
             return
         levels = T.alloc_buffer((self.width,), "uint8")
-        for column in self._vectors(self.width):
+        for column in in_vectors(self.width, self.lanes):
             T.buffer_store(levels, level(column).astype("uint8"), [column])
         with T.serial(self.width) as column:
             of_level = self.buffers.values[channel, levels[column].astype("int32")]
@@ -269,18 +259,8 @@ class _Task:
     def _border(self, row: Any, first: int, count: int) -> None:
         for channel in range(self.preparation.channels):
             value = self.preparation.values[channel, self.preparation.border].item()
-            for column in self._vectors(count):
+            for column in in_vectors(count, self.lanes):
                 self._give(channel, row, first + column, tirx.const(value, self.preparation.dtype))
-
-    def _vectors(self, count: int) -> Iterator[Any]:
-        """Columns, by vectors: what is written for each goes into its loop."""
-        whole = count // self.lanes
-        if whole:
-            with T.serial(whole) as vector, lanes_of(self.lanes) as lane:
-                yield vector * self.lanes + lane
-        for first, length in vectors(count % self.lanes, self.lanes):
-            with lanes_of(length) as lane:
-                yield whole * self.lanes + first + lane
 
 
 def _rounded(axis: Axis, terms: list[tuple[Any, Any]]) -> Any:

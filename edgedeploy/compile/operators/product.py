@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.operators.direct import prefetched
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 from edgedeploy.compile.types import LayerTypes
 

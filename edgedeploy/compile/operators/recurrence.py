@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tvm import tirx
 
+from edgedeploy.compile.operators.builder import Parameter
 from edgedeploy.documents import Record
 
 # The attribute of a function that holds a recurrent layer, as JSON.
@@ -36,36 +37,24 @@ def _sigmoid(x: Any) -> Any:
     return tirx.tanh(x * half) * half + half
 
 
-def _one(x: Any) -> Any:
-    return tirx.const(1, x.ty.dtype)
-
-
-def _zero(x: Any) -> Any:
-    return tirx.const(0, x.ty.dtype)
+def _number(value: int, x: Any) -> Any:
+    return tirx.const(value, x.ty.dtype)
 
 
 # From x, alpha and beta.
 ACTIVATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "relu": lambda x, a, b: tirx.max(x, _zero(x)),
+    "relu": lambda x, a, b: tirx.max(x, _number(0, x)),
     "tanh": lambda x, a, b: tirx.tanh(x),
     "sigmoid": lambda x, a, b: _sigmoid(x),
     "affine": lambda x, a, b: a * x + b,
-    "leakyrelu": lambda x, a, b: tirx.Select(x >= _zero(x), x, a * x),
-    "thresholdedrelu": lambda x, a, b: tirx.Select(x > a, x, _zero(x)),
+    "leakyrelu": lambda x, a, b: tirx.Select(x >= _number(0, x), x, a * x),
+    "thresholdedrelu": lambda x, a, b: tirx.Select(x > a, x, _number(0, x)),
     "scaledtanh": lambda x, a, b: a * tirx.tanh(b * x),
-    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(a * x + b, _one(x)), _zero(x)),
-    "elu": lambda x, a, b: tirx.Select(x >= _zero(x), x, a * (tirx.exp(x) - _one(x))),
-    "softsign": lambda x, a, b: x / (_one(x) + tirx.abs(x)),
-    "softplus": lambda x, a, b: tirx.max(x, _zero(x)) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x))),
+    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(a * x + b, _number(1, x)), _number(0, x)),
+    "elu": lambda x, a, b: tirx.Select(x >= _number(0, x), x, a * (tirx.exp(x) - _number(1, x))),
+    "softsign": lambda x, a, b: x / (_number(1, x) + tirx.abs(x)),
+    "softplus": lambda x, a, b: tirx.max(x, _number(0, x)) + tirx.log(_number(1, x) + tirx.exp(-tirx.abs(x))),
 }
-
-
-class Parameter(NamedTuple):
-    """A tensor that the function of a recurrent layer takes or gives."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class Recurrence(Record):

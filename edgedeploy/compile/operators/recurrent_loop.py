@@ -13,14 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 from tvm import relax, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 from typing_extensions import override
 
 from edgedeploy.board import Positive
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Parameter, Recurrence
-from edgedeploy.compile.operators.vectors import lanes_of, vectors
+from edgedeploy.compile.operators.builder import function, in_vectors, lanes_of, vectors
+from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Recurrence
 from edgedeploy.compile.tiles import Tile
 
 
@@ -57,10 +56,10 @@ def canonical(layer: Recurrence) -> tirx.PrimFunc:
 
 def called(builder: relax.BlockBuilder, layer: Recurrence, tensors: Mapping[str, relax.Expr]) -> list[relax.Expr]:
     """The layer's function in a module, called with tensors by the names of `inputs`; gives its `outputs`."""
-    function = builder.add_func(canonical(layer), layer.cell)
+    cell = builder.add_func(canonical(layer), layer.cell)
     arguments = relax.Tuple([tensors[each.name] for each in layer.inputs])
     results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
-    computed = builder.emit(relax.call_tir(function, arguments, results))
+    computed = builder.emit(relax.call_tir(cell, arguments, results))
     return [builder.normalize(relax.TupleGetItem(computed, index)) for index in range(len(results))]
 
 
@@ -86,30 +85,19 @@ def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = F
         packed: whether the weights come as `pack` orders them.
         parallel: whether directions and tiles of sequences run on all threads.
     """
-    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
-        T.func_name(layer.cell)
-        T.func_attr({RECURRENCE_ATTRIBUTE: layer.model_dump_json(), "tirx.noalias": True})
-        tensors = {each.name: _declared(layer, each, packed=packed) for each in (*layer.inputs, *layer.outputs)}
-        with T.sblock("root"), T.sblock("recurrence"):
-            T.reads(*(_whole(tensors[each.name]) for each in layer.inputs))
-            T.writes(*(_whole(tensors[each.name]) for each in layer.outputs))
-            groups = layer.batch // tile.rows
-            loop = T.parallel if parallel else T.serial
-            with loop(layer.directions * groups) as task:
-                row = task % groups * tile.rows
-                _Task(layer, tile, packed, tensors, task // groups, row).write()
-    return builder.get()
+    groups = layer.batch // tile.rows
+    inputs = [
+        each._replace(shape=(layer.directions, layer.gates * layer.hidden**2))
+        if packed and each.name == "weights"
+        else each
+        for each in layer.inputs
+    ]
 
+    def write_task(tensors: dict[str, Any], task: Any) -> None:
+        _Task(layer, tile, packed, tensors, task // groups, task % groups * tile.rows).write()
 
-def _declared(layer: Recurrence, parameter: Parameter, *, packed: bool) -> Any:
-    shape = parameter.shape
-    if packed and parameter.name == "weights":
-        shape = (layer.directions, layer.gates * layer.hidden**2)
-    return T.arg(parameter.name, T.buffer(shape, parameter.dtype, layout=None))
-
-
-def _whole(tensor: Any) -> Any:
-    return tensor[tuple(slice(0, int(size)) for size in tensor.shape)]
+    described, tasks = (RECURRENCE_ATTRIBUTE, layer), layer.directions * groups
+    return function(layer.cell, described, inputs, layer.outputs, tasks, write_task, parallel=parallel)
 
 
 def _tiles(hidden: int, units: int) -> Iterator[tuple[int, int]]:
@@ -165,15 +153,9 @@ class _Task:
 
     def _each(self, body: Callable[[int, Any], None]) -> None:
         """Something for all units of all sequences, by vectors."""
-        lanes, hidden = self.tile.lanes, self.layer.hidden
-        count = hidden // lanes
         for r in range(self.tile.rows):
-            if count:
-                with T.serial(count) as vector, lanes_of(lanes) as lane:
-                    body(r, vector * lanes + lane)
-            for first, length in vectors(hidden % lanes, lanes):
-                with lanes_of(length) as lane:
-                    body(r, count * lanes + first + lane)
+            for unit in in_vectors(self.layer.hidden, self.tile.lanes):
+                body(r, unit)
 
     def _length(self) -> Any:
         """Steps of the sequence; no other number than one of steps, whatever is given."""

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.elementary import decay
-from edgedeploy.compile.operators.vectors import lanes_of, vectors
+from edgedeploy.compile.operators.builder import Parameter, function, lanes_of, vectors
 from edgedeploy.documents import Record
 
 Kind = Literal["softmax", "log_softmax", "layer_norm", "rms_norm"]
@@ -81,23 +80,18 @@ def write(operator: Rows, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
         lanes: values of a vector, a power of two.
         parallel: whether rows are dealt out to all threads.
     """
-    shape, whole = operator.shape, tuple(slice(0, size) for size in operator.shape)
-    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
-        T.func_name(operator.kind)
-        # Without it TVM takes all functions of the module for ones whose tensors may overlap.
-        T.func_attr({ROWS_ATTRIBUTE: operator.model_dump_json(), "tirx.noalias": True})
-        data = T.arg("data", T.buffer(shape, "float32", layout=None))
-        factors = [
-            T.arg(f"factors{index}", T.buffer((operator.columns,), "float32", layout=None))
-            for index in range(operator.factors)
-        ]
-        result = T.arg("result", T.buffer(shape, "float32", layout=None))
-        with T.sblock("root"), T.sblock("rows"):
-            T.reads(data[whole], *(each[0 : operator.columns] for each in factors))
-            T.writes(result[whole])
-            with (T.parallel if parallel else T.serial)(operator.rows) as row:
-                _Row(operator, lanes, data, factors, result, row).write()
-    return builder.get()
+    factors = [Parameter(f"factors{index}", (operator.columns,), "float32") for index in range(operator.factors)]
+    read, written = (
+        [Parameter("data", operator.shape, "float32"), *factors],
+        [Parameter("result", operator.shape, "float32")],
+    )
+
+    def write_task(tensors: dict[str, Any], row: Any) -> None:
+        data, *others, result = tensors.values()
+        _Row(operator, lanes, data, others, result, row).write()
+
+    described = (ROWS_ATTRIBUTE, operator)
+    return function(operator.kind, described, read, written, operator.rows, write_task, parallel=parallel)
 
 
 @dataclass(frozen=True)

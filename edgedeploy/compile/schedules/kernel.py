@@ -268,11 +268,15 @@ class Kernel:
             self.schedule.unroll(outer)
         return outer
 
+    def unroll(self, loops: Iterable[Any]) -> None:
+        """Unroll loops."""
+        for loop in loops:
+            self.schedule.unroll(loop)
+
     def unroll_tile(self, loops: list[Any], lanes: int) -> None:
         """Unroll the loops over a tile whose sums are in registers; the last one runs over vectors."""
         self.vectorize(loops[-1], lanes, unroll=True)
-        for loop in loops[:-1]:
-            self.schedule.unroll(loop)
+        self.unroll(loops[:-1])
 
     def spread(self, tasks: list[Any], tiles: list[Any], cores: int) -> None:
         """Let the outermost loops over tiles be tasks too, until there is one for each core."""
@@ -332,8 +336,7 @@ class Kernel:
         schedule.reorder(*reduced, *around, vector, inner)
         if int(schedule.get(inner).extent) > 1:
             schedule.vectorize(inner)
-        for tile_loop in (*around, vector):
-            schedule.unroll(tile_loop)
+        self.unroll([*around, vector])
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
         return reduced

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from tvm import s_tir, tirx
+from tvm.tirx import compilation_pipeline
 
 from edgedeploy.compile.backend import Generated, write_module
-from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
-from edgedeploy.compile.backends.cpu.not_a_number import keep_nan
-from edgedeploy.compile.backends.cpu.stack import PIPELINE
+from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within
+from edgedeploy.compile.backends.cpu.steps import features_of
 from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.supervision import doing
-from edgedeploy.triples import architecture_of
+from edgedeploy.triples import Architecture, architecture_of
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
@@ -96,3 +97,62 @@ def scheduled_as(target: tvm.target.Target) -> tvm.target.Target:
     other = {**described, "mcpu": _SCHEDULED_AS[described["mcpu"]]}
     added = features_of(tvm.target.Target(other)) - features_of(target) - _TUNING
     return tvm.target.Target({**other, "mattr": [*described.get("mattr", []), *(f"-{each}" for each in sorted(added))]})
+
+
+_TYPE = "float32"
+
+
+def keep_nan(function: tirx.PrimFunc, architecture: Architecture) -> tirx.PrimFunc:
+    """A function whose maxima and minima of floats keep NaN, as far as that costs nothing on a CPU.
+
+    Integers that floats are turned into stay as they are: NaN is no index, and no quantised value.
+    """
+    of_both = architecture.name == "aarch64"
+
+    def kept(expression: Any) -> Any:
+        if str(getattr(expression.ty, "dtype", "")) != _TYPE:  # names of functions have none
+            return None
+        if not isinstance(expression, tirx.Max | tirx.Min):
+            return expression
+        first, second = (replaced_within(each, kept) for each in (expression.a, expression.b))
+        if of_both:
+            name = "llvm.maximum" if isinstance(expression, tirx.Max) else "llvm.minimum"
+            return tirx.call_llvm_pure_intrin(expression.ty.dtype, name, first, second)
+        if isinstance(second, tirx.FloatImm):
+            first, second = second, first
+        return type(expression)(first, second)
+
+    def rewritten(statement: Any) -> Any:
+        if not isinstance(statement, tirx.BufferStore):
+            return statement
+        return tirx.BufferStore(statement.buffer, replaced_within(statement.value, kept), statement.indices)
+
+    return function.with_body(replaced(function.body, rewritten))
+
+
+# The name under which TVM finds the pipeline.
+PIPELINE = "edgedeploy"
+
+# TVM's mark on memory that stays with the function that it is declared in.
+_STAYS = "disable_lower_builtin"
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """TVM's lowering of scheduled functions, with `_on_stack` before memory is taken from the pool."""
+    lower, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
+    return lower, lambda: tvm.transform.Sequential([_on_stack, finalize_host()]), finalize_device
+
+
+compilation_pipeline.PIPELINE_MAP[PIPELINE] = _pipeline
+
+
+@tirx.transform.prim_func_pass(opt_level=0)
+def _on_stack(function: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    return function.with_body(replaced(function.body, _staying))
+
+
+def _staying(statement: Any) -> Any:
+    """The declaration of a buffer of the scope `local` as one that stays where it is."""
+    if isinstance(statement, tirx.AllocBuffer) and statement.buffer.scope() == "local":
+        return tirx.AllocBuffer(statement.buffer, {_STAYS: tirx.IntImm("bool", 1)})
+    return statement

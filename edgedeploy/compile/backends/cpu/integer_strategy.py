@@ -20,8 +20,8 @@ from edgedeploy.compile.backends.cpu.tiles import (
     choose_order,
     rows_per_task,
     tile_registers,
-    with_reading,
 )
+from edgedeploy.compile.backends.cpu.traffic import with_reading
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution, Form
 from edgedeploy.compile.strategy import Strategy

@@ -18,9 +18,8 @@ from tvm import te, tirx
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.step_code import added_parts
-from edgedeploy.compile.backends.cpu.steps import Step, in_bytes
+from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of
 from edgedeploy.compile.backends.cpu.tiles import SMALL_FEATURE_MAP
-from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.direct import CROP, VectorRows, Window
 from edgedeploy.compile.operators.product import unravelled

@@ -12,8 +12,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.compile.backends.cpu.steps import Step
-from edgedeploy.compile.backends.cpu.words import WORD, part_of_word, word_of
+from edgedeploy.compile.backends.cpu.steps import WORD, Step, part_of_word, word_of
 
 # Channels of the vectors that become words together.
 INTERLEAVED = 8

@@ -7,18 +7,19 @@ its name and features.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 import tvm
+from tvm import tirx
+from tvm.target import codegen
 
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.cpu.features import features_of
-from edgedeploy.compile.backends.cpu.words import WORD, fill_word
-from edgedeploy.compile.types import LayerTypes, bytes_of
+from edgedeploy.compile.types import LayerTypes, bits_of, bytes_of
 
 
 @dataclass(frozen=True)
@@ -252,3 +253,34 @@ def _pair_steps(instruction: str) -> Iterator[Step]:
 def _wide_steps(instruction: str) -> Iterator[Step]:
     for groups in (8, 4):
         yield Step(instruction, "int16", "int16", 4, groups, groups, slots=groups)
+
+
+# The type of one.
+WORD = "uint32"
+
+
+def fill_word(dtype: str, count: int) -> bool:
+    """Whether so many values of a type are a word."""
+    return count * bits_of(dtype) == bits_of(WORD)
+
+
+def part_of_word(word: Any, place: Any, dtype: str) -> Any:
+    """The value of a type at a place in a word, counted from its lowest bits."""
+    return (word >> (place * bits_of(dtype)).astype(WORD)).astype(dtype)
+
+
+def word_of(values: Sequence[Any], dtype: str) -> Any:
+    """Values of a type as a word, the first in its lowest bits; those that it lacks are zero."""
+    bits = bits_of(dtype)
+
+    def part(value: Any) -> Any:
+        if isinstance(value, tirx.IntImm):  # TVM takes a zero of another type for a pointer
+            return tirx.const(value.value % 2**bits, WORD)
+        return tirx.reinterpret(f"uint{bits}", value).astype(WORD)
+
+    return reduce(operator.or_, (part(value) << tirx.const(bits * place, WORD) for place, value in enumerate(values)))
+
+
+def features_of(target: tvm.target.Target) -> frozenset[str]:
+    """Those of a target's CPU, and what its own features add or take away."""
+    return frozenset(map(str, codegen.llvm_get_cpu_features(target)))

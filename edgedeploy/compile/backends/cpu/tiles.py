@@ -11,15 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.traffic import MEMORY_BYTES, with_reading
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
-# Bytes that arrive per cycle from beyond the L2 cache at most.
-MEMORY_BYTES = 4
-# Bytes that arrive from there at a time.
-LINE_BYTES = 64
-
-# What it costs beside that to begin reading elsewhere.
+# What it costs to begin reading elsewhere, besides the bytes.
 STRETCH_CYCLES = 4
 
 # Cycles to make bytes of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
@@ -326,16 +322,6 @@ def direct_cycles(shape: ConvolutionShape, board: Board, tile: Tile | None = Non
     tiles = shape.height * shape.width / useful / pixels * shape.channels / tile.channels
     arithmetic = tiles * tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
     return with_reading(arithmetic, bytes_of(shape.types.weights) * shape.terms * shape.channels, board)
-
-
-def with_reading(arithmetic: float, weights: float, board: Board) -> float:
-    """Cycles of arithmetic whose weights, of so many bytes, come from memory once meanwhile.
-
-    A core that reads ahead waits for less of it, as its `core_model` says, but no less than the memory
-    takes; one that has no such model waits for all of it.
-    """
-    foreseen = board.core_model.memory.foreseen if board.core_model else LINE_BYTES / MEMORY_BYTES
-    return max(arithmetic + weights / LINE_BYTES * foreseen, weights / MEMORY_BYTES)
 
 
 def vector_to_prefetch(types: LayerTypes, board: Board) -> int:

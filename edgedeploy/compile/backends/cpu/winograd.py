@@ -26,11 +26,9 @@ from edgedeploy.compile.backends.cpu.tiles import (
     direct_cycles,
     step_cycles,
     tile_registers,
-    with_reading,
 )
-from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread
-from edgedeploy.compile.operators.direct import Window, crop, pad
-from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread, with_reading
+from edgedeploy.compile.operators.direct import Window, crop, pad, prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
 from edgedeploy.compile.tiles import Tile, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, is_floating, lanes_for

@@ -9,11 +9,9 @@ import tvm
 from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
-from edgedeploy.compile.backends.opencl.configuration import WorkItem
 from edgedeploy.compile.backends.opencl.functions import use_functions_of_opencl
 from edgedeploy.compile.backends.opencl.schedules import TEMPLATES
-from edgedeploy.compile.backends.opencl.strategy import DeviceStrategy
-from edgedeploy.compile.backends.opencl.threads import device_of
+from edgedeploy.compile.backends.opencl.strategy import DeviceStrategy, WorkItem, device_of
 from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.strategy import Strategy
 

@@ -8,18 +8,19 @@ through local memory: an integrated graphics processor's caches serve as well, a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 
+from tvm.s_tir import Schedule
+
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.opencl.configuration import WorkItem
-from edgedeploy.compile.backends.opencl.threads import bind, bind_all, device_of, vector_width
+from edgedeploy.compile.backends.opencl.strategy import WorkItem, device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
-from edgedeploy.compile.schedules import Template
+from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise, is_product
 from edgedeploy.compile.schedules.access import computes_with_conditions, fuse_contiguous
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
-from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 from edgedeploy.compile.tiles import vector_length
 
 
@@ -130,6 +131,32 @@ def _vector(kernel: Kernel, block: Any, board: Board) -> int:
     if computes_with_conditions(kernel, block):
         return 1
     return vector_width(device_of(board), kernel.widest(block))
+
+
+def bind_all(kernel: Kernel, loops: list[Any], board: Board) -> None:
+    """Run loops as work-items, in groups as the board's profile has them."""
+    extents = [int(kernel.schedule.get(loop).extent) for loop in loops]
+    device = device_of(board)
+    bind(kernel, loops, group_parts(extents, group_size(math.prod(extents), device.work_group, device.units)))
+
+
+def bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:
+    """Run loops as work-items, in groups that take so much of each; returns the loop over a group's."""
+    schedule = kernel.schedule
+    pairs = [
+        schedule.split(loop, [None, part], preserve_unit_iters=True) for loop, part in zip(loops, parts, strict=True)
+    ]
+    groups, items = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    schedule.reorder(*groups, *items)
+    schedule.bind(_fused(schedule, groups), "blockIdx.x")
+    item = _fused(schedule, items)
+    schedule.bind(item, "threadIdx.x")
+    kernel.parallel = True
+    return item
+
+
+def _fused(schedule: Schedule, loops: list[Any]) -> Any:
+    return schedule.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
 TEMPLATES = (

@@ -6,21 +6,21 @@ One vector of the width that the device's profile names is the unit of all costs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from functools import cached_property
+from typing import Literal
 
 from typing_extensions import override
 
-from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
-from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
-from edgedeploy.compile.configuration import Configuration
+from edgedeploy.board import Board, Positive
+from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Form, Product
-from edgedeploy.compile.schedules.matching import divides_into_vectors
+from edgedeploy.compile.schedules import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
-from edgedeploy.compile.types import lanes_for
-from edgedeploy.opencl.profile import OpenCL
+from edgedeploy.compile.types import bits_of, lanes_for
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 
 # Most vectors of channels of a tile, where the model chooses.
 MOST_VECTORS = 2
@@ -211,3 +211,78 @@ def _result(layer: AnyAnchorOp, vector: int) -> _Result:
     if isinstance(layer, DepthwiseConvolution):
         return _Result(*shape, layer.channels, layer.terms, vector, shared=False)
     return _Result(*shape, layer.outputs, layer.terms, vector, rows=True)
+
+
+@dataclass(frozen=True)
+class WorkGroup:
+    """Work-items of an OpenCL device that run together, by the tiles of the result that they compute."""
+
+    rows: Positive
+    columns: Positive
+    channels: Positive
+
+    @property
+    def items(self) -> int:
+        """How many there are."""
+        return math.prod(astuple(self))
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns} x {self.channels}"
+
+
+class WorkItem(Tiled):
+    """A layer on an OpenCL device.
+
+    Attributes:
+        tile: what a work-item computes, its sums being in registers at the same time; the rows of a dense layer's
+            result are columns of the tile.
+        vector: values that it reads, multiplies and adds at a time.
+        group: work-items of a work-group.
+    """
+
+    form: Literal["work-item"] = "work-item"
+    vector: Positive
+    group: WorkGroup
+
+    @property
+    def sums(self) -> int:
+        """Vectors of sums of a tile."""
+        return self.tile.rows * self.tile.columns * self.tile.channels // self.vector
+
+    def __str__(self) -> str:
+        return f"{self.tile} by {self.vector}, groups of {self.group}"
+
+
+# The longest of OpenCL C's vectors.
+WIDEST = 16
+
+
+def device_of(board: Board) -> OpenCL:
+    """The board's OpenCL device; only boards that have one get here."""
+    device = opencl_of(board)
+    assert device is not None
+    return device
+
+
+def vector_width(device: OpenCL, dtype: str) -> int:
+    """How many values of a type a work-item computes with at a time, as the profile has it for float32."""
+    return max(1, min(WIDEST, device.vector * bits_of("float32") // bits_of(dtype)))
+
+
+def group_size(items: int, most: int, units: int) -> int:
+    """The work-items of a group, at most: where there are few, groups are small, so that each unit gets one."""
+    return max(1, min(most, items // units))
+
+
+def group_parts(extents: Sequence[int], most: int) -> list[int]:
+    """How much of each loop a work-group of at most so many items takes, outermost first.
+
+    That is the last ones whole, and a part of the one before: its work-items are neighbours.
+    """
+    parts = [1] * len(extents)
+    for index in reversed(range(len(extents))):
+        parts[index] = max(count for count in divisors(extents[index]) if count <= most)
+        if parts[index] < extents[index]:
+            break
+        most //= parts[index]
+    return parts
