@@ -20,7 +20,7 @@ GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 class Activation(Record):
-    """A function of one value, by its name in lower case as ONNX's recurrent operators have it."""
+    """A function of one value, by its name in ONNX's recurrent operators, in lower case."""
 
     name: str
     alpha: float = 0.0
@@ -61,17 +61,15 @@ class Recurrence(Record):
     """One recurrent layer, in one direction or in both.
 
     Attributes:
-        cell: its kind.
-        steps, batch, hidden: how long the sequences are, how many, and how many values a state has.
+        steps, batch, hidden: the length and the number of sequences, and the size of a state.
         backwards: for each direction, whether it begins at the end.
-        activations: for each direction those of the cell, in ONNX's order: f, g, h of an LSTM.
-        clip: what is put into activations is cut to plus or minus this; None where it is not.
-        cell_clip: an LSTM's cell is cut to plus or minus this after each step; None where it is not.
+        activations: those of the cell for each direction, in ONNX's order: f, g, h of an LSTM.
+        clip: inputs of activations are clipped to plus or minus this; None if they are not.
+        cell_clip: an LSTM's cell is clipped to plus or minus this after each step; None if it is not.
         coupled: whether an LSTM's forget gate is one minus its input gate.
         reset_after: whether a GRU's reset gate acts on the product with the state, not on the state.
         peepholes: whether an LSTM's gates read its cell.
-        lengths: whether sequences end before the last step, where an input says.
-        dtype: of all values.
+        lengths: whether an input states the lengths of sequences.
     """
 
     cell: Cell
@@ -95,18 +93,18 @@ class Recurrence(Record):
 
     @property
     def gates(self) -> int:
-        """How many products with the state a step has."""
+        """Products with the state in a step."""
         return GATES[self.cell]
 
     @property
     def phases(self) -> tuple[tuple[int, ...], ...]:
-        """Gates that are computed together; those of a later phase need what an earlier one gives."""
+        """Gates that are computed together; a later phase needs the results of an earlier one."""
         whole = tuple(range(self.gates))
         return (whole[:2], whole[2:]) if self.cell == "gru" and not self.reset_after else (whole,)
 
     @property
     def inputs(self) -> list[Parameter]:
-        """What its function takes.
+        """The inputs of its function.
 
         `products` are those of the inputs of all steps with the weights, biases added, and `weights` those of the
         state. `bias` is added to the product that a GRU's reset gate acts on.
@@ -124,7 +122,7 @@ class Recurrence(Record):
 
     @property
     def outputs(self) -> list[Parameter]:
-        """What its function gives: the states of all steps, and the last ones."""
+        """The outputs of its function: the states of all steps, and the last ones."""
         state = (self.directions, self.batch, self.hidden)
         return [
             Parameter("states", (self.steps, *state), self.dtype),

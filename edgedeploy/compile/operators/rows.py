@@ -1,7 +1,7 @@
 """Operators that first sum up each row of a tensor and then compute its values from that: softmax, layer_norm.
 
-Each row is read from the first cache two or three times, by whole vectors with several sums side by side; a tail is
-computed by shorter vectors. No tensor lies in between.
+Each row is read from the first cache two or three times, by whole vectors with several sums in parallel, and shorter
+vectors for the rest; there is no tensor in between.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS_ATTRIBUTE = "edgedeploy.rows"
 # Vectors of partial sums: as many as hide the latency of an addition.
 _SUMS = 4
 
-# From the place of a vector among the partial sums and its columns: what is done there.
+# Writes code for the place of a vector among the partial sums, and its columns.
 Body = Callable[[Any, Any], None]
 
 
@@ -34,12 +34,9 @@ class Rows(Record):
     """An operator on rows.
 
     Attributes:
-        kind: what it computes. A layer_norm is `(x - mean) / sqrt(variance + epsilon)`, an rms_norm
-            `x / sqrt(mean square + epsilon)`.
-        shape: of the tensor.
-        axis: along which rows lie; dimensions behind it are 1.
-        epsilon: of norms.
-        factors: how many tensors of one value per column follow the data: a norm's factors, and what is added then.
+        kind: a layer_norm is `(x - mean) / sqrt(variance + epsilon)`, an rms_norm `x / sqrt(mean square + epsilon)`.
+        axis: of the rows; dimensions after it are 1.
+        factors: how many tensors of one value per column follow the data: a norm's factors, and its addends.
     """
 
     kind: Kind
@@ -50,7 +47,7 @@ class Rows(Record):
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return math.prod(self.shape[: self.axis])
 
     @property
@@ -73,13 +70,7 @@ class Rows(Record):
 
 
 def write(operator: Rows, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
-    """The function of an operator on float32 values.
-
-    Args:
-        operator: what it computes.
-        lanes: values of a vector, a power of two.
-        parallel: whether rows are dealt out to all threads.
-    """
+    """The function of an operator on float32 values, in vectors of `lanes` values, a power of two."""
     factors = [Parameter(f"factors{index}", (operator.columns,), "float32") for index in range(operator.factors)]
     read, written = (
         [Parameter("data", operator.shape, "float32"), *factors],
@@ -168,7 +159,7 @@ class _Row:
         return kept
 
     def _reduced(self, combine: Callable[[Any, Any], Any], identity: Any, value: Callable[[Any], Any]) -> Any:
-        """Sums, or the largest, of a value of each column: a buffer whose first value it is."""
+        """The sum, or the largest, of a value of each column: the first value of a buffer."""
         width = _SUMS * self.lanes
         sums = T.alloc_buffer((width,), "float32", scope="local")
         for first in range(0, width, self.lanes):
@@ -184,7 +175,7 @@ class _Row:
         return sums
 
     def _each(self, body: Body) -> None:
-        """Something for all columns, by vectors, several side by side."""
+        """Write `body` for all columns, by several vectors in parallel."""
         together, columns = _SUMS * self.lanes, self.operator.columns
         whole, rest = divmod(columns, together)
         if whole:

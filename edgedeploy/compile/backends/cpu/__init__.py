@@ -44,7 +44,7 @@ _STRATEGIES: dict[type, type[Strategy[Any]]] = {
 
 
 class CpuBackend(Backend):
-    """A board's CPU, which runs what no other backend takes."""
+    """A board's CPU, which runs everything that no other backend takes."""
 
     forms = (Direct, Winograd, Depthwise, Product, Steps, Columns)
     templates = TEMPLATES
@@ -58,28 +58,22 @@ class CpuBackend(Backend):
         return Several(layer, self.board, (usual, floats)) if floats else usual
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
-        """How many channels a convolution should have to be computed in whole vectors: at least as many as it has.
-
-        Args:
-            channels: of its result.
-            pixels: of its result.
-            types: that it computes with.
-        """
+        """How many channels a convolution should have to be computed in whole vectors, given those of its result."""
         wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
         return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted
 
     @property
     def activation_type(self) -> str:
-        """In which type quantised feature maps are stored: `uint8` or `int8`."""
+        """The type in which quantised feature maps are stored: `uint8` or `int8`."""
         return activation_type(self.board)
 
     def weight_type(self, weights: np.ndarray) -> str:
-        """The type in which quantised weights less their zero point are stored: `int8`, or one that they fit into."""
+        """The type in which quantised weights less their zero point are stored: `int8`, or the next that holds them."""
         return weight_type(weights, self.board)
 
     @property
     def adds_to_convert(self) -> bool:
-        """Whether additions make floats of small sums sooner than conversions do.
+        """Whether additions turn small sums into floats faster than conversions do.
 
         Cortex-A76 and its kind have two units that add vectors of floats, and one that takes two cycles to convert one.
         """

@@ -26,8 +26,7 @@ from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
 from edgedeploy.compile.operators.direct import crop
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
 
-# What the template looks for: the blocks that copy the data, that put words together, and that sum up
-# products.
+# The blocks that the template looks for.
 COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"
 
 # Bytes of a word: rows of a column.
@@ -35,23 +34,20 @@ ROWS = 4
 
 
 def is_interleaved(step: Step) -> bool:
-    """Whether words for a step are made by instructions that interleave bytes; x86 shifts widened ones."""
+    """Whether instructions that interleave bytes build the words of a step; x86 shifts widened ones."""
     return step.instruction == "sdot"
 
 
 def word_channels(step: Step) -> int:
-    """Channels whose words are made together."""
+    """Channels whose words are built together."""
     return INTERLEAVED if is_interleaved(step) else step.channels
 
 
 @dataclass(frozen=True)
 class ColumnForm:
-    """A depthwise convolution as sums of columns.
+    """A depthwise convolution without dilation as sums of columns.
 
-    Attributes:
-        layer: it; its dilation is 1.
-        tile: what the template computes at a time, of one row; its channels are vectors of the step's.
-        step: whose instruction adds up the products of a word.
+    The tile has one row, and channels in vectors of the step's; the step's instruction adds up the products of a word.
     """
 
     layer: DepthwiseConvolution
@@ -60,7 +56,7 @@ class ColumnForm:
 
     @property
     def interleaved(self) -> bool:
-        """Whether an intrinsic makes words, of a copy of the data that has all their rows."""
+        """Whether an intrinsic builds words from a copy of the data that has all their rows."""
         return is_interleaved(self.step)
 
     @property
@@ -70,12 +66,12 @@ class ColumnForm:
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
-        """Kernel width x words of a column x bytes that are added for a weight x channels x rows of a word."""
+        """Kernel width x words of a column x bytes of a weight x channels x rows of a word."""
         return self.layer.window.kernel[1], self.parts, self.addends, self.layer.channels, ROWS
 
     @property
     def addends(self) -> int:
-        """Bytes of which a weight is the sum."""
+        """The number of bytes whose sum is a weight."""
         return self.step.addends(self.layer.types.weights)
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
@@ -119,11 +115,10 @@ class ColumnForm:
 
     @cached_property
     def _whole(self) -> tuple[int, int]:
-        """Rows and columns of the result that are computed."""
         return self.tile.whole(*self.layer.size)
 
     def _reader(self, data: te.Tensor) -> Callable[..., Any]:
-        """A function that reads the data as if they were padded: words ask whether their rows are padding.
+        """A function that reads the data as if they were padded: words check whether their rows are padding.
 
         LLVM makes a few branches for a tile of that, which cost less than a copy.
         """
@@ -149,7 +144,7 @@ class ColumnForm:
 # Vectors of channels that a tile may have.
 _VECTORS = (1, 2)
 
-# Registers of a tile beside those of words and sums: weights.
+# Registers of a tile for weights, besides those of words and sums.
 _OTHERS = 2
 
 
@@ -158,7 +153,7 @@ class ColumnStrategy(DepthwiseStrategy):
 
     @classmethod
     def of(cls, layer: AnyAnchorOp, board: Board) -> ColumnStrategy | None:
-        """The strategy, if it is one for such a layer."""
+        """The strategy, if it applies to the layer."""
         if not isinstance(layer, DepthwiseConvolution) or not layer.constant or layer.window.dilation != (1, 1):
             return None
         strategy = cls(layer, board)
@@ -238,13 +233,12 @@ class ColumnStrategy(DepthwiseStrategy):
 
     @cached_property
     def _step(self) -> Step | None:
-        """The widest whose channels divide the layer's."""
+        """The widest step whose channels divide the layer's."""
         possible = word_steps(self.layer.types, self.board)
         return next((each for each in possible if self.layer.channels % word_channels(each) == 0), None)
 
     @property
     def _channels(self) -> int:
-        """Of which tiles have multiples."""
         return word_channels(self._step) if self._step else 1
 
     def _form(self, configuration: Columns) -> ColumnForm:
@@ -252,13 +246,12 @@ class ColumnStrategy(DepthwiseStrategy):
         return ColumnForm(self.layer, configuration.tile, self._step)
 
     def _is_held(self, columns: int, vectors: int) -> bool:
-        """Whether registers hold the words and sums of a tile of so many columns and vectors of channels."""
+        """Whether registers hold the words and sums of a tile of so many vectors of channels."""
         window = self.layer.window
         words = window.input_size(1, columns)[1] * -(-window.kernel[0] // ROWS)
         return columns <= self.layer.size[1] and (words + columns) * vectors + _OTHERS <= self.board.vector.registers
 
     def _by_columns(self) -> Iterator[Columns]:
-        """All tiles, each in the tasks that suit it."""
         height, width = self.layer.size
         if self._step is None:
             return

@@ -1,6 +1,6 @@
-"""Configurations of layers on an OpenCL device, and a model of what a step of a sum costs a work-item.
+"""Configurations of layers on an OpenCL device, and a model of the cost of a step of a sum.
 
-One vector of the width that the device's profile names is the unit of all costs.
+The unit of all costs is a vector of the width in the device's profile.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from edgedeploy.compile.schedules import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
 from edgedeploy.compile.types import bits_of, lanes_for
-from edgedeploy.opencl.profile import OpenCL, opencl_of
+from edgedeploy.opencl.profile import WIDTHS, OpenCL, opencl_of
 
-# Most vectors of channels of a tile, where the model chooses.
+# Most vectors of channels of a tile that the model chooses.
 MOST_VECTORS = 2
 
-# What candidates may have beside that: vectors of channels, rows of a convolution's tile, widths of vectors. Their sums
-# may exceed what the profile says registers hold, since it may be wrong, and then they only become slower.
-VECTORS, ROWS, WIDTHS = (1, 2), (1, 2), (1, 2, 4, 8, 16)
+# Vectors of channels and rows of a convolution's tile of candidates. Their sums may exceed the
+# registers in the profile by a factor, since it may be wrong, and then they only become slower.
+VECTORS, ROWS = (1, 2), (1, 2)
 MOST_OF_SUMS = 2
 
-# The parts of the largest work-group that others have.
+# Work-groups are these parts of the largest one.
 GROUPS = (1, 4, 16)
 
-# Candidates whose pixels are of less use, or that the model says take so many times as long as the best, are not
-# worth a trial.
+# Candidates with a smaller part of useful pixels, or that take so many times as long as the best by the model's
+# estimate, are not worth a trial.
 LEAST_USEFUL, WORTH_TRYING = 0.75, 1.6
 
 
 @dataclass(frozen=True)
 class _Result:
-    """What a layer computes, as work-items deal it out among themselves.
+    """A layer's result, as work-items divide it among themselves.
 
     Attributes:
         batch, height, width, channels: of the result; a dense layer's is one row of pixels.
-        divided: the channels that a tile's divide: those of one group.
+        divided: the channels of one group, which a tile's divide.
         steps: terms of each sum.
-        vector: values of the sums' type in a vector of the width that the device's profile names.
+        vector: values of the sums' type in a vector of the width in the device's profile.
         rows: whether a tile may have several rows.
         cropped: whether tiles may reach beyond the result.
         shared: whether the channels of a pixel read the same input.
@@ -70,7 +70,7 @@ class _Result:
         return [-(-self.height // tile.rows), -(-self.width // tile.columns), self.channels // tile.channels]
 
     def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
-        """A tile in the groups that the profile asks for."""
+        """A tile in groups of the profile's size."""
         tiles = self.tiles(tile)
         parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device.units))
         return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))
@@ -78,7 +78,7 @@ class _Result:
     def rate(self, tile: Tile, vector: int, device: OpenCL) -> float:
         """Useful values of a step in one vector's time; less with fewer work-items than the device can run.
 
-        A tile of more sums than registers hold takes that many times as long.
+        A tile of n times as many sums as registers takes n times as long.
         """
         pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self.vector)
         values = pixels * tile.channels / self.vector * tile.useful(self.height, self.width)
@@ -120,7 +120,7 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
 
     @override
     def estimate(self, configuration: Configuration) -> float:
-        """What the model expects of all units together, in vectors' times."""
+        """The estimated time of all units together, in vectors' times."""
         assert isinstance(configuration, WorkItem)
         result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
         values = result.batch * result.height * result.width * result.channels / result.vector
@@ -180,7 +180,7 @@ def _possible(result: _Result, device: OpenCL) -> Iterator[WorkItem]:
 
 
 def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
-    """Tiles and the width of their vectors. Of those that make equally many tiles of a row, the least."""
+    """Tiles and the width of their vectors; of tiles that divide a row into as many parts, the smallest."""
     if result.cropped:
         widths = sorted({-(-result.width // count) for count in range(1, result.width + 1)})
     else:
@@ -223,7 +223,7 @@ class WorkGroup:
 
     @property
     def items(self) -> int:
-        """How many there are."""
+        """The number of work-items."""
         return math.prod(astuple(self))
 
     def __str__(self) -> str:
@@ -234,10 +234,8 @@ class WorkItem(Tiled):
     """A layer on an OpenCL device.
 
     Attributes:
-        tile: what a work-item computes, its sums being in registers at the same time; the rows of a dense layer's
-            result are columns of the tile.
-        vector: values that it reads, multiplies and adds at a time.
-        group: work-items of a work-group.
+        tile: of a work-item; the rows of a dense layer's result are columns of the tile.
+        vector: values that a work-item reads, multiplies and adds at a time.
     """
 
     form: Literal["work-item"] = "work-item"
@@ -253,31 +251,27 @@ class WorkItem(Tiled):
         return f"{self.tile} by {self.vector}, groups of {self.group}"
 
 
-# The longest of OpenCL C's vectors.
-WIDEST = 16
-
-
 def device_of(board: Board) -> OpenCL:
-    """The board's OpenCL device; only boards that have one get here."""
+    """The OpenCL device of a board that has one."""
     device = opencl_of(board)
     assert device is not None
     return device
 
 
 def vector_width(device: OpenCL, dtype: str) -> int:
-    """How many values of a type a work-item computes with at a time, as the profile has it for float32."""
-    return max(1, min(WIDEST, device.vector * bits_of("float32") // bits_of(dtype)))
+    """How many values of a type a work-item computes with at a time; the profile states it for float32."""
+    return max(1, min(WIDTHS[-1], device.vector * bits_of("float32") // bits_of(dtype)))
 
 
 def group_size(items: int, most: int, units: int) -> int:
-    """The work-items of a group, at most: where there are few, groups are small, so that each unit gets one."""
+    """The most work-items of a group: if there are few, groups are small, so that each unit gets one."""
     return max(1, min(most, items // units))
 
 
 def group_parts(extents: Sequence[int], most: int) -> list[int]:
-    """How much of each loop a work-group of at most so many items takes, outermost first.
+    """How much of each loop a work-group of at most `most` items takes, outermost first.
 
-    That is the last ones whole, and a part of the one before: its work-items are neighbours.
+    These are the last ones whole, and a part of the one before: its work-items are neighbours.
     """
     parts = [1] * len(extents)
     for index in reversed(range(len(extents))):
