@@ -305,7 +305,7 @@ def _serve(host: str, port: int) -> None:
 
 def _remedy(error: Exception) -> str:
     if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
-        return "leave out --host to listen on this machine alone"
+        return "listen on this machine alone: leave out --host"
     if isinstance(error, OSError):
         return "choose another port; 0 takes any that is free"
     return "pip install 'edgedeploy[tune]'"

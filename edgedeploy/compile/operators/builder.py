@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.documents import Record
 
-# A vector of a tile: where it begins, and how many values it has.
+# The begin and the length of a vector in a tile.
 Vector = tuple[int, int]
 
 

@@ -120,15 +120,15 @@ class _Task:
         """Write rows of the frame at the input's width first, then rows of the input, then the borders."""
         height, top, seen = self.preparation.size[0], self.preparation.resampling.top, len(self.rows.pixels)
         begin, end = (tirx.max(tirx.min(row - top, seen), 0) for row in (self.first, self.first + ROWS))
-        kept = T.alloc_buffer((self._most_rows(), self.planes, self.width), "uint16")
+        resized = T.alloc_buffer((self._most_rows(), self.planes, self.width), "uint16")
         with T.If(begin < end), T.Then():
             pixels = self.buffers.row_pixels
             source = pixels[begin, 0]
             with T.serial(pixels[end - 1, self.rows.pixels.shape[1] - 1] - source + 1) as row:
-                self._across(kept, row, source + row)
+                self._across(resized, row, source + row)
             with T.serial(end - begin) as row:
                 for channel in range(self.preparation.channels):
-                    self._down(kept, channel, begin + row, source)
+                    self._down(resized, channel, begin + row, source)
         if (seen, self.width) != self.preparation.size:
             with T.serial(tirx.min(height - self.first, ROWS)) as row:
                 self._beside(self.first + row)
@@ -140,7 +140,7 @@ class _Task:
         tasks = [pixels[max(first, 0) : max(first + ROWS, 0)] for first in firsts]
         return max(int(np.ptp(task)) + 1 for task in tasks if task.size)
 
-    def _across(self, kept: Any, place: Any, row: Any) -> None:
+    def _across(self, resized: Any, place: Any, row: Any) -> None:
         """A row of the frame, converted and resized to the input's width."""
         terms, weights = self.columns.pixels.shape[1], self.buffers.column_weights
         shared = self.preparation.camera.pixels in _SHARED
@@ -167,7 +167,7 @@ class _Task:
                 weighted = [
                     (level(plane, term, column), weights[term, column].astype("int32")) for term in range(terms)
                 ]
-                T.buffer_store(kept, _rounded(self.columns, weighted).astype("uint16"), [place, plane, column])
+                T.buffer_store(resized, _rounded(self.columns, weighted).astype("uint16"), [place, plane, column])
 
     def _converted(self, row: Any) -> Any:
         """The pixels of a row as words: B, G and R from the lowest byte on."""
@@ -183,14 +183,14 @@ class _Task:
                 T.buffer_store(words, b | (g << 8) | (r << 16), [pair * 2 + place])
         return words
 
-    def _down(self, kept: Any, channel: int, row: Any, source: Any) -> None:
+    def _down(self, resized: Any, channel: int, row: Any, source: Any) -> None:
         """A channel of a row of the input, from rows of the frame that were resized to its width."""
         preparation, (pixels, weights) = self.preparation, (self.buffers.row_pixels, self.buffers.row_weights)
         _, _, left, top, _ = preparation.resampling
 
         def plane(which: int, column: Any) -> Any:
             def of(term: int) -> Any:
-                return kept[pixels[row, term] - source, which, column].astype("int32")
+                return resized[pixels[row, term] - source, which, column].astype("int32")
 
             terms = range(self.rows.pixels.shape[1])
             return _rounded(self.rows, [(of(term), weights[row, term].astype("int32")) for term in terms])

@@ -135,7 +135,6 @@ def broadcast_stacks(data: Sequence[int], weights: Sequence[int]) -> tuple[int, 
 
 
 def _is(tensor: te.Tensor, shape: Sequence[int], dtype: str) -> bool:
-    """Whether a tensor has a shape and a type."""
     return [int(size) for size in tensor.shape] == list(shape) and tensor.dtype == dtype
 
 

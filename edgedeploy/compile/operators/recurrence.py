@@ -1,4 +1,4 @@
-"""Recurrent layers: what they compute. The formulas are those of ONNX's Operators.md (LSTM, GRU, RNN)."""
+"""Recurrent layers, by the formulas of ONNX's Operators.md (LSTM, GRU, RNN)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Activation(Record):
 
 
 def _sigmoid(x: Any) -> Any:
-    # One quotient of polynomials, as tanh is, where exp would be one more.
+    # One quotient of polynomials, as in tanh; exp would need another.
     half = tirx.const(0.5, x.ty.dtype)
     return tirx.tanh(x * half) * half + half
 

@@ -113,7 +113,6 @@ class _Task:
     row: Any
 
     def write(self) -> None:
-        """The whole loop over time."""
         layer = self.layer
         states: dict[str, Any] = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
         between = {name: self._buffer() for name in ("update", "reset")} if len(layer.phases) > 1 else {}
@@ -210,7 +209,6 @@ class _Task:
                     finish(_Values(sums, r, begin + lane, time, first + begin + lane, number, states, between))
 
     def _weight(self, number: int, place: int, gate: int, first: Any, width: int, term: Any, unit: Any) -> Any:
-        """The weight of a term for a unit of a tile."""
         layer, weights = self.layer, self.tensors["weights"]
         if not self.packed:
             return weights[self.direction, term, gate, first + unit]

@@ -20,7 +20,7 @@ from edgedeploy.documents import Record
 
 Kind = Literal["softmax", "log_softmax", "layer_norm", "rms_norm"]
 
-# The attribute of a function that computes such an operator, as JSON.
+# The attribute of a function that describes its operator, as JSON.
 ROWS_ATTRIBUTE = "edgedeploy.rows"
 
 # Vectors of partial sums: as many as hide the latency of an addition.
@@ -87,8 +87,6 @@ def write(operator: Rows, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of a tensor."""
-
     operator: Rows
     lanes: int
     data: Any
@@ -109,11 +107,11 @@ class _Row:
         def exponential(column: Any) -> Any:
             return decay(self._value(self.data, column) - largest[0])
 
-        def kept(column: Any) -> Any:
+        def stored(column: Any) -> Any:
             self._store(exponential(column), column)
             return self._value(self.result, column)
 
-        total = self._reduced(lambda a, b: a + b, _number(0), exponential if logarithmic else kept)
+        total = self._reduced(lambda a, b: a + b, _number(0), exponential if logarithmic else stored)
         last = self._scalar(tirx.log(total[0]) + largest[0] if logarithmic else _number(1) / total[0])
         source = self.data if logarithmic else self.result
 
@@ -154,9 +152,9 @@ class _Row:
         T.buffer_store(self.result, value, self.operator.place(self.row, column))
 
     def _scalar(self, value: Any) -> Any:
-        kept = T.alloc_buffer((1,), "float32", scope="local")
-        T.buffer_store(kept, value, [0])
-        return kept
+        stored = T.alloc_buffer((1,), "float32", scope="local")
+        T.buffer_store(stored, value, [0])
+        return stored
 
     def _reduced(self, combine: Callable[[Any, Any], Any], identity: Any, value: Callable[[Any], Any]) -> Any:
         """The sum, or the largest, of a value of each column: the first value of a buffer."""

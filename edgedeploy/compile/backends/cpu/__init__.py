@@ -33,7 +33,6 @@ from edgedeploy.compile.strategy import Several, Strategy
 from edgedeploy.compile.tiles import padded_count
 from edgedeploy.compile.types import LayerTypes, lanes_for
 
-# For each kind of layer, whatever its types.
 _STRATEGIES: dict[type, type[Strategy[Any]]] = {
     Convolution: ConvolutionStrategy,
     FirstConvolution: ConvolutionStrategy,
@@ -58,7 +57,7 @@ class CpuBackend(Backend):
         return Several(layer, self.board, (usual, floats)) if floats else usual
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
-        """How many channels a convolution should have to be computed in whole vectors, given those of its result."""
+        """The channels that a convolution needs to be computed in whole vectors: at least those of its result."""
         wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
         return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted
 

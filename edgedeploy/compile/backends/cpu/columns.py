@@ -159,7 +159,7 @@ class ColumnStrategy(DepthwiseStrategy):
         strategy = cls(layer, board)
         step = strategy._step
         if step and is_interleaved(step) and layer.channels == word_channels(step):
-            return None  # TVM finds no place for the intrinsic that interleaves where its channels are all there are
+            return None  # TVM finds no place for the intrinsic if it takes all channels
         return strategy if any(True for _ in strategy._by_columns()) else None
 
     @override
@@ -262,7 +262,7 @@ class ColumnStrategy(DepthwiseStrategy):
                 continue
             parts = divisors(self.layer.channels // channels)
             deep = next(each for each in parts if each * height >= tasks_for(self.board.cores) or each == parts[-1])
-            if is_interleaved(self._step):  # what a task copies stays in the first cache
+            if is_interleaved(self._step):  # a task's copy stays in the first cache
                 deep = parts[-1]
             rows = rows_per_task(height, deep, self.board.cores)
             for columns in range(1, width + 1):

@@ -112,7 +112,6 @@ class FloatStrategy(Strategy[Layer]):
         return ConvolutionStrategy(layer, self.board)
 
     def _forms(self) -> Iterator[Configuration]:
-        """The fastest of each form."""
         return filter(self._is_form, self._floats.alternatives())
 
     def _is_form(self, configuration: Configuration) -> bool:

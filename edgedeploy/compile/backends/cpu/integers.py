@@ -179,7 +179,7 @@ class StepForm:
         return (columns, last) if isinstance(self.layer, FirstConvolution) else (rows, columns)
 
     def _reader(self, data: te.Tensor) -> _Reader:
-        """A function that reads the data as if they were padded; a copy only where one is needed."""
+        """A function that reads the data as if they were padded, with a copy only if needed."""
         (height, width), inputs = self._read_size, self.inputs
         top, left, _, _ = self.window.padding
         rows, columns = self.window.input_size(*self._whole)

@@ -267,7 +267,7 @@ def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> An
 
 
 def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
-    """Bounds are kept first: LLVM finds no saturating narrowing on 32-bit ARM."""
+    """Apply bounds first: LLVM finds no saturating narrowing on 32-bit ARM."""
     whole = _short(narrowing) if narrowing.rounding.short else _whole(narrowing)
     if not narrowing.rounding.within:
         whole = _within(whole, *narrowing.bounds)

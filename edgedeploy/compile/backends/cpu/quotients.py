@@ -30,7 +30,7 @@ class Reciprocal:
     second: np.float32
 
     def times(self, value: Any) -> Any:
-        """The product with a float32 expression, rounded once but for what the small part's product loses."""
+        """The product with a float32 expression, rounded once, except in the product with the small part."""
         parts = (tirx.const(float(part), "float32") for part in (self.first, self.second))
         return tirx.call_intrin("float32", _PRODUCT, value, *parts)
 

@@ -125,8 +125,6 @@ def interleaving_intrinsic(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class _Operand:
-    """A buffer of an intrinsic."""
-
     shape: tuple[int, ...]
     dtype: str
     scope: str = "global"

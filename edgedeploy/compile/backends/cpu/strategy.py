@@ -106,8 +106,9 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
-        winograds = isinstance(configuration, Winograd)
-        products = (winograd.KERNEL * configuration.size / configuration.values) ** 2 if winograds else 1.0
+        products = 1.0
+        if isinstance(configuration, Winograd):
+            products = (winograd.KERNEL * configuration.size / configuration.values) ** 2
         return multiply_add(self.layer.types, self.board, products)
 
     @override

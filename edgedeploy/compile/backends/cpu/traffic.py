@@ -23,12 +23,12 @@ _FAR = Costs(foreseen=14, random=120, store=30)
 
 
 def near(board: Board) -> Costs:
-    """What lines from the L2 cache cost."""
+    """The cost of lines from the L2 cache."""
     return board.core_model.l2 if board.core_model else _NEAR
 
 
 def beyond(size: int, board: Board) -> Costs:
-    """What lines cost after `size` bytes were read or written: they are in the first cache that holds as many."""
+    """The cost of lines after `size` bytes were read or written: they are in the first cache that holds as many."""
     model = board.core_model
     if size <= board.cache.l2_kib * 1024:
         return near(board)
@@ -44,7 +44,7 @@ def is_cached(size: int, board: Board) -> bool:
 
 
 def reread(size: int, board: Board) -> float:
-    """What a line costs that is read again after so many bytes; one from memory at least what a store costs."""
+    """The cost of a line that is read again after so many bytes; from memory at least the cost of a store."""
     far = beyond(size, board)
     return far.foreseen if size <= board.cache.l2_kib * 1024 else max(far.foreseen, far.store)
 

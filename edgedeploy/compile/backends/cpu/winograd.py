@@ -352,7 +352,7 @@ def convolution(
 
 
 def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any], dtype: str) -> Any:
-    """The sum of values weighted by one row of a matrix; zeros vanish where the row is known, once unrolled."""
+    """The sum of values weighted by one row of a matrix; zeros vanish when the row is known, once unrolled."""
     total = None
     for column in range(matrix.shape[1]):
         term = _element(matrix[:, column], row, dtype) * value(column)

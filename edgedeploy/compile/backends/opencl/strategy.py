@@ -66,11 +66,9 @@ class _Result:
     tiled: bool = True
 
     def tiles(self, tile: Tile) -> list[int]:
-        """How many tiles there are in rows, columns and channels."""
         return [-(-self.height // tile.rows), -(-self.width // tile.columns), self.channels // tile.channels]
 
     def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
-        """A tile in groups of the profile's size."""
         tiles = self.tiles(tile)
         parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device.units))
         return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))

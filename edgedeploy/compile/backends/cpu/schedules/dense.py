@@ -162,7 +162,6 @@ def _skip_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any, cha
 
 
 def _down_to_block(loop: tirx.For) -> tuple[list[tirx.For], SBlockRealize]:
-    """The loops in a loop, and the block in them."""
     loops, statement = [], loop.body
     while isinstance(statement, tirx.For):
         loops.append(statement)

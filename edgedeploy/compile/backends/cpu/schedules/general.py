@@ -83,7 +83,7 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
         tasks, chunk = [], schedule.fuse(*tasks, chunk) if tasks else chunk
     if partitioned:
         kernel.partition(chunk)
-    kernel.parallelize(tasks or [chunk], elements, lanes / 4)  # loads and stores beside the arithmetic
+    kernel.parallelize(tasks or [chunk], elements, lanes / 4)  # loads and stores, besides the arithmetic
 
 
 def best_length(extent: int, lanes: int, boundaries: Sequence[int] = ()) -> int:

@@ -118,7 +118,6 @@ def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board
 
 
 def _unroll(kernel: Kernel, loops: list[Any], vector: Any) -> None:
-    """Unroll loops around one that is a vector."""
     kernel.unroll(loops)
     if int(kernel.schedule.get(vector).extent) > 1:
         kernel.schedule.vectorize(vector)
