@@ -12,8 +12,16 @@ from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
 from edgedeploy.doctor.running import end_of, run_program
 from edgedeploy.doctor.tools import compiled
-from edgedeploy.opencl.device import DEVICE_VARIABLE, Device, named, parse
-from edgedeploy.opencl.listing import LIST_S, NO_LIBRARY, NO_PLATFORMS, listing_source
+from edgedeploy.opencl.device import (
+    DEVICE_VARIABLE,
+    LIST_S,
+    NO_LIBRARY,
+    NO_PLATFORMS,
+    Device,
+    listing_source,
+    named,
+    parse,
+)
 from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.place import OnBoard

@@ -1,1 +1,1 @@
-"""OpenCL devices as their drivers describe them, and what networks' kernels for a device go by."""
+"""OpenCL devices: as their drivers describe them, and as profiles state them for kernels."""

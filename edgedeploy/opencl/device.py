@@ -1,13 +1,23 @@
-"""OpenCL devices, as their drivers describe them, and which of them a profile means."""
+"""OpenCL devices, as their drivers describe them; the one that a profile names; and this machine's."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from pathlib import Path
 
+from edgedeploy.board import load_board
 from edgedeploy.documents import Record
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.files import sha256_of
+from edgedeploy.kept import Kept, key_of
+from edgedeploy.toolchain import c_compiler, link_program
 
-# The environment variable that names a device in the place of what packages and profiles say.
+# The environment variable that names a device instead of packages and profiles.
 DEVICE_VARIABLE = "EDGEDEPLOY_OPENCL_DEVICE"
 
 # CL_DEVICE_TYPE_* of CL/cl.h.
@@ -17,7 +27,7 @@ _KINDS = {2: "CPU", 4: "GPU", 8: "accelerator", 16: "custom device"}
 class Device(Record):
     """An OpenCL device, as its driver describes it; memory in bytes, work-groups in work-items.
 
-    `float_width` is how many float32 values its vector instructions take (CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT).
+    `float_width` are float32 values of its vector instructions (CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT).
     """
 
     platform: str
@@ -45,12 +55,12 @@ class Device(Record):
 
 
 def meant(stated: str) -> str:
-    """The part of its name by which a device is looked for, where `stated` is what a package or a profile says."""
+    """The part of its name by which a device is found; `stated` by a package or a profile."""
     return os.environ.get(DEVICE_VARIABLE, stated)
 
 
 def named(part: str, devices: Iterable[Device]) -> Device | None:
-    """The device that networks run on where a profile states `part` of its name, as the runtime chooses it.
+    """The device that the runtime chooses by a `part` of its name.
 
     Graphics processors go before others, and CPUs last (`agent/opencl/device.cc`).
     """
@@ -60,7 +70,7 @@ def named(part: str, devices: Iterable[Device]) -> Device | None:
 
 
 def parse(text: str) -> list[Device]:
-    """The devices in what `listing.c` printed; a line that a crash cut off is left out."""
+    """The devices in the output of `listing.c`, without a line that a crash cut off."""
     found, driver_name = [], ""
     for kind, *fields in (line.split("\t") for line in text.splitlines()):
         if kind == "platform":
@@ -89,3 +99,41 @@ def _device(driver_name: str, fields: Sequence[str]) -> Device:
         work_group=group,
         work_items=tuple(sizes),
     )
+
+
+# The exit codes of `listing.c`, which lists devices in a process of its own: drivers may crash or hang.
+NO_LIBRARY, NO_PLATFORMS = 3, 4
+
+LIST_S = 12
+
+_PROGRAMS, _NAME = Kept("opencl-devices"), "devices"
+
+
+@contextmanager
+def listing_source() -> Iterator[Path]:
+    """The path of `listing.c`."""
+    with resources.as_file(resources.files("edgedeploy.opencl") / "listing.c") as path:
+        yield path
+
+
+@cache
+def devices_here() -> tuple[Device, ...]:
+    """This machine's devices; none if they cannot be listed: opening one reports the reason.
+
+    The program is compiled once, and cached in the user's cache folder.
+    """
+    try:
+        done = subprocess.run(
+            [_program()], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
+        )
+    except (EdgedeployError, OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(parse(done.stdout)) if done.returncode == 0 else ()
+
+
+def _program() -> Path:
+    board = load_board("local")
+    with listing_source() as source:
+        key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
+        what = "building the program that lists OpenCL devices"
+        return _PROGRAMS.made(key, lambda folder: link_program(source, folder / _NAME, board), what) / _NAME

@@ -1,4 +1,4 @@
-"""The entry of a profile's `devices` that names an OpenCL device, and what the device's driver says in its place."""
+"""The entry of a profile's `devices` that names an OpenCL device; the device's driver fills what it leaves out."""
 
 from __future__ import annotations
 
@@ -11,39 +11,37 @@ from typing_extensions import override
 from edgedeploy.board import Board, Positive, filled
 from edgedeploy.devices import Device
 from edgedeploy.opencl import device as drivers
-from edgedeploy.opencl.device import DEVICE_VARIABLE, meant, named
-from edgedeploy.opencl.listing import devices_here
+from edgedeploy.opencl.device import DEVICE_VARIABLE, devices_here, meant, named
 
-# What OpenCL C has types for.
+# The lengths of OpenCL C's vectors.
 WIDTHS = (1, 2, 4, 8, 16)
 
-# A device is asked for work-groups of this size at most; it may take only smaller ones.
+# Work-groups have at most this size; a device may take only smaller ones.
 WORK_GROUP = 64
 
-# A CPU runs the work-items of a group one after another. Groups of many are there because each takes its time to begin,
-# which those that compute tiles are long enough to outweigh; a few items for each core keep all of them at work.
-# Measured on PoCL; docs/opencl.md has the times.
+# A CPU runs the work-items of a group one after another. Large groups make up for the time to start each, but items
+# that compute tiles are long enough without them; a few items for each core keep all cores busy. Measured on PoCL;
+# docs/opencl.md has the times.
 CPU_TILE_GROUP, CPU_ITEMS = 1, 4
 
-# Registers of a CPU that hold no sums: two vectors of weights, an input, and one that the driver's compiler keeps.
+# Registers of a CPU without sums: two vectors of weights, an input, and one that the driver's compiler keeps.
 OTHER_REGISTERS = 4
 
-# Numbers beyond it are no count of compute units: no device has a tenth of that.
+# Larger numbers of compute units are invalid: no device has a tenth of that.
 _MOST_UNITS = 1 << 16
 
 
 class OpenCL(Device):
-    """An OpenCL device. All but its name and kind are taken from the device unless stated.
+    """An OpenCL device. All fields but its name and kind are taken from the device unless stated.
 
     Attributes:
         kind: TVM's tag of its kind.
         vector: float32 values that a work-item reads, multiplies and adds at a time.
         sums: vectors of sums that a work-item's registers hold.
-        work_group: the most work-items of a group.
-        tile_group: the most of a group that compute tiles of a convolution or a product.
+        work_group, tile_group: the most work-items of a group, and of one that computes tiles of a layer.
         units: compute units.
         items: work-items that a unit needs to be busy.
-        little_work: arithmetic operations of a function that the CPU does before a kernel would begin.
+        little_work: arithmetic operations of a function that the CPU finishes before a kernel would start.
     """
 
     backend: Literal["opencl"] = "opencl"
@@ -63,7 +61,7 @@ class OpenCL(Device):
     agent_sources = "opencl"
     # PoCL, on one busy core, takes some seconds.
     compiling_s = 30.0
-    # The driver that makes a processor an OpenCL device, which stands in for whatever device the profile names.
+    # The driver that turns a processor into an OpenCL device, which stands in for the profile's on virtual boards.
     packages = ("ocl-icd-libopencl1", "pocl-opencl-icd")
     environment = {DEVICE_VARIABLE: ""}
 
@@ -79,11 +77,8 @@ class OpenCL(Device):
         if probed is None:
             device = named(meant(self.name), devices_here())
         else:
-            told = (named(self.name, facts.opencl) for facts in probed)
-            device = next((each for each in told if each), None)
-        if device is None:
-            return self
-        return filled(self, settings_of(device, registers))
+            device = next(filter(None, (named(self.name, facts.opencl) for facts in probed)), None)
+        return filled(self, settings_of(device, registers)) if device else self
 
 
 def opencl_of(board: Board) -> OpenCL | None:
@@ -92,26 +87,19 @@ def opencl_of(board: Board) -> OpenCL | None:
 
 
 def settings_of(device: drivers.Device, registers: int) -> dict[str, int]:
-    """Fields of a profile's `opencl` section as a device has them; those that it does not tell are left out.
+    """Fields of a profile's `opencl` section that a device's driver reports.
 
-    Args:
-        device: the device.
-        registers: how many vector registers the board's CPU has, which count where that is the device.
+    `registers` are the vector registers of the board's CPU, which matter if it is the device.
     """
     settings: dict[str, int] = {}
     if 0 < device.compute_units < _MOST_UNITS:
         settings["units"] = device.compute_units
     if device.work_group > 0:
-        settings["work_group"] = min(WORK_GROUP, _power_of_two(device.work_group))
-    # Drivers of graphics processors state the width 1 even where vectors are read at once, so theirs is not honoured.
+        settings["work_group"] = min(WORK_GROUP, 1 << device.work_group.bit_length() - 1)  # a power of two
+    # Drivers of graphics processors state the width 1 even if they read vectors at once, so theirs is ignored.
     if device.kind == "CPU" and device.float_width > 0:
         settings["vector"] = max(width for width in WIDTHS if width <= device.float_width)
         settings["sums"] = max(1, registers - OTHER_REGISTERS)
         settings["tile_group"] = CPU_TILE_GROUP
         settings["items"] = CPU_ITEMS
     return settings
-
-
-def _power_of_two(number: int) -> int:
-    """The largest one that is not above a number."""
-    return 1 << (number.bit_length() - 1)

@@ -1,8 +1,8 @@
-"""What the devices of a tracker are: asked of one of them, in a session, before work is sent there.
+"""Check that the devices of a tracker fit a board, before work is sent there.
 
     python -m edgedeploy.rpc.device HOST PORT KEY SECONDS
 
-is the process that asks, since nothing can interrupt TVM's client. It prints one line of JSON.
+is the process that asks one of them, in a session, since nothing can interrupt TVM's client. It prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -20,62 +20,53 @@ from edgedeploy.remote.facts import of_agent
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.triples import architecture_of
 
-# Beside the time for the question itself: the process imports TVM, on a slow and busy machine.
+# Besides the time for the question itself: the process imports TVM, on a slow and busy machine.
 _IMPORT_S = 120
 
 
 def require_fitting_device(
     endpoint: Endpoint, key: str, board: Board, *, timeout_s: float = 15, progress: Progress = SILENT
 ) -> None:
-    """See to it that a tracker has a device for a key, and that code for a board runs on it.
+    """Require that a tracker has a device for a key, and that code for a board runs on it.
 
-    Our own servers say what they are; those of TVM in Python name their LLVM's triple. Of others, and where all are
-    busy, that is not known: the user is told, and they are taken as they are.
-
-    Raises:
-        RpcError: there is none, or no tracker answers.
-        UnsuitableBoardError: a device is of another kind.
+    Our own servers report their facts; TVM's servers in Python name their LLVM's triple. For others, and if all are
+    busy, that is unknown: the user gets a note, and they are used anyway.
     """
     require_device(endpoint, key, timeout_s / 3)
-    said = _asked(endpoint, key, timeout_s * 2 / 3)
+    answer = _asked(endpoint, key, timeout_s * 2 / 3)
     reasons: list[str] = []
-    if "facts" in said:
+    if "facts" in answer:
         try:
-            reasons = misfits(needs_of(board), of_agent(said["facts"]), "the device")
+            reasons = misfits(needs_of(board), of_agent(answer["facts"]), "the device")
         except (ValueError, KeyError, TypeError):
-            said = {"error": "it does not say what it is in a form that is known here"}
-    elif "triple" in said and architecture_of(said["triple"]).name != board.family:
-        reasons = [f"code for the board is {board.architecture}, the device's triple is {said['triple']}"]
+            answer = {"error": "its server describes it in an unknown form"}
+    elif "triple" in answer and architecture_of(answer["triple"]).name != board.family:
+        reasons = [f"code for the board is {board.architecture}, the device's triple is {answer['triple']}"]
     if reasons:
         raise UnsuitableBoardError(
             f"the device of key {key!r} at tracker {endpoint} does not run code for {board.triple}",
             why="; ".join(reasons),
-            hints=["name the board that it is with --board", "name another key"],
+            hints=["name the device's board with --board", "name another key"],
         )
-    if "error" in said:
-        progress.note(f"whether the devices of key {key!r} fit the board could not be checked: {said['error']}")
+    if "error" in answer:
+        progress.note(f"whether the devices of key {key!r} fit the board could not be checked: {answer['error']}")
 
 
 def _asked(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
     arguments = [endpoint.host, str(endpoint.port), key, f"{timeout_s:g}"]
     command = [sys.executable, "-m", "edgedeploy.rpc.device", *arguments]
+    limit_s = timeout_s + _IMPORT_S
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s + _IMPORT_S,
-            check=False,
-        )
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
         return dict(json.loads(done.stdout))
     except subprocess.TimeoutExpired:
         return {"error": f"none answered within {timeout_s:.0f} s"}
     except (ValueError, TypeError):
-        return {"error": "its server broke off"}
+        return {"error": "its server broke the connection"}
 
 
 def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
-    """What a device says of itself, in this process."""
+    """A device's description of itself, asked in this process."""
     import tvm.rpc
 
     try:
@@ -91,7 +82,7 @@ def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
             return {name: convert(str(session.get_function(function)()))}
         except (AttributeError, RuntimeError, ValueError):
             continue  # it has no such function
-    return {"error": "its server has no way to say what it is"}
+    return {"error": "its server cannot describe itself"}
 
 
 if __name__ == "__main__":

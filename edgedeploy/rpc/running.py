@@ -1,6 +1,6 @@
-"""Trackers and servers that `edgedeploy rpc` runs on this machine: each is a process that left a record of itself.
+"""Trackers and servers that `edgedeploy rpc` runs on this machine: each is a process with a record in a file.
 
-The process is the truth: a record without it is a leftover, and is removed.
+A record without its process is a leftover, and is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgedeploy.virtual.process import Process
 
 # An agent may have to be built first.
 _START_S = 1800
-# A server takes leave of its board, whose connection may be dead.
+# A server ends its agent on the board; the connection may be dead.
 _END_S = 30
 _LOG_CHARACTERS = 500
 
@@ -31,14 +31,9 @@ class Part(Record):
     """A tracker, or the servers of a command.
 
     Attributes:
-        name: what it is called here.
-        kind: which of the two.
         addresses: HOST:PORT where it listens, for each board.
-        process: that runs it.
-        key: of the servers.
-        board: the profile of the servers' boards.
-        hosts: the boards.
-        tracker: where the servers are registered.
+        board, hosts: the profile and the addresses of the servers' boards.
+        tracker: HOST:PORT where the servers are registered.
     """
 
     name: str
@@ -53,11 +48,7 @@ class Part(Record):
 
 @contextlib.contextmanager
 def registered(part: Part) -> Iterator[Part]:
-    """Keep a record of a part of this process while the block runs, under a name that no other has.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Keep a record of a part of this process while the block runs, under a name that no other has."""
     taken = {each.name for each in running()}
     wanted = re.sub(r"[^\w.-]", "_", part.name) or part.kind
     name, count = wanted, 1
@@ -75,41 +66,31 @@ def registered(part: Part) -> Iterator[Part]:
 
 
 def running() -> list[Part]:
-    """The parts that run, by name; leftovers of those that do not are removed."""
+    """The parts that run, by name; leftovers of others are removed."""
     found = [_read(path) for path in _folder().glob("*.json")]
     return sorted((part for part in found if part), key=lambda part: part.name)
 
 
 def require(name: str) -> Part:
-    """The part of a name.
-
-    Raises:
-        UnknownNameError: none of that name runs.
-    """
-    parts = running()
-    for part in parts:
-        if part.name == name:
-            return part
-    names = ", ".join(part.name for part in parts)
+    """The part of a name."""
+    parts = {part.name: part for part in running()}
+    if name in parts:
+        return parts[name]
     raise UnknownNameError(
         f"no tracker or server {name!r} runs here",
-        why=f"those that run: {names}" if names else "none runs",
-        hints=["look at them with `edgedeploy rpc status`"],
+        why=f"these run: {', '.join(parts)}" if parts else "none runs",
+        hints=["list them with `edgedeploy rpc status`"],
     )
 
 
 def stop(part: Part) -> None:
-    """End a part, and all that it started here and on boards."""
+    """End a part, and everything that it started here and on boards."""
     part.process.end(_END_S)
     _path(part.process).unlink(missing_ok=True)
 
 
 def detached(arguments: Sequence[str]) -> Part:
-    """Run `edgedeploy rpc` with these arguments in the background, and wait until it serves.
-
-    Raises:
-        RpcError: it ended before, or took too long.
-    """
+    """Run `edgedeploy rpc` with these arguments in the background, and wait until it serves."""
     log = _folder() / f"{time.time_ns()}.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -120,18 +101,18 @@ def detached(arguments: Sequence[str]) -> Part:
         deadline = time.monotonic() + _START_S
         while process.alive and time.monotonic() < deadline:
             if part := _read(_path(process)):
-                log.unlink()  # nobody would read on; the process writes into the file that has no name any more
+                log.unlink()  # nobody reads it any more; the process goes on writing into the unnamed file
                 return part
             time.sleep(0.05)
         ended = not process.alive
-        said = log.read_text(encoding="utf-8", errors="replace").strip()[-_LOG_CHARACTERS:]
+        output = log.read_text(encoding="utf-8", errors="replace").strip()[-_LOG_CHARACTERS:]
     except BaseException:
         process.end(_END_S)
         raise
     process.end(_END_S)
     log.unlink()
-    why = said.removeprefix("error: ") or "it said nothing"
-    raise RpcError(f"the {arguments[0]} " + ("ended at once" if ended else f"did not begin in {_START_S} s"), why=why)
+    why = output.removeprefix("error: ") or "it printed nothing"
+    raise RpcError(f"the {arguments[0]} " + ("ended at once" if ended else f"did not start in {_START_S} s"), why=why)
 
 
 def _read(path: Path) -> Part | None:

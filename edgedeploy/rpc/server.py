@@ -3,10 +3,11 @@
     client -> 127.0.0.1 here -> SSH -> agent, 127.0.0.1 there
     tracker, 127.0.0.1 here <- SSH <- 127.0.0.1 there <- agent
 
-The agent reads signs of life from its standard input, and ends with all its sessions when they stop.
+The agent reads heartbeats from its standard input, and ends with all its sessions when they stop.
 
-Clients belong into other processes: TVM holds the interpreter's lock while it frees what came over RPC, and waits for
-the answer that the tunnel's threads would have to bring.
+Clients have to be other processes: TVM holds the interpreter's lock while it frees objects of RPC, and waits for an
+    answer
+that the tunnel's threads would have to bring.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _KEY = re.compile(r"[^\s-]\S{0,99}")
 # Waiting does not help against these.
 _LASTING = (HostKeyError, OutputError, ToolchainError, UnsuitableBoardError)
 
-# A folder below `rpc` is called as the shell that made it, so that what is left of one that was ended is known.
+# The name of a folder below `rpc` is the process id of its shell, so that leftovers of ended ones are known.
 _SERVE = """
 exec 2>&1
 cd && mkdir -p "$1/rpc" && cd "$1/rpc" || exit
@@ -67,7 +68,7 @@ for left in *; do
     case $left in *[!0-9]*) ;; *) kill -0 "$left" 2>/dev/null || rm -rf "$left" ;; esac
 done
 rm -rf $$ && mkdir $$ && cd $$ || exit
-# Kernels that are only measured are not kept in the user's cache.
+# Kernels that are only measured do not go into the user's cache.
 export EDGEDEPLOY_OPENCL_CACHE="$PWD/opencl"
 case $2 in
     /*) agent=$2 ;;
@@ -82,11 +83,11 @@ exit $code
 
 
 class BoardServer(Closing):
-    """A server that runs; a context manager.
+    """A running server; a context manager.
 
     Attributes:
         name: the board's address, or `local`.
-        port: of this machine's loopback interface, where clients reach it; the same after a revival, if it is free.
+        port: of this machine's loopback interface, for clients; the same after a revival, if it is free.
     """
 
     def __init__(
@@ -100,24 +101,16 @@ class BoardServer(Closing):
         threads: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Put the agent there, start it, and wait until it listens.
+        """Send the agent, start it, and wait until it listens.
 
         Args:
-            place: where the board is logged in to; None for this machine.
+            place: the board's address; None for this machine.
             board: its profile.
-            tracker: which tracker it registers with; None for none: clients then name the key.
-            key: under which.
-            progress: is told what is waited for.
+            tracker: the tracker with which it registers; None if clients name the key themselves.
+            key: the name of its devices.
+            progress: is told about steps and waiting.
             threads: how many threads sessions may use; all processors if None.
-            strict: refuse a host key that is not known.
-
-        Raises:
-            BoardConnectionError: the board cannot be reached, or its SSH server forwards no ports.
-            UnsuitableBoardError: the agent does not run there.
-            InputError: the key cannot be one.
-            RpcError: it does not start.
-            ToolchainError: the agent cannot be built.
-            BoardBusyError, ReleaseError: the agent cannot be stored there.
+            strict: refuse an unknown host key.
         """
         if not _KEY.fullmatch(key):
             raise InputError(f"{key!r} cannot be a key", hints=["use letters, digits and no blanks"])
@@ -129,29 +122,20 @@ class BoardServer(Closing):
         self._start()
 
     def close(self) -> None:
-        """End the server, its sessions, and the connection; nothing but the agent's file is left there."""
+        """End the server, its sessions, and the connection; only the agent's file stays there."""
         self._running.close()
 
     @property
     def alive(self) -> bool:
-        """Whether it runs and is in reach, as far as is known."""
+        """Whether it runs and can be reached, as far as is known."""
         return self._place.alive and not self._program.ended
 
     def run(self, script: str) -> str:
-        """What a POSIX shell script prints there, whatever its exit code.
-
-        Raises:
-            BoardConnectionError: the connection broke.
-        """
+        """The output of a POSIX shell script that runs there, with any exit code."""
         return self._place.run(script, timeout_s=_COMMAND_S).text
 
     def revive(self, deadline_s: float = 60) -> None:
-        """Start it anew, over a new connection, as often as it takes: it may have been cut off anywhere.
-
-        Raises:
-            BoardConnectionError: it did not come back in that time.
-            HostKeyError, UnsuitableBoardError: another board answers.
-        """
+        """Start it again, over a new connection, as often as needed: it may have been cut off anywhere."""
         self._place.abandon()
         self.close()
         deadline, wait, told = time.monotonic() + deadline_s, _FIRST_WAIT_S, ""
@@ -165,7 +149,7 @@ class BoardServer(Closing):
                     raise BoardConnectionError(
                         f"the server on {self.name} did not come back within {deadline_s:.0f} s",
                         why=error.cause,
-                        hints=["look whether the board has power and network, and do it again"],
+                        hints=["check that the board has power and network, and try again"],
                     ) from error
                 if error.cause != told:
                     told = error.cause
@@ -179,7 +163,7 @@ class BoardServer(Closing):
     def _start(self) -> None:
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(opened(self._address, strict=self._strict, progress=self._progress))
-            # Not before it is known that the board answers: an agent that is not there yet takes minutes.
+            # After the board answered: building an agent takes minutes.
             agent = _put_agent(agent_for(self._board, progress=self._progress), self._board, place, self._progress)
             listening: Future[int] = Future()
             near = stack.enter_context(place.forward(lambda: listening.result(_READY_S), self.port))
@@ -197,12 +181,10 @@ class BoardServer(Closing):
 
 
 def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> str:
-    """See to it that the agent of a board is there and can run: it runs here where it was built, a board gets a blob.
-
-    One that is found on the board need not be sent again.
+    """Send the agent to a board, unless it is there, and check that it can run.
 
     Returns:
-        A path, or the name of its blob in `place.base`.
+        Its path on this machine, or the name of its blob in `place.base` on a board.
     """
     connection = place.connection
     if connection is None:
@@ -221,19 +203,19 @@ def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> 
 
 @contextlib.contextmanager
 def _attended(place: Place, arguments: list[str], listening: Future[int], name: str) -> Iterator[Program]:
-    """An agent that listens, and gets its signs of life while the block runs."""
+    """An agent that listens, and gets heartbeats while the block runs."""
     program = place.start(_SERVE, *arguments)
-    said: deque[str] = deque(maxlen=_KEPT_LINES)
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
     done = threading.Event()
 
     def listen() -> None:
         for line in program.lines():
-            said.append(line.removeprefix("agent: "))
+            lines.append(line.removeprefix("agent: "))
             if not listening.done() and line.startswith("{"):
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     listening.set_result(int(json.loads(line)["port"]))
         if not listening.done():
-            listening.set_exception(RpcError(f"the server on {name} ended", why="; ".join(said) or None))
+            listening.set_exception(RpcError(f"the server on {name} ended", why="; ".join(lines) or None))
 
     def beat() -> None:
         while not done.wait(_BEAT_S):
@@ -246,9 +228,8 @@ def _attended(place: Place, arguments: list[str], listening: Future[int], name: 
         try:
             listening.result(_READY_S)
         except TimeoutError as error:
-            raise RpcError(
-                f"the server on {name} said nothing for {_READY_S} s", why="; ".join(said) or None
-            ) from error
+            why = "; ".join(lines) or None
+            raise RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
         yield program
     finally:
         done.set()

@@ -1,14 +1,23 @@
-"""TVM's RPC tracker, which hands waiting devices to clients: started here, asked what it has, asked for a device.
+"""TVM's RPC tracker, which hands free devices to clients: start one, list its devices, request a device.
 
-The tracker itself is TVM's (`tvm/rpc/tracker.py`) in a process of ours. What is asked of one goes over a socket of our
-own, with a deadline: TVM's client waits for ever.
+The tracker itself is TVM's (`tvm/rpc/tracker.py`) in a process of ours. Requests go over a socket of our own, with a
+deadline: TVM's client waits forever.
+
+    python -m edgedeploy.rpc.tracker HOST PORT
+
+is that process. It prints one line of JSON when it listens, `{"port": 9190}`, or `{"error": "...", "hints": [...]}`,
+and ends when its standard input does: so it never outlives the process that started it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
+import os
 import re
+import secrets
 import socket
 import struct
 import subprocess
@@ -26,7 +35,7 @@ from edgedeploy.remote import LOOPBACK
 # tvm/rpc/base.py
 _MAGIC = 0x2F271
 _SUCCESS, _REQUEST, _SUMMARY = 0, 4, 6
-# Far more than the summary of any farm takes.
+# Far more than the summary of any farm.
 _MOST_BYTES = 1 << 24
 
 # A first import of TVM from a slow disk takes half a minute.
@@ -48,14 +57,10 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """The endpoint that `HOST:PORT` means.
-
-        Raises:
-            InputError: it has another form.
-        """
+        """The endpoint of `HOST:PORT`."""
         parts = _ADDRESS.fullmatch(text)
         if parts is None or not 0 < int(parts["port"]) < 65536:
-            raise InputError(f"{text!r} is no address of a tracker", hints=["write it as HOST:PORT"])
+            raise InputError(f"{text!r} is not an address of a tracker", hints=["write it as HOST:PORT"])
         return cls(parts["host"].strip("[]"), int(parts["port"]))
 
     def __str__(self) -> str:
@@ -64,11 +69,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of one key: how many serve, how many of those wait for a client, how many clients wait for one.
-
-    Attributes:
-        addresses: HOST:PORT of each, as clients are told.
-    """
+    """The devices of one key: all, those that are free, and the clients that wait for one; and HOST:PORT of each."""
 
     total: int
     free: int
@@ -81,18 +82,10 @@ Summary = Mapping[str, Devices]
 
 @contextlib.contextmanager
 def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT) -> Iterator[Endpoint]:
-    """A tracker in a process of its own while the block runs; gives where it listens.
+    """Run a tracker in a process of its own while the block runs; port 0 takes any that is free.
 
     The process ends with this one, however that ends. If the tracker ends by itself it is started again at the same
-    port; servers register anew.
-
-    Args:
-        port: 0 takes any that is free.
-        host: the address to listen on.
-        progress: is told when it was started again.
-
-    Raises:
-        RpcError: it does not start.
+    port, and servers register again.
     """
     process, endpoint = _start(Endpoint(host, port))
     done = threading.Event()
@@ -132,12 +125,7 @@ def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT)
 
 
 def summary(endpoint: Endpoint, timeout_s: float = 10) -> Summary:
-    """What a tracker has, by key, within that time.
-
-    Raises:
-        NoTrackerError: no tracker answers there.
-        RpcError: what answers is none.
-    """
+    """The devices of a tracker, by key."""
     answer = _ask(endpoint, [_SUMMARY], timeout_s)
     try:
         queues, servers = answer["queue_info"], answer["server_info"]
@@ -156,16 +144,9 @@ def summary(endpoint: Endpoint, timeout_s: float = 10) -> Summary:
 
 
 def require_device(endpoint: Endpoint, key: str, timeout_s: float = 15, *, patient: bool = False) -> Devices:
-    """The devices of a key; waits for one to register as long as the time allows.
+    """The devices of a key; waits up to `timeout_s` for one to register.
 
-    Args:
-        endpoint, key: which tracker, and which devices of it.
-        timeout_s: how long to wait.
-        patient: wait for the tracker as well, which may be about to be started again.
-
-    Raises:
-        NoTrackerError: no tracker answers there.
-        RpcError: there is no such device.
+    `patient` waits for the tracker as well, which may be about to start again.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -184,12 +165,7 @@ def require_device(endpoint: Endpoint, key: str, timeout_s: float = 15, *, patie
 
 
 def request(endpoint: Endpoint, key: str, timeout_s: float) -> tuple[Endpoint, str]:
-    """A device of a key from a tracker, for one session: where it listens, and the secret to name there.
-
-    Raises:
-        NoTrackerError: no tracker answers there.
-        RpcError: none was free in that time.
-    """
+    """A free device of a key, for one session: its endpoint, and the secret to connect with."""
     answer = _ask(endpoint, [_REQUEST, key, "", 1], timeout_s, nothing=f"no device of key {key!r} was free")
     try:
         host, port, secret = answer
@@ -200,28 +176,19 @@ def request(endpoint: Endpoint, key: str, timeout_s: float) -> tuple[Endpoint, s
 
 def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
     """Start a tracker's process, and wait until it listens."""
-    command = [sys.executable, "-m", "edgedeploy.rpc.tracker_process", wanted.host, str(wanted.port)]
-    # In a session of its own, so that Ctrl-C in a terminal reaches only who ends it.
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "edgedeploy.rpc.tracker", wanted.host, str(wanted.port)]
+    # In a session of its own, so that Ctrl-C in a terminal does not reach it.
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
     assert process.stdout is not None
     watchdog = threading.Timer(_START_S, process.kill)
     watchdog.start()
     try:
         line = process.stdout.readline()
-        said = json.loads(line) if line else {"error": f"it did not begin within {_START_S} s, or was ended"}
-        if "port" in said:
-            return process, Endpoint(wanted.host, int(said["port"]))
-        raise RpcError(
-            f"the tracker does not start at {wanted}",
-            why=said["error"],
-            hints=said.get("hints", []),
-        )
+        answer = json.loads(line) if line else {"error": f"it did not start within {_START_S} s, or was ended"}
+        if "port" in answer:
+            return process, Endpoint(wanted.host, int(answer["port"]))
+        raise RpcError(f"the tracker does not start at {wanted}", why=answer["error"], hints=answer.get("hints", []))
     except BaseException:
         _end(process)
         raise
@@ -230,7 +197,7 @@ def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a tracker end, which it does when its input does."""
+    """End a tracker by ending its input."""
     with contextlib.suppress(OSError):
         process.stdin.close() if process.stdin else None
     try:
@@ -259,9 +226,9 @@ def _ask(endpoint: Endpoint, message: Sequence[Any], timeout_s: float, nothing: 
                 raise _strange(endpoint)
             code, answer = json.loads(_receive(stream, size, deadline))
     except TimeoutError as error:
-        why = f"it said nothing for {timeout_s:.0f} s"
+        why = f"it did not answer within {timeout_s:.0f} s"
         if greeted and nothing:
-            raise RpcError(nothing, why=f"tracker {endpoint} gave none within {timeout_s:.0f} s") from error
+            raise RpcError(nothing, why=f"tracker {endpoint} had none within {timeout_s:.0f} s") from error
         raise _unreachable(endpoint, why) from error
     except OSError as error:
         raise _unreachable(endpoint, error.strerror or str(error)) from error
@@ -291,24 +258,64 @@ def _unreachable(endpoint: Endpoint, why: str) -> RpcError:
     return NoTrackerError(
         f"no tracker answers at {endpoint}",
         why=why,
-        hints=["start one with `edgedeploy rpc tracker`", "look at those that run here with `edgedeploy rpc status`"],
+        hints=["start one with `edgedeploy rpc tracker`", "list those that run here with `edgedeploy rpc status`"],
     )
 
 
 def _strange(endpoint: Endpoint) -> RpcError:
     return RpcError(
         f"no tracker answers at {endpoint}",
-        why="what listens there does not speak its protocol",
-        hints=["look whether the port is right: a server's is another than its tracker's"],
+        why="the program that listens there has another protocol",
+        hints=["check the port: a server's is not its tracker's"],
     )
 
 
 def _no_device(endpoint: Endpoint, key: str, keys: Sequence[str]) -> RpcError:
     return RpcError(
         f"tracker {endpoint} has no device for key {key!r}",
-        why=f"it has devices for {', '.join(map(repr, sorted(keys)))}" if keys else "it has none at all",
+        why=f"it has devices for {', '.join(map(repr, sorted(keys)))}" if keys else "it has no devices",
         hints=[
             "name another key" if keys else f"start a server: edgedeploy rpc server --tracker {endpoint} --key {key}",
             "look at `edgedeploy rpc status`",
         ],
     )
+
+
+def _serve(host: str, port: int) -> None:
+    """Run TVM's tracker in this process until standard input ends."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    try:
+        from tvm.rpc.tracker import TrackerServerHandler
+
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=128)
+        # Connections inherit this. TVM writes an answer in two parts, and the second would wait for the client's kernel
+        # to acknowledge the first: 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (ImportError, OSError, RuntimeError) as error:
+        cause = getattr(error, "strerror", None) or str(error)
+        print(json.dumps({"error": cause, "hints": [_remedy(error)]}), flush=True)
+        return
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    # Everyone who knows the second argument can end the tracker.
+    handler = TrackerServerHandler(listener, secrets.token_hex(16))
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
+    handler.run()
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+        return "listen on this machine alone: leave out --host"
+    if isinstance(error, OSError):
+        return "choose another port; 0 takes any that is free"
+    return "pip install 'edgedeploy[tune]'"
+
+
+def _end_with_input() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))

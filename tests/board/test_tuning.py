@@ -254,7 +254,7 @@ def kill_tracker(virtual: VirtualBoard | None, run: Run) -> int:
     """End the tracker of a run; gives how many there were."""
     killed = 0
     for process in of_run(run):
-        if holds(process, "tracker_process"):
+        if holds(process, "edgedeploy.rpc.tracker"):
             process.kill()
             killed += 1
     return killed
@@ -339,7 +339,7 @@ def test_several_hosts_share_the_work(start: Start, network: Path, tmp_path: Pat
     ("wrong", "error", "message"),
     [
         (("--rpc-tracker", "127.0.0.1:9"), RpcError, "no tracker answers at 127.0.0.1:9"),
-        (("--rpc-tracker", "nonsense"), InputError, "is no address of a tracker"),
+        (("--rpc-tracker", "nonsense"), InputError, "is not an address of a tracker"),
         (("--rpc-key", "key"), InputError, "--rpc-key needs --rpc-tracker"),
         (("--rpc-tracker", "127.0.0.1:9", "--virtual"), InputError, "does not go with"),
         (("--tasks", "7"), InputError, "names no tasks"),

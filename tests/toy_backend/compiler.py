@@ -14,9 +14,8 @@ from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnchorOp, AnyAnchorOp, Form
-from edgedeploy.compile.schedules import Template
+from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise, is_product
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
 from toy_backend import Toy

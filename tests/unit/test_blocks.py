@@ -10,8 +10,8 @@ from support.layer_networks import convolution, is_of_layer
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of
-from edgedeploy.compile.backends.cpu.blocks import Block
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
+from edgedeploy.compile.backends.cpu.depthwise import Block
 from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.operators.direct import Window

@@ -88,7 +88,7 @@ def test_a_file_called_as_an_entry_of_the_users_own_keeps_a_package_beside_its(
         "board.py",
         "building.py",
         "build_key.py",
-        "compile/backends/cpu/schedules/matmul.py",
+        "compile/backends/cpu/schedules/dense.py",
         "frontends/onnx.py",
         "heads.py",
         "opencl/profile.py",

@@ -6,7 +6,7 @@ import pytest
 from support.agreement import agreeing
 from support.networks import Graph
 
-from edgedeploy.compile.backends.cpu.schedules.clipping import saved
+from edgedeploy.compile.backends.cpu.schedules.dense import skipped
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.tiles import Tile
@@ -30,7 +30,7 @@ def layer(size: int, padding: int) -> Convolution:
     ],
 )
 def test_what_is_left_out_is_counted(size: int, padding: int, tile: Tile, wanted: float) -> None:
-    assert saved(layer(size, padding), tile) == pytest.approx(wanted)
+    assert skipped(layer(size, padding), tile) == pytest.approx(wanted)
 
 
 @pytest.mark.compiles

@@ -16,7 +16,7 @@ from support.tuning_records import trial_of
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
-from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
+from edgedeploy.compile.backends.opencl.strategy import WorkGroup, WorkItem
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import LAYER

@@ -10,7 +10,7 @@ import pytest
 from support.networks import Graph
 
 from edgedeploy.building import build
-from edgedeploy.compile.backends.opencl.threads import group_parts, group_size
+from edgedeploy.compile.backends.opencl.strategy import group_parts, group_size
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source
 

@@ -10,8 +10,8 @@ import tvm
 from support.cpus import lacking
 from tvm import te, tirx
 
-from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
+from edgedeploy.compile.backends.cpu.steps import features_of
 from edgedeploy.compile.integer_layers import CONVERTER_BITS, SMALL
 from edgedeploy.triples import Architecture, architecture_of
 

@@ -18,9 +18,8 @@ from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import InputError
 from edgedeploy.facts import Facts, Probed, store
 from edgedeploy.hosts import host_facts
-from edgedeploy.opencl import listing
-from edgedeploy.opencl.device import Device, named, parse
-from edgedeploy.opencl.listing import devices_here
+from edgedeploy.opencl import device as drivers
+from edgedeploy.opencl.device import Device, devices_here, named, parse
 from edgedeploy.opencl.profile import OpenCL, opencl_of, settings_of
 from edgedeploy.resolved import resolve
 
@@ -167,7 +166,7 @@ def test_the_environment_names_another_device_than_the_profile(
 
 @pytest.mark.parametrize(
     ("does", "limit_s"),
-    [("printf 'platform\\tPoCL\\n'\nkill -ABRT $$", listing.LIST_S), ("exec sleep 60", 0.2)],
+    [("printf 'platform\\tPoCL\\n'\nkill -ABRT $$", drivers.LIST_S), ("exec sleep 60", 0.2)],
     ids=["crashes", "hangs"],
 )
 def test_a_driver_that_crashes_or_hangs_leaves_the_defaults(
@@ -176,8 +175,8 @@ def test_a_driver_that_crashes_or_hangs_leaves_the_defaults(
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{does}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(listing, "_program", lambda: program)
-    monkeypatch.setattr(listing, "LIST_S", limit_s)
+    monkeypatch.setattr(drivers, "_program", lambda: program)
+    monkeypatch.setattr(drivers, "LIST_S", limit_s)
     assert devices_here.__wrapped__() == ()
 
 

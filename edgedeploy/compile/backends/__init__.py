@@ -1,4 +1,4 @@
-"""What networks run on: the CPU, and what the kinds of devices in `edgedeploy.devices` name as their backends."""
+"""What networks run on: the CPU, or the backend of a kind of device in `edgedeploy.devices`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def host_of(board: Board) -> CpuBackend:
 
 
 def backend_of(board: Board) -> Backend:
-    """What a board's networks run on: the device if the profile names one, else its CPU."""
+    """The backend of the board's device if its profile names one, else its CPU."""
     if board.device is None:
         return host_of(board)
     backend: Backend = imported(board.device.compiler)(board)
@@ -29,7 +29,7 @@ def forms() -> tuple[type[Configuration], ...]:
 
 
 def known_configuration(recorded: object) -> Configuration | None:
-    """The configuration that was recorded as plain data; None if this version knows no such form."""
+    """The configuration that was recorded as plain data; None if this version does not know its form or fields."""
     for form in forms():
         if isinstance(recorded, dict) and recorded.get("form") == form.model_fields["form"].default:
             try:

@@ -1,38 +1,34 @@
 """Direct convolutions: sums over the kernel's elements and the input channels, on a feature map of whole tiles.
 
-Tiles of the size that the registers want need not divide the feature map: the feature map is taken as large as whole
-tiles are, and the result is cropped. A row of 113 pixels, a prime, could not be tiled otherwise.
+Tiles that fill the registers need not divide the feature map: the result is computed in whole tiles, and cropped. A row
+of 113 pixels, a prime, could not be tiled otherwise.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import te
+from tvm import te, tirx
 
-from edgedeploy.compile.operators.prefetch import fetching, prefetched
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
 from edgedeploy.compile.types import LayerTypes
 
-# What the templates look for: the names of the blocks that accumulate.
-DENSE = "conv2d"
-DEPTHWISE = "depthwise_conv2d"
-# What takes the pixels of a whole number of tiles that are a result's.
-CROP = "crop"
+# The blocks that templates look for: those that accumulate, and the one that crops whole tiles.
+DENSE, DEPTHWISE, CROP = "conv2d", "depthwise_conv2d", "crop"
 
 
 @dataclass(frozen=True)
 class Window:
-    """Where a convolution's kernel elements lie.
+    """The places of a convolution's kernel elements.
 
     Attributes:
-        kernel: rows and columns.
-        strides, dilation: in rows and columns.
+        kernel, strides, dilation: in rows and columns.
         padding: rows and columns at top, left, bottom, right that are not in the feature map.
-        padding_value: what these hold: zero, or of quantised data the zero point.
+        padding_value: their values: zero, or the zero point of quantised data.
     """
 
     kernel: tuple[int, int]
@@ -62,9 +58,9 @@ class Window:
 
 @dataclass(frozen=True)
 class VectorRows:
-    """A padded feature map whose rows lie in vectors, with which the feature map begins.
+    """A padded feature map whose rows are divided into vectors, the first of which starts at the feature map's edge.
 
-    A vector is either all feature map or all padding where the feature map's width is a multiple of it.
+    If the feature map's width is a multiple of a vector, each is either all feature map or all padding.
 
     Attributes:
         window: of the convolution that reads it.
@@ -87,17 +83,17 @@ class VectorRows:
         return max(rows, top + height), vectors, self.lanes
 
     def inside(self, row: Any, vector: Any, lane: Any) -> Any:
-        """Whether a value is of the feature map."""
+        """Whether a value is in the feature map."""
         (height, width), top, margin = self.size, self.window.padding[0], self._margin
         before = row >= top, row < top + height, vector >= margin // self.lanes
         return tvm.tirx.all(*before, vector * self.lanes + lane < margin + width)
 
     def source(self, row: Any, vector: Any, lane: Any) -> tuple[Any, Any]:
-        """Row and column of such a value in the feature map."""
+        """Row and column of a value in the feature map."""
         return row - self.window.padding[0], vector * self.lanes + lane - self._margin
 
     def place(self, row: Any, column: Any) -> tuple[Any, Any, Any]:
-        """Where the value of a padded row and column lies."""
+        """The place of the value of a padded row and column."""
         column += self._margin - self.window.padding[1]
         return row, tvm.tirx.floordiv(column, self.lanes), tvm.tirx.floormod(column, self.lanes)
 
@@ -123,13 +119,10 @@ def convolution(
     Args:
         data: n x height x width x inputs.
         weights: kernel height x kernel width x inputs of one group x outputs.
-        window: the kernel's elements.
-        groups: output channels are as many equal groups, each of which sums over its own inputs.
-        types: of data and weights, of the sums, and of the result.
-        tile: what the template will compute at a time.
-        order: how the template will go through the weights.
+        groups: equal groups of output channels, each of which sums over its own inputs.
+        tile, order: of the template.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
-        copied_as: the type of padded copies of the data, where it is another one than theirs.
+        copied_as: the type of padded copies of the data; None for that of the data.
 
     Returns:
         n x rows x columns x outputs.
@@ -161,7 +154,7 @@ def convolution(
 
             if not order.interval or not prefetch:
                 return te.sum(types.product(value, weight()), axis=[ky, kx, ic])
-            # From time to time, a part of the next slice: its lines are numbered through all passes over this one.
+            # At intervals, a part of the next slice: its lines are numbered through all passes over this one.
             step = kx * inputs + ic
             if order.slices == 1:
                 step += ky * (window.kernel[1] * inputs)
@@ -180,17 +173,12 @@ def convolution(
 def convolution_of_nchw(
     nchw: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, tile: Tile, lanes: int
 ) -> te.Tensor:
-    """A convolution from NCHW to NHWC: a first layer, which reads NCHW as it comes.
+    """As `convolution`, from NCHW to NHWC: a network's first layer.
 
     Args:
         nchw: n x inputs x height x width.
         weights: kernel height x kernel width x inputs x outputs.
-        window: the kernel's elements.
-        types, tile: as for `convolution`.
-        lanes: values of the vectors in which padded rows are laid out (`VectorRows`).
-
-    Returns:
-        n x rows x columns x outputs.
+        lanes: values of the vectors of padded rows (`VectorRows`).
     """
     batch, inputs, height, width = (int(size) for size in nchw.shape)
     outputs = int(weights.shape[3])
@@ -218,7 +206,7 @@ def convolution_of_nchw(
 
 
 def pad(data: te.Tensor, window: Window, height: int, width: int, dtype: str) -> te.Tensor:
-    """An NHWC tensor as a part of a larger one of a type, as far from its upper left corner as the window pads it."""
+    """An NHWC tensor in a larger one of a type, as far from its upper left corner as the window pads it."""
     top, left, _, _ = window.padding
     batch, rows, columns, channels = (int(size) for size in data.shape)
     return te.compute(
@@ -241,21 +229,18 @@ def crop(whole: te.Tensor, size: tuple[int, int], dtype: str) -> te.Tensor:
 
 
 def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:
-    """The axes over the kernel's elements, and from an output's pixel to the padded pixel there."""
+    """The axes over the kernel's elements, and a function from an output's pixel to the padded pixel there."""
     ky = te.reduce_axis((0, window.kernel[0]), "ry")
     kx = te.reduce_axis((0, window.kernel[1]), "rx")
 
     def positions(y: Any, x: Any) -> tuple[Any, Any]:
-        return (
-            y * window.strides[0] + ky * window.dilation[0],
-            x * window.strides[1] + kx * window.dilation[1],
-        )
+        return y * window.strides[0] + ky * window.dilation[0], x * window.strides[1] + kx * window.dilation[1]
 
     return ky, kx, positions
 
 
 def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int], dtype: str) -> Any:
-    """A function that reads the input as if it were padded, and as large as whole tiles read; copies are of a type."""
+    """A function that reads the input as if it were padded to whole tiles; copies have the type `dtype`."""
     _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding
     padded_height, padded_width = window.input_size(*whole)
@@ -263,7 +248,61 @@ def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int], d
     if (top, left) == (0, 0) and read_height <= height and padded_width <= width:
         if padded_height <= height:
             return lambda n, y, x, c: data[n, y, x, c]
-        # Rows below the feature map are cropped: any values do, and the last row needs no copy.
+        # Rows below the feature map are cropped, so their values do not matter; the last row needs no copy.
         return lambda n, y, x, c: data[n, tvm.tirx.min(y, height - 1), x, c]
     padded = pad(data, window, max(padded_height, top + height), max(padded_width, left + width), dtype)
     return lambda n, y, x, c: padded[n, y, x, c]
+
+
+# Steps of the sum ahead: about as many cycles as the latency of the third cache.
+STEPS = 16
+
+# Arguments of `llvm.prefetch`: to be read, into all caches, data.
+_READ, _KEEP, _DATA = 0, 3, 1
+
+
+def prefetched(
+    weights: te.Tensor, indices: Sequence[tirx.PrimExpr], step: int, once: tirx.PrimExpr, vector: int
+) -> tirx.PrimExpr:
+    """A weight, and a prefetch of the vector that is used `STEPS` steps later.
+
+    A processor's own prefetching follows a tile's weights too late when they come from beyond the L2 cache, as all
+    weights of a larger network do.
+
+    Args:
+        weights: their last dimension is vectorised.
+        indices: of the weight.
+        step: the index that counts the steps of the sum. Past the end of its dimension are the weights that are used
+            next, since weights are in the order of their use.
+        once: a condition that holds for one of consecutive uses of a weight.
+        vector: values in a vector; 0 for no prefetch.
+    """
+    weight = weights[tuple(indices)].asobject()
+    if not vector:
+        return weight
+    ahead = list(indices)
+    ahead[step] = ahead[step] + STEPS
+    return fetching(weights, ahead, once, vector, lambda: weight)
+
+
+def fetching(
+    weights: te.Tensor,
+    ahead: Sequence[tirx.PrimExpr],
+    once: tirx.PrimExpr,
+    vector: int,
+    value: Callable[[], tirx.PrimExpr],
+) -> tirx.PrimExpr:
+    """A value, and a prefetch of a vector of weights before it.
+
+    Args:
+        weights: their last dimension is vectorised.
+        ahead: indices into the vector that is fetched; all but the last may be past the end of their dimensions.
+        once: the condition of the prefetch.
+        vector: values in a vector.
+        value: writes the value. It is called twice: each place needs variables of its own.
+    """
+    ahead = [*ahead[:-1], tirx.floordiv(ahead[-1], vector) * vector]
+    address = tirx.call_intrin("handle", "tirx.address_of", weights[tuple(ahead)].asobject())
+    fetch = tirx.call_intrin("void", "tirx.prefetch", address, _READ, _KEEP, _DATA)
+    # LLVM allows no names for calls without a result.
+    return tirx.if_then_else(once, tirx.Let(tirx.Var("", "void"), fetch, value()), value())

@@ -1,12 +1,12 @@
 """A camera's frame as a network's input in one function: a few rows of the input at a time, on all threads.
 
-The rows of the frame that they need are converted and brought to the input's width, in integers, and lie in the first
-cache while the input's rows are made of them. Each level is the one that `vision.camera` computes.
+Their rows of the frame are converted and resized to the input's width, in integers, and stay in the first cache while
+the input's rows are computed from them. All levels are equal to those of `vision.camera`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -14,21 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.compile.operators.vectors import lanes_of, vectors
 from edgedeploy.vision.camera import Preparation
 from edgedeploy.vision.resampling import Axis
+from edgedeploy.compile.operators.builder import Parameter, function, in_vectors
 
 # The attribute of a function that prepares frames, as JSON.
 PREPARATION_ATTRIBUTE = "edgedeploy.preparation"
 
-# Rows of the input that a task makes: neighbouring ones share rows of the frame.
+# Rows of the input that a task computes: neighbouring ones share rows of the frame.
 ROWS = 8
 
-# BT.601 in limited range, as OpenCV's cvtColor has it, with 20 bits of a fraction: by channel, in the order B, G, R,
-# the factors of U and V; and that of Y. Those of B, G and R in grey, with 15 bits.
+# BT.601 in limited range, as in OpenCV's cvtColor, with a fraction of 20 bits: the factors of U and V for B, G and R,
+# and the factor of Y. The factors of B, G and R in grey, with 15 bits.
 _CHROMA = ((2116026, 0), (-409993, -852492), (0, 1673527))
 _LUMA, _BITS = 1220542, 20
 _GREY, _GREY_BITS = (3735, 19235, 9798), 15
@@ -37,7 +36,7 @@ _GREY, _GREY_BITS = (3735, 19235, 9798), 15
 def tables(preparation: Preparation) -> list[np.ndarray]:
     """The constants that the function takes after the frame.
 
-    Of the columns pixels and weights, terms x columns; of the rows the same, rows x terms; and what levels become.
+    Pixels and weights of the columns, terms x columns; of the rows, rows x terms; and the value of each level.
     """
     columns, rows, *_ = preparation.resampling
     arrays = columns.pixels.T, _narrow(columns.weights).T, rows.pixels, _narrow(rows.weights), preparation.values
@@ -45,7 +44,7 @@ def tables(preparation: Preparation) -> list[np.ndarray]:
 
 
 def _narrow(weights: np.ndarray) -> np.ndarray:
-    """Weights in 16 bits, if these hold them: CPUs multiply such at half the cost."""
+    """Weights in 16 bits if possible: CPUs multiply them at half the cost."""
     return weights.astype(np.uint16) if weights.max() <= np.iinfo(np.uint16).max else weights
 
 
@@ -61,33 +60,21 @@ def operations(preparation: Preparation) -> int:
 
 
 def write(preparation: Preparation, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
-    """The function of a preparation: frame and `tables` to the network's input.
+    """The function of a preparation: from frame and `tables` to the network's input.
 
-    Args:
-        preparation: what it computes.
-        lanes: columns that are computed at a time, a power of two.
-        parallel: whether rows are dealt out to all threads.
+    Columns are computed in vectors of `lanes`, a power of two.
     """
-    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
-        T.func_name("prepare_frame")
-        T.func_attr({PREPARATION_ATTRIBUTE: preparation.model_dump_json(), "tirx.noalias": True})
-        frame = T.arg("frame", T.buffer(preparation.camera.shape, "uint8", layout=None))
-        constants = [
-            T.arg(f"table{place}", T.buffer(table.shape, str(table.dtype), layout=None))
-            for place, table in enumerate(tables(preparation))
-        ]
-        result = T.arg("result", T.buffer(preparation.shape, preparation.dtype, layout=None))
-        with T.sblock("root"), T.sblock("prepare"):
-            T.reads(_whole(frame), *map(_whole, constants))
-            T.writes(_whole(result))
-            buffers = _Buffers._make([frame, *constants, result])
-            with (T.parallel if parallel else T.serial)(-(-preparation.size[0] // ROWS)) as task:
-                _Task(preparation, lanes, buffers, task * ROWS).write()
-    return builder.get()
+    constants = [
+        Parameter(f"table{place}", table.shape, str(table.dtype)) for place, table in enumerate(tables(preparation))
+    ]
+    read = [Parameter("frame", preparation.camera.shape, "uint8"), *constants]
+    written = [Parameter("result", preparation.shape, preparation.dtype)]
 
+    def write_task(tensors: dict[str, Any], task: Any) -> None:
+        _Task(preparation, lanes, _Buffers(*tensors.values()), task * ROWS).write()
 
-def _whole(tensor: Any) -> Any:
-    return tensor[tuple(slice(0, int(size)) for size in tensor.shape)]
+    described, tasks = (PREPARATION_ATTRIBUTE, preparation), -(-preparation.size[0] // ROWS)
+    return function("prepare_frame", described, read, written, tasks, write_task, parallel=parallel)
 
 
 class _Buffers(NamedTuple):
@@ -104,11 +91,7 @@ class _Buffers(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """Some rows of the input.
-
-    Attributes:
-        first: the first of them.
-    """
+    """Some rows of the input, from `first` on."""
 
     preparation: Preparation
     lanes: int
@@ -134,35 +117,35 @@ class _Task:
         return len(self.columns.pixels)
 
     def write(self) -> None:
-        """All of it: rows of the frame at the input's width first, then rows of the input, then what lies beside."""
+        """Write rows of the frame at the input's width first, then rows of the input, then the borders."""
         height, top, seen = self.preparation.size[0], self.preparation.resampling.top, len(self.rows.pixels)
         begin, end = (tirx.max(tirx.min(row - top, seen), 0) for row in (self.first, self.first + ROWS))
-        kept = T.alloc_buffer((self._most_rows(), self.planes, self.width), "uint16")
+        resized = T.alloc_buffer((self._most_rows(), self.planes, self.width), "uint16")
         with T.If(begin < end), T.Then():
             pixels = self.buffers.row_pixels
             source = pixels[begin, 0]
             with T.serial(pixels[end - 1, self.rows.pixels.shape[1] - 1] - source + 1) as row:
-                self._across(kept, row, source + row)
+                self._across(resized, row, source + row)
             with T.serial(end - begin) as row:
                 for channel in range(self.preparation.channels):
-                    self._down(kept, channel, begin + row, source)
+                    self._down(resized, channel, begin + row, source)
         if (seen, self.width) != self.preparation.size:
             with T.serial(tirx.min(height - self.first, ROWS)) as row:
                 self._beside(self.first + row)
 
     def _most_rows(self) -> int:
-        """Rows of the frame that the rows of a task need at most."""
+        """The most rows of the frame that a task needs."""
         top, pixels = self.preparation.resampling.top, self.rows.pixels
         firsts = range(-top, self.preparation.size[0] - top, ROWS)
         tasks = [pixels[max(first, 0) : max(first + ROWS, 0)] for first in firsts]
         return max(int(np.ptp(task)) + 1 for task in tasks if task.size)
 
-    def _across(self, kept: Any, place: Any, row: Any) -> None:
-        """A row of the frame, converted and brought to the input's width."""
+    def _across(self, resized: Any, place: Any, row: Any) -> None:
+        """A row of the frame, converted and resized to the input's width."""
         terms, weights = self.columns.pixels.shape[1], self.buffers.column_weights
         shared = self.preparation.camera.pixels in _SHARED
         words = self._converted(row) if shared else None
-        # What the columns are made of, first; then sums of it by whole vectors.
+        # First the pixels of all columns; then their sums by whole vectors.
         taken = T.alloc_buffer((terms, 1 if shared else self.planes, self.width), "int32" if shared else "uint8")
         for term in range(terms):
             with T.serial(self.width) as column:
@@ -180,11 +163,11 @@ class _Task:
             return taken[term, plane, column].astype("int32")
 
         for plane in range(self.planes):
-            for column in self._vectors(self.width):
+            for column in in_vectors(self.width, self.lanes):
                 weighted = [
                     (level(plane, term, column), weights[term, column].astype("int32")) for term in range(terms)
                 ]
-                T.buffer_store(kept, _rounded(self.columns, weighted).astype("uint16"), [place, plane, column])
+                T.buffer_store(resized, _rounded(self.columns, weighted).astype("uint16"), [place, plane, column])
 
     def _converted(self, row: Any) -> Any:
         """The pixels of a row as words: B, G and R from the lowest byte on."""
@@ -200,14 +183,14 @@ class _Task:
                 T.buffer_store(words, b | (g << 8) | (r << 16), [pair * 2 + place])
         return words
 
-    def _down(self, kept: Any, channel: int, row: Any, source: Any) -> None:
-        """A channel of a row of the input, of rows of the frame that were brought to its width."""
+    def _down(self, resized: Any, channel: int, row: Any, source: Any) -> None:
+        """A channel of a row of the input, from rows of the frame that were resized to its width."""
         preparation, (pixels, weights) = self.preparation, (self.buffers.row_pixels, self.buffers.row_weights)
         _, _, left, top, _ = preparation.resampling
 
         def plane(which: int, column: Any) -> Any:
             def of(term: int) -> Any:
-                return kept[pixels[row, term] - source, which, column].astype("int32")
+                return resized[pixels[row, term] - source, which, column].astype("int32")
 
             terms = range(self.rows.pixels.shape[1])
             return _rounded(self.rows, [(of(term), weights[row, term].astype("int32")) for term in terms])
@@ -222,18 +205,18 @@ class _Task:
 
         value = self._arithmetic(channel)
         if value and preparation.layout == "NCHW":
-            for column in self._vectors(self.width):
+            for column in in_vectors(self.width, self.lanes):
                 self._give(channel, top + row, left + column, value(level(column)))
             return
         levels = T.alloc_buffer((self.width,), "uint8")
-        for column in self._vectors(self.width):
+        for column in in_vectors(self.width, self.lanes):
             T.buffer_store(levels, level(column).astype("uint8"), [column])
         with T.serial(self.width) as column:
             of_level = self.buffers.values[channel, levels[column].astype("int32")]
             self._give(channel, top + row, left + column, of_level)
 
     def _arithmetic(self, channel: int) -> Callable[[Any], Any] | None:
-        """What makes of a level the input's value without a table; None where nothing as short does it."""
+        """A formula for the input's value of a level; None if a table is needed."""
         dtype, values = self.preparation.dtype, self.preparation.values[channel]
         if not np.issubdtype(values.dtype, np.integer):
             mean, scale = (np.float32(each[channel]) for each in (self.preparation.mean, self.preparation.scale))
@@ -257,7 +240,7 @@ class _Task:
         T.buffer_store(self.buffers.result, value, [0, *at])
 
     def _beside(self, row: Any) -> None:
-        """What lies beside the image in a row of the input."""
+        """The borders of a row of the input."""
         (_, width), (_, _, left, top, _) = self.preparation.size, self.preparation.resampling
         with T.If(tirx.all(row >= top, row < top + len(self.rows.pixels))):
             with T.Then():
@@ -269,18 +252,8 @@ class _Task:
     def _border(self, row: Any, first: int, count: int) -> None:
         for channel in range(self.preparation.channels):
             value = self.preparation.values[channel, self.preparation.border].item()
-            for column in self._vectors(count):
+            for column in in_vectors(count, self.lanes):
                 self._give(channel, row, first + column, tirx.const(value, self.preparation.dtype))
-
-    def _vectors(self, count: int) -> Iterator[Any]:
-        """Columns, by vectors: what is written for each goes into its loop."""
-        whole = count // self.lanes
-        if whole:
-            with T.serial(whole) as vector, lanes_of(self.lanes) as lane:
-                yield vector * self.lanes + lane
-        for first, length in vectors(count % self.lanes, self.lanes):
-            with lanes_of(length) as lane:
-                yield whole * self.lanes + first + lane
 
 
 def _rounded(axis: Axis, terms: list[tuple[Any, Any]]) -> Any:
@@ -313,5 +286,5 @@ def _packed(frame: Any, height: int, width: int, row: Any, pair: Any) -> Any:
     return y, chroma
 
 
-# Of formats with shared colours: the two Y of a pair of pixels, and U and V.
+# For formats with shared colours: the two Y of a pair of pixels, and U and V.
 _SHARED = {"yuv420": _planar, "nv12": _semiplanar, "yuyv": _packed}

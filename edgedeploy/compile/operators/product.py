@@ -1,6 +1,6 @@
 """Products of matrices: of activations with a matrix of constants, and of stacks of activations with each other.
 
-Tiles need not divide the rows, nor the columns: as many are computed as whole tiles have, and the result is cropped.
+Tiles need not divide the rows or the columns: whole tiles are computed, and the result is cropped.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.operators.direct import prefetched
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 from edgedeploy.compile.types import LayerTypes
 
-# What the template looks for: the beginning of the names of blocks that accumulate, and the block that packs.
+# The blocks that templates look for: the one that accumulates, and the one that packs.
 MATMUL, PACK = "matmul", "pack"
 
 
@@ -26,11 +26,9 @@ def product(
     """Rows times a matrix.
 
     Args:
-        data: rows x terms, where the rows may have several dimensions.
-        weights: terms x at least `columns`; the columns beyond are computed and cropped.
-        columns: of the result.
-        types: of data and weights, of the sums, and of the result.
-        tile_rows: how many rows the template computes at a time.
+        data: rows x terms; the rows may have several dimensions.
+        weights: terms x at least `columns`; further columns are computed and cropped.
+        tile_rows: rows of the template's tile.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
 
     Returns:
@@ -71,13 +69,11 @@ def stacked_product(
 
     Args:
         data: ... x rows x terms.
-        weights: ... x terms x columns, or ... x columns x terms where they are `transposed`.
-        types: of data and weights, of the sums, and of the result.
-        tile: rows, as columns of pixels, and columns, as channels, that the template computes at a time.
-        transposed: whether the second matrices are.
-        whole_columns: the columns that are computed, of which the tile's are a divisor, on weights that are packed
-            first; 0 to compute the result's columns on the weights as they lie.
-        packed_columns: the result's columns where the weights come as `packed_stack` makes them; 0 where they do not.
+        weights: ... x terms x columns, or ... x columns x terms if they are `transposed`.
+        tile: of the template; its rows are columns of pixels, and its columns are channels.
+        whole_columns: the columns that are computed, a multiple of the tile's, on weights that are packed first; 0 to
+            compute the result's columns on the original weights.
+        packed_columns: the result's columns if `packed_stack` packed the weights at build time, else 0.
 
     Returns:
         ... x rows x columns.
@@ -139,23 +135,22 @@ def broadcast_stacks(data: Sequence[int], weights: Sequence[int]) -> tuple[int, 
 
 
 def _is(tensor: te.Tensor, shape: Sequence[int], dtype: str) -> bool:
-    """Whether a tensor has a shape and a type."""
     return [int(size) for size in tensor.shape] == list(shape) and tensor.dtype == dtype
 
 
 def _broadcast(indices: Sequence[Any], stack: Sequence[int]) -> list[Any]:
-    """The place in a stack that is broadcast to a larger one."""
+    """The indices in a stack that is broadcast to a larger one."""
     last = indices[len(indices) - len(stack) :]
     return [0 if size == 1 else index for index, size in zip(last, stack, strict=True)]
 
 
 def _within(row: Any, rows: int, tile_rows: int) -> Any:
-    """A row, or the last one instead of those beyond it, which are cropped: any values do."""
+    """A row, or the last one instead of rows beyond it, which are cropped."""
     return row if rows % tile_rows == 0 else tirx.min(row, rows - 1)
 
 
 def unravelled(index: Any, shape: Sequence[int]) -> list[Any]:
-    """The indices of the element of an array that comes at a place in memory."""
+    """The indices of the element of an array at a place in memory."""
     if len(shape) == 1:
         return [index]
     found: list[Any] = []

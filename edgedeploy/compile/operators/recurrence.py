@@ -1,12 +1,13 @@
-"""Recurrent layers: what they compute. The formulas are those of ONNX's Operators.md (LSTM, GRU, RNN)."""
+"""Recurrent layers, by the formulas of ONNX's Operators.md (LSTM, GRU, RNN)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tvm import tirx
 
+from edgedeploy.compile.operators.builder import Parameter
 from edgedeploy.documents import Record
 
 # The attribute of a function that holds a recurrent layer, as JSON.
@@ -19,7 +20,7 @@ GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 class Activation(Record):
-    """A function of one value, by its name in lower case as ONNX's recurrent operators have it."""
+    """A function of one value, by its name in ONNX's recurrent operators, in lower case."""
 
     name: str
     alpha: float = 0.0
@@ -31,58 +32,44 @@ class Activation(Record):
 
 
 def _sigmoid(x: Any) -> Any:
-    # One quotient of polynomials, as tanh is, where exp would be one more.
+    # One quotient of polynomials, as in tanh; exp would need another.
     half = tirx.const(0.5, x.ty.dtype)
     return tirx.tanh(x * half) * half + half
 
 
-def _one(x: Any) -> Any:
-    return tirx.const(1, x.ty.dtype)
-
-
-def _zero(x: Any) -> Any:
-    return tirx.const(0, x.ty.dtype)
+def _number(value: int, x: Any) -> Any:
+    return tirx.const(value, x.ty.dtype)
 
 
 # From x, alpha and beta.
 ACTIVATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "relu": lambda x, a, b: tirx.max(x, _zero(x)),
+    "relu": lambda x, a, b: tirx.max(x, _number(0, x)),
     "tanh": lambda x, a, b: tirx.tanh(x),
     "sigmoid": lambda x, a, b: _sigmoid(x),
     "affine": lambda x, a, b: a * x + b,
-    "leakyrelu": lambda x, a, b: tirx.Select(x >= _zero(x), x, a * x),
-    "thresholdedrelu": lambda x, a, b: tirx.Select(x > a, x, _zero(x)),
+    "leakyrelu": lambda x, a, b: tirx.Select(x >= _number(0, x), x, a * x),
+    "thresholdedrelu": lambda x, a, b: tirx.Select(x > a, x, _number(0, x)),
     "scaledtanh": lambda x, a, b: a * tirx.tanh(b * x),
-    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(a * x + b, _one(x)), _zero(x)),
-    "elu": lambda x, a, b: tirx.Select(x >= _zero(x), x, a * (tirx.exp(x) - _one(x))),
-    "softsign": lambda x, a, b: x / (_one(x) + tirx.abs(x)),
-    "softplus": lambda x, a, b: tirx.max(x, _zero(x)) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x))),
+    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(a * x + b, _number(1, x)), _number(0, x)),
+    "elu": lambda x, a, b: tirx.Select(x >= _number(0, x), x, a * (tirx.exp(x) - _number(1, x))),
+    "softsign": lambda x, a, b: x / (_number(1, x) + tirx.abs(x)),
+    "softplus": lambda x, a, b: tirx.max(x, _number(0, x)) + tirx.log(_number(1, x) + tirx.exp(-tirx.abs(x))),
 }
-
-
-class Parameter(NamedTuple):
-    """A tensor that the function of a recurrent layer takes or gives."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class Recurrence(Record):
     """One recurrent layer, in one direction or in both.
 
     Attributes:
-        cell: its kind.
-        steps, batch, hidden: how long the sequences are, how many, and how many values a state has.
+        steps, batch, hidden: the length and the number of sequences, and the size of a state.
         backwards: for each direction, whether it begins at the end.
-        activations: for each direction those of the cell, in ONNX's order: f, g, h of an LSTM.
-        clip: what is put into activations is cut to plus or minus this; None where it is not.
-        cell_clip: an LSTM's cell is cut to plus or minus this after each step; None where it is not.
+        activations: those of the cell for each direction, in ONNX's order: f, g, h of an LSTM.
+        clip: inputs of activations are clipped to plus or minus this; None if they are not.
+        cell_clip: an LSTM's cell is clipped to plus or minus this after each step; None if it is not.
         coupled: whether an LSTM's forget gate is one minus its input gate.
         reset_after: whether a GRU's reset gate acts on the product with the state, not on the state.
         peepholes: whether an LSTM's gates read its cell.
-        lengths: whether sequences end before the last step, where an input says.
-        dtype: of all values.
+        lengths: whether an input states the lengths of sequences.
     """
 
     cell: Cell
@@ -106,18 +93,18 @@ class Recurrence(Record):
 
     @property
     def gates(self) -> int:
-        """How many products with the state a step has."""
+        """Products with the state in a step."""
         return GATES[self.cell]
 
     @property
     def phases(self) -> tuple[tuple[int, ...], ...]:
-        """Gates that are computed together; those of a later phase need what an earlier one gives."""
+        """Gates that are computed together; a later phase needs the results of an earlier one."""
         whole = tuple(range(self.gates))
         return (whole[:2], whole[2:]) if self.cell == "gru" and not self.reset_after else (whole,)
 
     @property
     def inputs(self) -> list[Parameter]:
-        """What its function takes.
+        """The inputs of its function.
 
         `products` are those of the inputs of all steps with the weights, biases added, and `weights` those of the
         state. `bias` is added to the product that a GRU's reset gate acts on.
@@ -135,7 +122,7 @@ class Recurrence(Record):
 
     @property
     def outputs(self) -> list[Parameter]:
-        """What its function gives: the states of all steps, and the last ones."""
+        """The outputs of its function: the states of all steps, and the last ones."""
         state = (self.directions, self.batch, self.hidden)
         return [
             Parameter("states", (self.steps, *state), self.dtype),

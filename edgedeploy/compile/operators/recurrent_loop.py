@@ -2,7 +2,7 @@
 
 Written out step by step, a network would grow with the length of its sequences; one function for each step would be
 called, and its tensors allocated, hundreds of times. Here a step is a loop over tiles of units: the products of all
-gates of a tile are summed up in registers, and what follows is computed from there, with no tensor in between.
+gates of a tile are summed up in registers, and the activations are computed there, without a tensor in between.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from typing import Any, Literal
 
 import numpy as np
 from tvm import relax, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 from typing_extensions import override
 
 from edgedeploy.board import Positive
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Parameter, Recurrence
-from edgedeploy.compile.operators.vectors import lanes_of, vectors
+from edgedeploy.compile.operators.builder import function, in_vectors, lanes_of, vectors
+from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Recurrence
 from edgedeploy.compile.tiles import Tile
 
 
 class LoopTile(Configuration):
-    """What is computed in registers at the same time.
+    """The sums that are in registers at the same time.
 
     Attributes:
-        rows: sequences of the batch, which they divide.
-        units: of the state, of each gate.
+        rows: sequences of the batch, a divisor of it.
+        units: of the state, for each gate.
         lanes: values in a vector, a power of two.
     """
 
@@ -51,24 +50,21 @@ PLAIN = LoopTile()
 
 
 def canonical(layer: Recurrence) -> tirx.PrimFunc:
-    """The layer as plain loops, with weights in their order; `RECURRENCE_ATTRIBUTE` says what it is."""
+    """The layer as plain loops, with weights in their order; `RECURRENCE_ATTRIBUTE` describes it."""
     return write(layer, PLAIN, packed=False)
 
 
 def called(builder: relax.BlockBuilder, layer: Recurrence, tensors: Mapping[str, relax.Expr]) -> list[relax.Expr]:
-    """The layer's function in a module, called with tensors by the names of `inputs`; gives its `outputs`."""
-    function = builder.add_func(canonical(layer), layer.cell)
+    """Add the layer's function to a module, and call it with tensors by the names of `inputs`; returns `outputs`."""
+    cell = builder.add_func(canonical(layer), layer.cell)
     arguments = relax.Tuple([tensors[each.name] for each in layer.inputs])
     results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
-    computed = builder.emit(relax.call_tir(function, arguments, results))
+    computed = builder.emit(relax.call_tir(cell, arguments, results))
     return [builder.normalize(relax.TupleGetItem(computed, index)) for index in range(len(results))]
 
 
 def pack(layer: Recurrence, tile: LoopTile, weights: np.ndarray) -> np.ndarray:
-    """The weights of the state, (directions, terms, gates, units), in the order in which a tile's loops read them.
-
-    By phases, tiles and terms: (directions, all the rest).
-    """
+    """Weights of the state, (directions, terms, gates, units), by phases, tiles and terms: (directions, the rest)."""
     parts = [
         weights[:, :, list(phase), first : first + width].reshape(layer.directions, -1)
         for phase in layer.phases
@@ -78,53 +74,36 @@ def pack(layer: Recurrence, tile: LoopTile, weights: np.ndarray) -> np.ndarray:
 
 
 def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = False) -> tirx.PrimFunc:
-    """The function of a layer.
+    """The function of a layer, with its `inputs` and `outputs` as parameters.
 
     Args:
-        layer: what it computes; its `inputs` and `outputs` are the parameters.
-        tile: what is computed in registers.
-        packed: whether the weights come as `pack` orders them.
+        layer, tile: the layer, and its tile in registers.
+        packed: whether the weights are in the order of `pack`.
         parallel: whether directions and tiles of sequences run on all threads.
     """
-    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
-        T.func_name(layer.cell)
-        T.func_attr({RECURRENCE_ATTRIBUTE: layer.model_dump_json(), "tirx.noalias": True})
-        tensors = {each.name: _declared(layer, each, packed=packed) for each in (*layer.inputs, *layer.outputs)}
-        with T.sblock("root"), T.sblock("recurrence"):
-            T.reads(*(_whole(tensors[each.name]) for each in layer.inputs))
-            T.writes(*(_whole(tensors[each.name]) for each in layer.outputs))
-            groups = layer.batch // tile.rows
-            loop = T.parallel if parallel else T.serial
-            with loop(layer.directions * groups) as task:
-                row = task % groups * tile.rows
-                _Task(layer, tile, packed, tensors, task // groups, row).write()
-    return builder.get()
+    groups = layer.batch // tile.rows
+    inputs = [
+        each._replace(shape=(layer.directions, layer.gates * layer.hidden**2))
+        if packed and each.name == "weights"
+        else each
+        for each in layer.inputs
+    ]
 
+    def write_task(tensors: dict[str, Any], task: Any) -> None:
+        _Task(layer, tile, packed, tensors, task // groups, task % groups * tile.rows).write()
 
-def _declared(layer: Recurrence, parameter: Parameter, *, packed: bool) -> Any:
-    shape = parameter.shape
-    if packed and parameter.name == "weights":
-        shape = (layer.directions, layer.gates * layer.hidden**2)
-    return T.arg(parameter.name, T.buffer(shape, parameter.dtype, layout=None))
-
-
-def _whole(tensor: Any) -> Any:
-    return tensor[tuple(slice(0, int(size)) for size in tensor.shape)]
+    described, tasks = (RECURRENCE_ATTRIBUTE, layer), layer.directions * groups
+    return function(layer.cell, described, inputs, layer.outputs, tasks, write_task, parallel=parallel)
 
 
 def _tiles(hidden: int, units: int) -> Iterator[tuple[int, int]]:
-    """Where each tile begins and how many units it has: whole ones, and what they leave over."""
+    """The begin and the units of each tile; the last may be smaller."""
     return ((first, min(units, hidden - first)) for first in range(0, hidden, units))
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Some sequences in one direction, from the first step to the last.
-
-    Attributes:
-        direction: its index.
-        row: the first of the sequences.
-    """
+    """Some sequences in one direction, from the first step to the last; `row` is the first sequence."""
 
     layer: Recurrence
     tile: LoopTile
@@ -134,7 +113,6 @@ class _Task:
     row: Any
 
     def write(self) -> None:
-        """The whole loop over time."""
         layer = self.layer
         states: dict[str, Any] = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
         between = {name: self._buffer() for name in ("update", "reset")} if len(layer.phases) > 1 else {}
@@ -155,7 +133,7 @@ class _Task:
         return T.alloc_buffer((self.tile.rows, self.layer.hidden), self.layer.dtype)
 
     def _begun(self, name: str) -> Any:
-        """A state, as it is before the first step."""
+        """A state before the first step."""
         state, given = self._buffer(), self.tensors[name]
         self._each(lambda r, unit: T.buffer_store(state, given[self.direction, self.row + r, unit], [r, unit]))
         return state
@@ -164,19 +142,13 @@ class _Task:
         self._each(lambda r, unit: T.buffer_store(tensor, state[r, unit], [self.direction, self.row + r, unit]))
 
     def _each(self, body: Callable[[int, Any], None]) -> None:
-        """Something for all units of all sequences, by vectors."""
-        lanes, hidden = self.tile.lanes, self.layer.hidden
-        count = hidden // lanes
+        """Write `body` for all units of all sequences, by vectors."""
         for r in range(self.tile.rows):
-            if count:
-                with T.serial(count) as vector, lanes_of(lanes) as lane:
-                    body(r, vector * lanes + lane)
-            for first, length in vectors(hidden % lanes, lanes):
-                with lanes_of(length) as lane:
-                    body(r, count * lanes + first + lane)
+            for unit in in_vectors(self.layer.hidden, self.tile.lanes):
+                body(r, unit)
 
     def _length(self) -> Any:
-        """Steps of the sequence; no other number than one of steps, whatever is given."""
+        """Steps of the sequence, within those of the layer for any input."""
         given = self.tensors["lengths"][self.row]
         return tirx.max(tirx.min(given, self.layer.steps), 0)
 
@@ -208,7 +180,7 @@ class _Task:
     def _tile(
         self, time: Any, number: int, first: Any, width: int, read: Any, states: dict[str, Any], between: dict[str, Any]
     ) -> None:
-        """The gates of a phase for some units, and what follows from them."""
+        """The gates of a phase for some units, and the states that follow from them."""
         layer, gates, rows = self.layer, self.layer.phases[number], range(self.tile.rows)
         parts = vectors(width, self.tile.lanes)
         sums = T.alloc_buffer((self.tile.rows, len(gates), width), layer.dtype, scope="local")
@@ -237,7 +209,6 @@ class _Task:
                     finish(_Values(sums, r, begin + lane, time, first + begin + lane, number, states, between))
 
     def _weight(self, number: int, place: int, gate: int, first: Any, width: int, term: Any, unit: Any) -> Any:
-        """The weight of a term for a unit of a tile."""
         layer, weights = self.layer, self.tensors["weights"]
         if not self.packed:
             return weights[self.direction, term, gate, first + unit]
@@ -303,14 +274,14 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Values:
-    """A vector of units of one sequence at one step, for what follows the products.
+    """A vector of units of one sequence at one step, after the products.
 
     Attributes:
-        sums: of the tile; what is computed of them takes their place.
-        row, place: where the vector lies in them.
-        time, unit: where it lies in the sequence and in the state.
+        sums: of the tile, which activations replace.
+        row, place: the vector's place in them.
+        time, unit: its place in the sequence and in the state.
         number: of the phase.
-        states, between: of the step before, and what the first phase gives to the second.
+        states, between: those of the step before, and results of the first phase for the second.
     """
 
     sums: Any

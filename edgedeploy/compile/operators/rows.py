@@ -1,7 +1,7 @@
 """Operators that first sum up each row of a tensor and then compute its values from that: softmax, layer_norm.
 
-Each row is read from the first cache two or three times, by whole vectors with several sums side by side; a tail is
-computed by shorter vectors. No tensor lies in between.
+Each row is read from the first cache two or three times, by whole vectors with several sums in parallel, and shorter
+vectors for the rest; there is no tensor in between.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.elementary import decay
-from edgedeploy.compile.operators.vectors import lanes_of, vectors
+from edgedeploy.compile.operators.builder import Parameter, function, lanes_of, vectors
 from edgedeploy.documents import Record
 
 Kind = Literal["softmax", "log_softmax", "layer_norm", "rms_norm"]
 
-# The attribute of a function that computes such an operator, as JSON.
+# The attribute of a function that describes its operator, as JSON.
 ROWS_ATTRIBUTE = "edgedeploy.rows"
 
 # Vectors of partial sums: as many as hide the latency of an addition.
 _SUMS = 4
 
-# From the place of a vector among the partial sums and its columns: what is done there.
+# Writes code for the place of a vector among the partial sums, and its columns.
 Body = Callable[[Any, Any], None]
 
 
@@ -35,12 +34,9 @@ class Rows(Record):
     """An operator on rows.
 
     Attributes:
-        kind: what it computes. A layer_norm is `(x - mean) / sqrt(variance + epsilon)`, an rms_norm
-            `x / sqrt(mean square + epsilon)`.
-        shape: of the tensor.
-        axis: along which rows lie; dimensions behind it are 1.
-        epsilon: of norms.
-        factors: how many tensors of one value per column follow the data: a norm's factors, and what is added then.
+        kind: a layer_norm is `(x - mean) / sqrt(variance + epsilon)`, an rms_norm `x / sqrt(mean square + epsilon)`.
+        axis: of the rows; dimensions after it are 1.
+        factors: how many tensors of one value per column follow the data: a norm's factors, and its addends.
     """
 
     kind: Kind
@@ -51,7 +47,7 @@ class Rows(Record):
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return math.prod(self.shape[: self.axis])
 
     @property
@@ -74,36 +70,23 @@ class Rows(Record):
 
 
 def write(operator: Rows, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
-    """The function of an operator on float32 values.
+    """The function of an operator on float32 values, in vectors of `lanes` values, a power of two."""
+    factors = [Parameter(f"factors{index}", (operator.columns,), "float32") for index in range(operator.factors)]
+    read, written = (
+        [Parameter("data", operator.shape, "float32"), *factors],
+        [Parameter("result", operator.shape, "float32")],
+    )
 
-    Args:
-        operator: what it computes.
-        lanes: values of a vector, a power of two.
-        parallel: whether rows are dealt out to all threads.
-    """
-    shape, whole = operator.shape, tuple(slice(0, size) for size in operator.shape)
-    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
-        T.func_name(operator.kind)
-        # Without it TVM takes all functions of the module for ones whose tensors may overlap.
-        T.func_attr({ROWS_ATTRIBUTE: operator.model_dump_json(), "tirx.noalias": True})
-        data = T.arg("data", T.buffer(shape, "float32", layout=None))
-        factors = [
-            T.arg(f"factors{index}", T.buffer((operator.columns,), "float32", layout=None))
-            for index in range(operator.factors)
-        ]
-        result = T.arg("result", T.buffer(shape, "float32", layout=None))
-        with T.sblock("root"), T.sblock("rows"):
-            T.reads(data[whole], *(each[0 : operator.columns] for each in factors))
-            T.writes(result[whole])
-            with (T.parallel if parallel else T.serial)(operator.rows) as row:
-                _Row(operator, lanes, data, factors, result, row).write()
-    return builder.get()
+    def write_task(tensors: dict[str, Any], row: Any) -> None:
+        data, *others, result = tensors.values()
+        _Row(operator, lanes, data, others, result, row).write()
+
+    described = (ROWS_ATTRIBUTE, operator)
+    return function(operator.kind, described, read, written, operator.rows, write_task, parallel=parallel)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of a tensor."""
-
     operator: Rows
     lanes: int
     data: Any
@@ -124,11 +107,11 @@ class _Row:
         def exponential(column: Any) -> Any:
             return decay(self._value(self.data, column) - largest[0])
 
-        def kept(column: Any) -> Any:
+        def stored(column: Any) -> Any:
             self._store(exponential(column), column)
             return self._value(self.result, column)
 
-        total = self._reduced(lambda a, b: a + b, _number(0), exponential if logarithmic else kept)
+        total = self._reduced(lambda a, b: a + b, _number(0), exponential if logarithmic else stored)
         last = self._scalar(tirx.log(total[0]) + largest[0] if logarithmic else _number(1) / total[0])
         source = self.data if logarithmic else self.result
 
@@ -169,12 +152,12 @@ class _Row:
         T.buffer_store(self.result, value, self.operator.place(self.row, column))
 
     def _scalar(self, value: Any) -> Any:
-        kept = T.alloc_buffer((1,), "float32", scope="local")
-        T.buffer_store(kept, value, [0])
-        return kept
+        stored = T.alloc_buffer((1,), "float32", scope="local")
+        T.buffer_store(stored, value, [0])
+        return stored
 
     def _reduced(self, combine: Callable[[Any, Any], Any], identity: Any, value: Callable[[Any], Any]) -> Any:
-        """Sums, or the largest, of a value of each column: a buffer whose first value it is."""
+        """The sum, or the largest, of a value of each column: the first value of a buffer."""
         width = _SUMS * self.lanes
         sums = T.alloc_buffer((width,), "float32", scope="local")
         for first in range(0, width, self.lanes):
@@ -190,7 +173,7 @@ class _Row:
         return sums
 
     def _each(self, body: Body) -> None:
-        """Something for all columns, by vectors, several side by side."""
+        """Write `body` for all columns, by several vectors in parallel."""
         together, columns = _SUMS * self.lanes, self.operator.columns
         whole, rest = divmod(columns, together)
         if whole:

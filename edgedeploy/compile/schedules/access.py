@@ -1,4 +1,4 @@
-"""How a block walks through its buffers: which loops run through memory without a break, and which cross it."""
+"""How a block accesses its buffers: which loops run through memory without a break, and which cross it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgedeploy.compile.schedules.kernel import Kernel
 
 
 def fuse_contiguous(kernel: Kernel, block: Any) -> list[list[int]]:
-    """Fuse the loops around an elementwise block that every buffer walks as one.
+    """Fuse the loops around an elementwise block that are contiguous in every buffer.
 
     A loop is fused with the one inside it if each buffer either has both variables in neighbouring
     dimensions, the inner one for the whole of its dimension, or has neither.
 
     Returns:
-        For each loop that is left, outermost first, the former loops, by index, that are in it.
+        For each remaining loop, outermost first, the indices of the former loops in it.
     """
     schedule = kernel.schedule
     loops, extents = schedule.get_loops(block), kernel.extents(block)
@@ -38,7 +38,7 @@ def fuse_contiguous(kernel: Kernel, block: Any) -> list[list[int]]:
             groups[-1].append(index)
         else:
             groups.append([index])
-    # Loops of one iteration join whatever is before them.
+    # Loops of one iteration join the loop before them.
     starts = [0, *(group[0] for group in groups[1:]), len(loops)]
     members = [list(range(first, last)) for first, last in itertools.pairwise(starts)]
     for group in members:
@@ -65,14 +65,14 @@ def strided_loop(kernel: Kernel, block: Any) -> int | None:
 
 
 def runs_along_memory(kernel: Kernel, block: Any, loop: int) -> bool:
-    """Whether a loop, by index, walks through neighbours in the last dimension of a buffer that a block reads."""
+    """Whether a loop, by index, runs along the last dimension of a buffer that a block reads."""
     variable = kernel.schedule.get(block).iter_vars[loop].var
     reads = [indices for _, indices in _accesses(kernel, block)][: len(kernel.schedule.get(block).reads)]
     return any(bool(indices) and indices[-1].same_as(variable) for indices in reads)
 
 
 def _accesses(kernel: Kernel, block: Any) -> list[tuple[list[int], list[Any]]]:
-    """Shape and indices of all that a block reads and writes, without the dimensions of one element."""
+    """Shape and indices of all regions that a block reads and writes, without the dimensions of one element."""
     found = []
     statement = kernel.schedule.get(block)
     for region in [*statement.reads, *statement.writes]:
@@ -97,7 +97,7 @@ def _uses(index: Any, variable: Any) -> bool:
 
 
 def boundaries(kernel: Kernel, block: Any) -> list[int]:
-    """Where, along its innermost loop, a block goes on with another buffer, as a concat does."""
+    """The places along its innermost loop at which a block continues with another buffer, as in a concat."""
     statement = kernel.schedule.get(block)
     innermost = statement.iter_vars[-1].var
     offsets = set()
@@ -114,22 +114,19 @@ def computes_indices(kernel: Kernel, block: Any) -> bool:
     TVM 0.27 cannot partition the loops around such indices (their types get mixed).
     """
     return any(
-        not isinstance(each.extent, IntImm) or int(each.extent.value) > 1 or _loads(each.min)
+        not isinstance(each.extent, IntImm)
+        or int(each.extent.value) > 1
+        or any(isinstance(part, TensorLoad) for part in _expressions(each.min))
         for region in kernel.schedule.get(block).reads
         for each in region.region
     )
 
 
-def _loads(expression: Any) -> bool:
-    """Whether an index is read from a buffer."""
-    return any(isinstance(each, TensorLoad) for each in _expressions(expression))
-
-
 def is_partitioned_alike(kernel: Kernel, block: Any, loops: Sequence[int]) -> bool:
-    """Whether conditions along loops, by index, change at the same places in every iteration of a block's others.
+    """Whether conditions along loops, by index, change at the same places in every iteration of a block's other loops.
 
-    Elsewhere TVM 0.27 must not partition the loops: of a part's two ends, which depend on a loop around, it bounds one
-    and forgets the other, and values beyond the loop's end are stored, which another thread has written by then.
+    Otherwise TVM 0.27 must not partition the loops: of the two ends of a part, which depend on an outer loop, it bounds
+    one and forgets the other, and overwrites values beyond the loop's end that another thread has written by then.
     """
     statement = kernel.schedule.get(block)
     if any(index >= len(statement.iter_vars) for index in loops):  # loops that are not a dimension each
@@ -145,7 +142,7 @@ def is_partitioned_alike(kernel: Kernel, block: Any, loops: Sequence[int]) -> bo
 
 
 def computes_with_conditions(kernel: Kernel, block: Any) -> bool:
-    """Whether a block selects values by a condition, or makes numbers of conditions; branches do not count."""
+    """Whether a block selects values by a condition, or turns conditions into numbers; branches do not count."""
     return any(
         isinstance(each, Select) or (isinstance(each, Cast) and str(each.value.ty.dtype).startswith("bool"))
         for each in _expressions(kernel.schedule.get(block).body)
@@ -153,7 +150,7 @@ def computes_with_conditions(kernel: Kernel, block: Any) -> bool:
 
 
 def combines_stored_conditions(kernel: Kernel, block: Any) -> bool:
-    """Whether a block combines conditions that it reads from memory: of vectors of these LLVM has bytes, not bits."""
+    """Whether a block combines conditions that it reads from memory: LLVM has vectors of bytes of these, not bits."""
     return any(
         str(operand.ty.dtype).startswith("bool") and isinstance(operand, TensorLoad)
         for each in _expressions(kernel.schedule.get(block).body)

@@ -28,8 +28,7 @@ class Packing:
 
     Attributes:
         parameter: the function's parameter, by index.
-        pack: from the constant's old array to the new one.
-        form: the same, to the last bit, as code that may run when a network is loaded; None where there is none.
+        form: `pack`, to the last bit, as code that may run when a network is loaded; None if there is none.
     """
 
     parameter: int
@@ -52,11 +51,9 @@ class Kernel:
     """A function being scheduled.
 
     Attributes:
-        function: the function as it came.
+        function: before it is scheduled.
         packable: parameters, by index, whose values are constants that may be packed.
-        configuration: of the layer in it; a template that computes tiles of no layer sets the one that it chose.
-        layer: that it is of.
-        schedule: the schedule that templates work on.
+        configuration: of the layer in it; a template that chooses tiles without a layer sets it.
         names: the names of its blocks, in the order in which they run.
         operations: arithmetic operations of one call, as far as templates count them.
         parallel: whether any part of it runs on all threads.
@@ -85,9 +82,9 @@ class Kernel:
         self._accumulating = {block.name_hint for block in blocks if block.init is not None}
 
     def _inline_late_operands(self) -> bool:
-        """Compute where it is read what stands before the anchor, but only its epilogue reads.
+        """Inline blocks before the anchor that only its epilogue reads.
 
-        A residual times constants may be written before the product that it is added to. Templates take what stands
+        A residual times constants may be written before the product that it is added to. Templates take the blocks
         before an anchor for its operands.
         """
         anchor = self.anchor()
@@ -103,7 +100,7 @@ class Kernel:
         return bool(late)
 
     def chosen(self, form: type[Form]) -> Form:
-        """The configuration, which is of the form that a template takes."""
+        """The configuration, which must be of the template's form."""
         assert isinstance(self.configuration, form)
         return self.configuration
 
@@ -116,9 +113,9 @@ class Kernel:
         return [int(self.schedule.get(loop).extent) for loop in self.schedule.get_loops(block)]
 
     def spatial_and_reduced(self, block: Any, loops: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Of the loops around a block, those over its results, and those over what a result sums up.
+        """The loops around a block over its results, and those over the terms of a result.
 
-        Both are empty if its loops are not the dimensions that it computes over, one by one.
+        Both are empty if the loops are not the dimensions of the block, one by one.
         """
         kinds = [int(variable.iter_type) for variable in self.schedule.get(block).iter_vars]
         if len(kinds) != len(loops):
@@ -144,13 +141,13 @@ class Kernel:
         return self.names[self.names.index(name) + 1 :]
 
     def parameter_of_read(self, block: Any, read: int) -> int | None:
-        """The index of the parameter that a block reads as its `read`-th buffer, or None if it is no parameter."""
+        """The index of the parameter that a block reads as its `read`-th buffer, or None if it is not a parameter."""
         source = self.schedule.get(block).reads[read].source
         parameters = list(self.function.params)
         return next((index for index, parameter in enumerate(parameters) if parameter.same_as(source)), None)
 
     def read_shape(self, block: Any, read: int) -> list[int]:
-        """The shape of the buffer that a block reads as its `read`-th."""
+        """The shape of a block's `read`-th input."""
         return [int(size) for size in self.schedule.get(block).reads[read].source.ty.shape]
 
     def dtypes(self, block: Any) -> list[str]:
@@ -159,24 +156,24 @@ class Kernel:
         return [str(region.source.ty.dtype) for region in (*statement.reads, *statement.writes)]
 
     def lanes(self, block: Any, board: Board) -> int:
-        """How many of the widest values that a block reads and writes a vector register holds."""
+        """How many values of a block's widest type a vector register holds."""
         return lanes_for(board, self.widest(block))
 
     def rate(self, block: Any, board: Board) -> float:
-        """Arithmetic operations that a core does in a cycle where a block multiplies and adds: half of its best."""
+        """Arithmetic operations per cycle of a core in a block that multiplies and adds: half of its best."""
         return board.fma.per_cycle * self.lanes(block, board)
 
     def widest(self, block: Any) -> str:
-        """The widest type of what a block reads and writes; float32 where it is code that does not say so."""
+        """The widest type that a block reads and writes; float32 for code without declared buffers."""
         return max(self.dtypes(block), key=bits_of, default="float32")
 
     def types(self, block: Any) -> LayerTypes:
-        """The types of a block that accumulates products, and of what the function makes of them."""
+        """The types of a block that accumulates products, and of the function's result."""
         data, *_, accumulator = dtypes = self.dtypes(block)
         return LayerTypes(data, dtypes[-2], accumulator, str(self.function.params[-1].ty.dtype))
 
     def inline(self, names: Iterable[str]) -> None:
-        """Compute blocks where they are used."""
+        """Inline blocks."""
         for name in names:
             self.schedule.compute_inline(self.block(name))
 
@@ -189,7 +186,7 @@ class Kernel:
         return self.block(epilogue[-1])
 
     def result_loops(self, anchor: str, output: Any) -> list[Any]:
-        """The loops over the results of the anchor; as one loop those over rows that are of one dimension there."""
+        """The loops over the results of the anchor; rows of several dimensions are one loop if the anchor has one."""
         sums = self.block(anchor)
         first = len(self.spatial_and_reduced(sums, self.schedule.get_loops(sums))[0]) - 2
         self.ravel_rows(sums, output, first)
@@ -207,11 +204,11 @@ class Kernel:
 
         by_rows = tvm.tirx.IndexMap.from_func(flat, ndim=len(extents), index_dtype="int32")
         self.schedule.transform_block_layout(output, by_rows)
-        # Where a layout changes, TVM simplifies the indices of what is read; else the row is what is left of its parts.
+        # If a layout changes, TVM simplifies the indices that are read; without that, the row stays in parts.
         self.schedule.transform_layout(sums, ("write", 0), lambda *place: [*place])
 
     def needed_padding(self, anchor: str) -> list[str]:
-        """The blocks that pad the anchor's input; those that turn out to copy only are inlined."""
+        """The blocks that pad the anchor's input, unless all of them only copy: then they are inlined."""
         padding = self.before(anchor)
         if all(self.read_shape(block, 0) == self.extents(block) for block in map(self.block, padding)):
             self.inline(padding)
@@ -219,14 +216,10 @@ class Kernel:
         return padding
 
     def pad_inside(self, padding: list[str], loop: Any, board: Board, *, together: int = 1, flat: bool = False) -> None:
-        """Pad inside a loop what its body reads, by full vectors.
+        """Run the blocks that pad inside a loop, by full vectors.
 
-        Args:
-            padding: the blocks that pad.
-            loop: in whose body they do.
-            board: whose vectors they fill.
-            together: how many vectors of a pixel, at most, ask once whether it is padding.
-            flat: whether nothing is padded, so that vectors go on in the next pixel.
+        Up to `together` vectors of a pixel share one check whether it is padding; `flat` if nothing is padded, so that
+        vectors continue in the next pixel.
         """
         for name in padding:
             block = self.block(name)
@@ -235,11 +228,11 @@ class Kernel:
             self.vectorize(values, together * self.lanes(block, board), unroll=not flat)
 
     def copied(self, block: Any, read: int) -> str:
-        """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
+        """Let a block read a copy of its `read`-th buffer; returns the name of the block that copies."""
         return str(self.schedule.get(self.schedule.cache_read(block, read, "global")).name_hint)
 
     def pad_first(self, padding: list[str], board: Board, *, flat: bool = False) -> None:
-        """Pad before anything else, on all threads, what every task reads; `flat` as of `pad_inside`."""
+        """Run the blocks that pad before anything else, on all threads; `flat` as in `pad_inside`."""
         for name in padding:
             block = self.block(name)
             if flat:
@@ -252,12 +245,12 @@ class Kernel:
         return self.schedule.fuse(*self.schedule.get_loops(block)[-3:])
 
     def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> Any:
-        """Split a loop by the vector length that divides it, vectorise the inner part, perhaps unroll the outer one.
+        """Split a loop by the vector length that divides it, and vectorise the inner part.
 
-        Unrolled is what reads accumulators: only indices that are constants leave them in registers.
+        Loops that read accumulators are unrolled: only constant indices leave them in registers.
 
         Returns:
-            The loop over vectors; the loop itself where a vector would have one value.
+            The loop over vectors; the loop itself if a vector would have one value.
         """
         length = vector_length(int(self.schedule.get(loop).extent), lanes)
         if length == 1:
@@ -268,24 +261,25 @@ class Kernel:
             self.schedule.unroll(outer)
         return outer
 
-    def unroll_tile(self, loops: list[Any], lanes: int) -> None:
-        """Unroll the loops over a tile whose sums are in registers; the last one runs over vectors."""
-        self.vectorize(loops[-1], lanes, unroll=True)
-        for loop in loops[:-1]:
+    def unroll(self, loops: Iterable[Any]) -> None:
+        """Unroll loops."""
+        for loop in loops:
             self.schedule.unroll(loop)
 
+    def unroll_tile(self, loops: list[Any], lanes: int) -> None:
+        """Unroll the loops over a tile whose sums are in registers, the last one by vectors."""
+        self.vectorize(loops[-1], lanes, unroll=True)
+        self.unroll(loops[:-1])
+
     def spread(self, tasks: list[Any], tiles: list[Any], cores: int) -> None:
-        """Let the outermost loops over tiles be tasks too, until there is one for each core."""
+        """Turn the outermost loops over tiles into tasks too, until there is one for each core."""
         while tiles and math.prod(int(self.schedule.get(loop).extent) for loop in tasks) < cores:
             tasks.append(tiles.pop(0))
 
     def parallelize(self, loops: list[Any], operations: int, rate: float = 1) -> Any:
         """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop.
 
-        Args:
-            loops: over tasks.
-            operations: arithmetic ones in all of them.
-            rate: how many of these a core does in a cycle.
+        A core does `rate` of the arithmetic `operations` in a cycle.
         """
         fused = self.schedule.fuse(*loops) if len(loops) > 1 else loops[0]
         self.operations += operations
@@ -295,9 +289,9 @@ class Kernel:
         return fused
 
     def partition(self, loop: Any) -> None:
-        """Let a loop run without the conditions that only some of its iterations need: those get loops of their own.
+        """Split a loop so that conditions that only some of its iterations need are in loops of their own.
 
-        So the whole vectors of a length that they do not divide stay vectors, and the parts of a concat copies.
+        So whole vectors stay vectors if they do not divide a length, and parts of a concat stay copies.
         """
         self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
 
@@ -312,9 +306,8 @@ class Kernel:
         Args:
             block: the block that accumulates.
             loop: the innermost loop over tiles of the block that reads its results.
-            reductions: how many of the block's loops are reductions.
+            reductions, pixels: how many of the block's last loops are reductions, and run over pixels before them.
             lanes: values in a vector register.
-            pixels: how many loops before the last spatial one run over pixels of the tile.
             steps: how many steps of the innermost reduction's loop are written out.
 
         Returns:
@@ -332,8 +325,7 @@ class Kernel:
         schedule.reorder(*reduced, *around, vector, inner)
         if int(schedule.get(inner).extent) > 1:
             schedule.vectorize(inner)
-        for tile_loop in (*around, vector):
-            schedule.unroll(tile_loop)
+        self.unroll([*around, vector])
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
         return reduced
@@ -344,10 +336,7 @@ BlockSchedule = Callable[[Kernel, str, Board], None]
 
 
 def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
-    """Pack the weights in tiles of output channels, where they are constants.
-
-    From [..., outputs] to [outputs / tile, ..., tile].
-    """
+    """Pack constant weights in tiles of output channels: from [..., outputs] to [outputs / tile, ..., tile]."""
     parameter = kernel.parameter_of_read(convolution, 1)
     if parameter not in kernel.packable or tile == 1:
         return None
@@ -373,13 +362,9 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
 
 
 def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
-    """Compute blocks where they are used, and schedule those that are left, each by itself.
+    """Inline blocks that one other block reads, and schedule those that are left, each by itself.
 
-    Args:
-        kernel: the function.
-        board: what it is for.
-        reduction: schedules a block that accumulates.
-        elementwise: schedules any other.
+    `reduction` schedules a block that accumulates, and `elementwise` any other.
     """
     _inline_single_uses(kernel)
     left = kernel.schedule.get_child_blocks(kernel.schedule.get_sblock("root"))
@@ -388,7 +373,7 @@ def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elem
 
 
 def _inline_single_uses(kernel: Kernel) -> None:
-    """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
+    """Inline blocks that one other block reads: nothing is computed twice by that, except inside a window."""
     schedule = kernel.schedule
     for name in kernel.names:
         block = kernel.block(name)

@@ -11,12 +11,12 @@ from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.backends.cpu import codegen
-from edgedeploy.compile.backends.cpu.column_strategy import ColumnStrategy
+from edgedeploy.compile.backends.cpu.columns import ColumnStrategy
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Direct, Product, Steps, Winograd
-from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
+from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
-from edgedeploy.compile.backends.cpu.pair_strategy import PairStrategy
+from edgedeploy.compile.backends.cpu.pairs import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.steps import activation_type, weight_type, word_steps
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
@@ -33,7 +33,6 @@ from edgedeploy.compile.strategy import Several, Strategy
 from edgedeploy.compile.tiles import padded_count
 from edgedeploy.compile.types import LayerTypes, lanes_for
 
-# For each kind of layer, whatever its types.
 _STRATEGIES: dict[type, type[Strategy[Any]]] = {
     Convolution: ConvolutionStrategy,
     FirstConvolution: ConvolutionStrategy,
@@ -44,7 +43,7 @@ _STRATEGIES: dict[type, type[Strategy[Any]]] = {
 
 
 class CpuBackend(Backend):
-    """A board's CPU, which runs what no other backend takes."""
+    """A board's CPU, which runs everything that no other backend takes."""
 
     forms = (Direct, Winograd, Depthwise, Product, Steps, Columns)
     templates = TEMPLATES
@@ -58,28 +57,22 @@ class CpuBackend(Backend):
         return Several(layer, self.board, (usual, floats)) if floats else usual
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
-        """How many channels a convolution should have to be computed in whole vectors: at least as many as it has.
-
-        Args:
-            channels: of its result.
-            pixels: of its result.
-            types: that it computes with.
-        """
+        """The channels that a convolution needs to be computed in whole vectors: at least those of its result."""
         wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
         return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted
 
     @property
     def activation_type(self) -> str:
-        """In which type quantised feature maps are stored: `uint8` or `int8`."""
+        """The type in which quantised feature maps are stored: `uint8` or `int8`."""
         return activation_type(self.board)
 
     def weight_type(self, weights: np.ndarray) -> str:
-        """The type in which quantised weights less their zero point are stored: `int8`, or one that they fit into."""
+        """The type in which quantised weights less their zero point are stored: `int8`, or the next that holds them."""
         return weight_type(weights, self.board)
 
     @property
     def adds_to_convert(self) -> bool:
-        """Whether additions make floats of small sums sooner than conversions do.
+        """Whether additions turn small sums into floats faster than conversions do.
 
         Cortex-A76 and its kind have two units that add vectors of floats, and one that takes two cycles to convert one.
         """

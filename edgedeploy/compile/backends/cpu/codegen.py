@@ -1,7 +1,7 @@
 """Scheduled functions to object files, on all cores.
 
-LLVM takes most of a build's time, and TVM runs it on one core. Here the functions are dealt out to several
-LLVM modules, which are generated side by side and linked into one library.
+LLVM takes most of a build's time, and TVM runs it on one core. Here the functions are divided among several LLVM
+modules, which are generated in parallel and linked into one library.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from tvm import s_tir, tirx
+from tvm.tirx import compilation_pipeline
 
 from edgedeploy.compile.backend import Generated, write_module
-from edgedeploy.compile.backends.cpu.features import features_of
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
-from edgedeploy.compile.backends.cpu.not_a_number import keep_nan
-from edgedeploy.compile.backends.cpu.stack import PIPELINE
+from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within
+from edgedeploy.compile.backends.cpu.steps import features_of
 from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.supervision import doing
-from edgedeploy.triples import architecture_of
+from edgedeploy.triples import Architecture, architecture_of
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
-# Cores of which LLVM has only an old model, with the one by whose model code for them is scheduled. Cortex-A55 works in
-# order as Cortex-A53 does, two instructions in a cycle. By its model sums of bytes do 3.8 products in a cycle in the
-# place of 2.2 to 2.9, and spill less; those of floats up to a fifth more (`benchmarks/arm_loops.py`).
+# Cores of which LLVM has only an old model, and the core whose model schedules code for them. Cortex-A55 works in order
+# as Cortex-A53 does, two instructions in a cycle. By its model sums of bytes do 3.8 products in a cycle instead of 2.2
+# to 2.9, and spill less; those of floats up to a fifth more (`benchmarks/arm_loops.py`).
 _SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
 
-# Features that are no instructions.
+# Features that are not instructions.
 _TUNING = {"a55", "fuse-address"}
 
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
@@ -42,57 +43,106 @@ _CONFIGURATION = {
     "s_tir.LoopPartition": {"partition_const_loop": True},
 }
 
+# The name under which TVM finds the pipeline.
+_PIPELINE = "edgedeploy"
+
 
 def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -> Generated:
-    """Generate the machine code of scheduled functions, as object files in a folder that TVM holds in memory then."""
+    """Generate the machine code of scheduled functions, as object files in a folder, which TVM reads into memory."""
     use_vector_arithmetic()
-    names = sorted(variable.name_hint for variable in functions.get_global_vars())
-    with doing(f"the code of {', '.join(names)}"), ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda part: _static_library(part, target, folder), enumerate(_deal(functions))))
-    return Generated([part[0] for part in parts], [part[1] for part in parts])
-
-
-def _deal(functions: tvm.IRModule) -> list[tvm.IRModule]:
-    """The functions in parts of about equal size."""
     ordered = sorted(functions.functions.items(), key=lambda item: item[0].name_hint)
-    return [tvm.IRModule(dict(ordered[part::PARTS])) for part in range(min(PARTS, len(ordered)))]
+    parts = [tvm.IRModule(dict(ordered[part::PARTS])) for part in range(min(PARTS, len(ordered)))]
 
+    def generated(part: tuple[int, tvm.IRModule]) -> tuple[Any, Any]:
+        index, functions = part
+        path = folder / f"part{index}.o"
+        library = write_object(functions, target, path)
+        names = [variable.name_hint for variable in functions.get_global_vars()]
+        return tvm.runtime.load_static_library(str(path), names), library
 
-def _static_library(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
-    """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
-    index, functions = part
-    path = folder / f"part{index}.o"
-    library = write_object(functions, target, path)
-    names = [variable.name_hint for variable in functions.get_global_vars()]
-    return tvm.runtime.load_static_library(str(path), names), library
+    names = ", ".join(variable.name_hint for variable, _ in ordered)
+    with doing(f"the code of {names}"), ThreadPoolExecutor() as pool:
+        pairs = list(pool.map(generated, enumerate(parts)))
+    return Generated([pair[0] for pair in pairs], [pair[1] for pair in pairs])
 
 
 def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
-    """Generate the machine code of scheduled functions, and write it as an object file.
-
-    Returns:
-        The LLVM module that it was written from.
-    """
+    """Write the machine code of scheduled functions as an object file; returns the LLVM module that it comes from."""
     use_vector_arithmetic()
     architecture = architecture_of(str(target.attrs["mtriple"]))
     features = features_of(target)
     functions = tvm.IRModule(
         {
-            variable: keep_nan(narrow_by_instructions(each, architecture, features), architecture)
+            variable: _keep_nan(narrow_by_instructions(each, architecture, features), architecture)
             for variable, each in functions.functions.items()
         }
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
-        library = tvm.tirx.build(functions, target=scheduled_as(target), pipeline=PIPELINE)
+        library = tvm.tirx.build(functions, target=scheduled_as(target), pipeline=_PIPELINE)
     write_module(library, path)
     return library
 
 
 def scheduled_as(target: tvm.target.Target) -> tvm.target.Target:
-    """A target that has LLVM schedule by the model of another core, without the instructions that only that one has."""
+    """The target with another core's scheduling model, without the instructions that only the other core has."""
     described = target.export()
     if described.get("mcpu") not in _SCHEDULED_AS:
         return target
     other = {**described, "mcpu": _SCHEDULED_AS[described["mcpu"]]}
     added = features_of(tvm.target.Target(other)) - features_of(target) - _TUNING
     return tvm.target.Target({**other, "mattr": [*described.get("mattr", []), *(f"-{each}" for each in sorted(added))]})
+
+
+def _keep_nan(function: tirx.PrimFunc, architecture: Architecture) -> tirx.PrimFunc:
+    """A function whose maxima and minima of floats keep NaN, if the CPU does that with the same instruction.
+
+    In TVM the maximum of NaN and a number is the number, so that a NaN of a sensor would leave a ReLU as 0. 64-bit ARM
+    has instructions that keep NaN of either operand. Elsewhere a maximum is a comparison and a choice, and so are x86's
+    `maxps` and `minps`: they give their second operand if one is NaN, so that NaN is kept next to a constant.
+    Integers that floats are turned into stay as they are: NaN is not an index or a quantised value.
+    """
+
+    def kept(expression: Any) -> Any:
+        if str(getattr(expression.ty, "dtype", "")) != "float32":  # names of functions have no type
+            return None
+        if not isinstance(expression, tirx.Max | tirx.Min):
+            return expression
+        first, second = (replaced_within(each, kept) for each in (expression.a, expression.b))
+        if architecture.name == "aarch64":
+            name = "llvm.maximum" if isinstance(expression, tirx.Max) else "llvm.minimum"
+            return tirx.call_llvm_pure_intrin(expression.ty.dtype, name, first, second)
+        if isinstance(second, tirx.FloatImm):
+            first, second = second, first
+        return type(expression)(first, second)
+
+    def rewritten(statement: Any) -> Any:
+        if not isinstance(statement, tirx.BufferStore):
+            return statement
+        return tirx.BufferStore(statement.buffer, replaced_within(statement.value, kept), statement.indices)
+
+    return function.with_body(replaced(function.body, rewritten))
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """TVM's lowering of scheduled functions, with `_on_stack` before memory is taken from the pool."""
+    lower, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
+    return lower, lambda: tvm.transform.Sequential([_on_stack, finalize_host()]), finalize_device
+
+
+compilation_pipeline.PIPELINE_MAP[_PIPELINE] = _pipeline
+
+
+@tirx.transform.prim_func_pass(opt_level=0)
+def _on_stack(function: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    """Keep the sums of register tiles on the stack, which LLVM turns into registers.
+
+    TVM takes memory for them from a pool, by a call in each task. LLVM can keep that in registers over a loop only if
+    nothing in the loop may touch the same memory, and it assumes that a prefetch may.
+    """
+
+    def staying(statement: Any) -> Any:
+        if isinstance(statement, tirx.AllocBuffer) and statement.buffer.scope() == "local":
+            return tirx.AllocBuffer(statement.buffer, {"disable_lower_builtin": tirx.IntImm("bool", 1)})
+        return statement
+
+    return function.with_body(replaced(function.body, staying))

@@ -6,23 +6,27 @@ that read the column then takes one instruction for it: with kernels of 3x3, thr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from typing_extensions import override
 
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.configuration import Columns
+from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED
-from edgedeploy.compile.backends.cpu.steps import Step, in_bytes
-from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
-from edgedeploy.compile.layers import DepthwiseConvolution
+from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of, word_steps
+from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
 from edgedeploy.compile.operators.direct import crop
-from edgedeploy.compile.tiles import Tile
+from edgedeploy.compile.tiles import Tile, divisors, imbalance
 
-# What the template looks for: the blocks that copy the data, that put words together, and that sum up
-# products.
+# The blocks that the template looks for.
 COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"
 
 # Bytes of a word: rows of a column.
@@ -30,23 +34,20 @@ ROWS = 4
 
 
 def is_interleaved(step: Step) -> bool:
-    """Whether words for a step are made by instructions that interleave bytes; x86 shifts widened ones."""
+    """Whether instructions that interleave bytes build the words of a step; x86 shifts widened ones."""
     return step.instruction == "sdot"
 
 
 def word_channels(step: Step) -> int:
-    """Channels whose words are made together."""
+    """Channels whose words are built together."""
     return INTERLEAVED if is_interleaved(step) else step.channels
 
 
 @dataclass(frozen=True)
 class ColumnForm:
-    """A depthwise convolution as sums of columns.
+    """A depthwise convolution without dilation as sums of columns.
 
-    Attributes:
-        layer: it; its dilation is 1.
-        tile: what the template computes at a time, of one row; its channels are vectors of the step's.
-        step: whose instruction adds up the products of a word.
+    The tile has one row, and channels in vectors of the step's; the step's instruction adds up the products of a word.
     """
 
     layer: DepthwiseConvolution
@@ -55,7 +56,7 @@ class ColumnForm:
 
     @property
     def interleaved(self) -> bool:
-        """Whether an intrinsic makes words, of a copy of the data that has all their rows."""
+        """Whether an intrinsic builds words from a copy of the data that has all their rows."""
         return is_interleaved(self.step)
 
     @property
@@ -65,12 +66,12 @@ class ColumnForm:
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
-        """Kernel width x words of a column x bytes that are added for a weight x channels x rows of a word."""
+        """Kernel width x words of a column x bytes of a weight x channels x rows of a word."""
         return self.layer.window.kernel[1], self.parts, self.addends, self.layer.channels, ROWS
 
     @property
     def addends(self) -> int:
-        """Bytes of which a weight is the sum."""
+        """The number of bytes whose sum is a weight."""
         return self.step.addends(self.layer.types.weights)
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
@@ -114,11 +115,10 @@ class ColumnForm:
 
     @cached_property
     def _whole(self) -> tuple[int, int]:
-        """Rows and columns of the result that are computed."""
         return self.tile.whole(*self.layer.size)
 
     def _reader(self, data: te.Tensor) -> Callable[..., Any]:
-        """A function that reads the data as if they were padded: words ask whether their rows are padding.
+        """A function that reads the data as if they were padded: words check whether their rows are padding.
 
         LLVM makes a few branches for a tile of that, which cost less than a copy.
         """
@@ -139,3 +139,134 @@ class ColumnForm:
         if (top, left) == (0, 0) and rows <= height and columns <= width:
             return lambda *place: data[place]
         return value
+
+
+# Vectors of channels that a tile may have.
+_VECTORS = (1, 2)
+
+# Registers of a tile for weights, besides those of words and sums.
+_OTHERS = 2
+
+
+class ColumnStrategy(DepthwiseStrategy):
+    """Depthwise convolutions whose products a CPU adds up by words of bytes."""
+
+    @classmethod
+    def of(cls, layer: AnyAnchorOp, board: Board) -> ColumnStrategy | None:
+        """The strategy, if it applies to the layer."""
+        if not isinstance(layer, DepthwiseConvolution) or not layer.constant or layer.window.dilation != (1, 1):
+            return None
+        strategy = cls(layer, board)
+        step = strategy._step
+        if step and is_interleaved(step) and layer.channels == word_channels(step):
+            return None  # TVM finds no place for the intrinsic if it takes all channels
+        return strategy if any(True for _ in strategy._by_columns()) else None
+
+    @override
+    def default(self) -> Configuration:
+        return min(self._by_columns(), key=self.estimate)
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        yield from dict.fromkeys([self.default(), *self._by_columns(), *super().candidates()])
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        if not isinstance(configuration, Columns):
+            return super().estimate(configuration)
+        (height, width), window, tile = self.layer.size, self.layer.window, configuration.tile
+        rows, form = window.kernel[0], self._form(configuration)
+        # Each row is loaded, all but the first are shifted, and two are put to the others by one instruction.
+        word = rows + (rows - form.parts) * 1.5
+        if form.interleaved:
+            word = form.parts * ROWS / 2  # two of four instructions are for each half of the channels
+        words = window.input_size(1, tile.columns)[1] * word
+        products = tile.columns * window.kernel[1] * form.parts * form.addends
+        tiles = height * -(-width // tile.columns) * self.layer.channels / configuration.vector
+        tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
+        cycles = (words + products) / self.board.fma.per_cycle + tile.columns * RESULT_CYCLES
+        return tiles * cycles * imbalance(tasks, self.board.cores)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        if not isinstance(configuration, Columns):
+            return super().fits(configuration)
+        tile = configuration.tile
+        return (
+            configuration.vector == (self._step.channels if self._step else 0)
+            and tile.rows == 1
+            and tile.channels % self._channels == 0
+            and self._is_held(tile.columns, tile.channels // configuration.vector)
+            and self.layer.channels % (tile.channels * configuration.tasks_deep) == 0
+            and self.layer.size[0] % configuration.rows_per_task == 0
+        )
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self._form(configuration).compute if isinstance(configuration, Columns) else super().lower(configuration)
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        if not isinstance(configuration, Columns):
+            return super().packed(configuration, weights)
+        return self._form(configuration).packed(weights)
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        if not isinstance(configuration, Columns):
+            return super().packed_shape(configuration)
+        return self._form(configuration).packed_shape
+
+    @override
+    def packed_type(self, configuration: Configuration) -> str:
+        if not isinstance(configuration, Columns):
+            return super().packed_type(configuration)
+        return self._form(configuration).step.weights
+
+    @override
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        if not isinstance(configuration, Columns):
+            return super().step(configuration)
+        form = self._form(configuration)
+        products = form.step.channels * self.layer.window.kernel[0] / form.parts / form.addends
+        return form.step.instruction, products * self.board.fma.per_cycle
+
+    @cached_property
+    def _step(self) -> Step | None:
+        """The widest step whose channels divide the layer's."""
+        possible = word_steps(self.layer.types, self.board)
+        return next((each for each in possible if self.layer.channels % word_channels(each) == 0), None)
+
+    @property
+    def _channels(self) -> int:
+        return word_channels(self._step) if self._step else 1
+
+    def _form(self, configuration: Columns) -> ColumnForm:
+        assert self._step is not None
+        return ColumnForm(self.layer, configuration.tile, self._step)
+
+    def _is_held(self, columns: int, vectors: int) -> bool:
+        """Whether registers hold the words and sums of a tile of so many vectors of channels."""
+        window = self.layer.window
+        words = window.input_size(1, columns)[1] * -(-window.kernel[0] // ROWS)
+        return columns <= self.layer.size[1] and (words + columns) * vectors + _OTHERS <= self.board.vector.registers
+
+    def _by_columns(self) -> Iterator[Columns]:
+        height, width = self.layer.size
+        if self._step is None:
+            return
+        for count in _VECTORS:
+            channels = count * self._channels
+            vectors = channels // self._step.channels
+            if self.layer.channels % channels:
+                continue
+            parts = divisors(self.layer.channels // channels)
+            deep = next(each for each in parts if each * height >= tasks_for(self.board.cores) or each == parts[-1])
+            if is_interleaved(self._step):  # a task's copy stays in the first cache
+                deep = parts[-1]
+            rows = rows_per_task(height, deep, self.board.cores)
+            for columns in range(1, width + 1):
+                if not self._is_held(columns, vectors):
+                    break
+                tile = Tile(1, columns, channels)
+                yield Columns(tile=tile, vector=self._step.channels, rows_per_task=rows, tasks_deep=deep)

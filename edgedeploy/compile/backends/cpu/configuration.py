@@ -13,13 +13,7 @@ from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
 
 
 class Direct(Tiled):
-    """A convolution as sums over its kernel elements.
-
-    Attributes:
-        tile: whose sums are in registers at the same time.
-        order: in which the weights are used.
-        rows_per_task: rows of tiles that a thread takes at a time.
-    """
+    """A convolution as sums over its kernel elements; a thread takes `rows_per_task` rows of tiles at a time."""
 
     form: Literal["direct"] = "direct"
     order: WeightOrder = WeightOrder()
@@ -32,7 +26,7 @@ class Winograd(Configuration):
     Attributes:
         size: outputs of a tile, in rows and in columns (m).
         band: rows of tiles that are transformed, multiplied and transformed back together.
-        product: pixels and channels of the matrix products' register tile; its pixels are tiles of the feature map.
+        product: the matrix products' register tile; its pixels are tiles of the feature map.
         shared: each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights
             that exceed the L2 cache. Otherwise each thread takes bands, and all of the weights.
         by_element: the outer loop runs over the elements of transformed tiles, each a matrix product with all of its
@@ -58,7 +52,6 @@ class Winograd(Configuration):
     @property
     @override
     def register_tile(self) -> Tile:
-        """Whose sums are in registers at the same time."""
         return self.product
 
     def __str__(self) -> str:
@@ -66,16 +59,14 @@ class Winograd(Configuration):
 
 
 class Depthwise(Tiled):
-    """A convolution that filters each channel by itself.
+    """A convolution that filters each channel by itself; its tile has one row.
 
     Attributes:
-        tile: one row of pixels, whose sums are in registers at the same time.
         rows_per_task: rows that a thread takes at a time.
-        tasks_deep: in how many parts the channels are dealt out to threads.
-        tasks_across: in how many parts the columns are.
-        copied: a task first copies with its padding what it reads; otherwise every kernel element asks whether it is
-        padding.
-        vector: channels that are multiplied together, where that is not as many as sums fit a register.
+        tasks_deep, tasks_across: the parts that channels and columns are divided into among threads.
+        copied: a task first copies its input with the padding; otherwise every kernel element checks whether it is
+            padding.
+        vector: channels that are multiplied together; 1 for as many as sums fit a register.
         floats: whether products of integers are summed up in float32; copies are of floats then.
     """
 
@@ -89,14 +80,7 @@ class Depthwise(Tiled):
 
 
 class Columns(Tiled):
-    """A convolution of integers that filters each channel by itself, by words of the rows of a column.
-
-    Attributes:
-        tile: one row of pixels, whose sums are in registers at the same time.
-        vector: channels of a step.
-        rows_per_task: rows that a thread takes at a time.
-        tasks_deep: in how many parts the channels are dealt out to threads.
-    """
+    """As `Depthwise`, of integers, by words of the rows of a column; `vector` are the channels of a step."""
 
     form: Literal["columns"] = "columns"
     vector: Positive
@@ -108,9 +92,7 @@ class Steps(Tiled):
     """A convolution or product of integers as sums of steps.
 
     Attributes:
-        tile: whose sums are in registers at the same time.
-        depth: input channels of a step.
-        vector: output channels of a step.
+        depth, vector: input and output channels of a step.
         by_channels: whether all pixels use a tile's weights before the next tile's, as in `WeightOrder`.
         rows_per_task: rows of tiles that a thread takes at a time.
     """
@@ -126,8 +108,8 @@ class Product(Configuration):
     """A product of matrices.
 
     Attributes:
-        whole: columns that are computed, those beyond the result's being cropped.
-        rows, columns: of the tile whose sums are in registers at the same time.
+        whole: columns that are computed; those beyond the result's are cropped.
+        rows, columns: of the register tile.
     """
 
     form: Literal["product"] = "product"

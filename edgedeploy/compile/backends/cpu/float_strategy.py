@@ -1,6 +1,6 @@
-"""How CPUs sum up products of integers in float32: by forms that take fewer instructions than those of integers.
+"""Sums of products of integers in float32, if these forms take fewer instructions than those of integers.
 
-Such a layer reads bytes and gives whole sums as every other, so that nothing around it is converted. Depthwise sums are
+The layer reads bytes and returns whole sums as every other, so that nothing around it is converted. Depthwise sums are
 exact: float32 holds each of them. Winograd's are rounded to whole numbers.
 """
 
@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
-from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
+from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES
 from edgedeploy.compile.configuration import Configuration
@@ -27,7 +27,7 @@ from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
 Layer = Convolution | DepthwiseConvolution
 
-# Cycles beside those that make results of a vector of sums of integers: it is converted first.
+# Cycles to convert a vector of sums to integers.
 _CONVERSION_CYCLES = 1
 
 # The architectures that have instructions to round vectors of floats to integers, and for which estimates of forms of
@@ -43,7 +43,7 @@ class FloatStrategy(Strategy[Layer]):
 
     @classmethod
     def of(cls, layer: AnyAnchorOp, board: Board) -> FloatStrategy | None:
-        """The strategy, if it is one for such a layer."""
+        """The strategy, if it applies to the layer."""
         of_bytes = bytes_of(layer.types.data) == bytes_of(layer.types.weights) == 1
         if board.family not in _ROUNDING or not of_bytes or not layer.constant:
             return None
@@ -112,10 +112,9 @@ class FloatStrategy(Strategy[Layer]):
         return ConvolutionStrategy(layer, self.board)
 
     def _forms(self) -> Iterator[Configuration]:
-        """The fastest of each form."""
         return filter(self._is_form, self._floats.alternatives())
 
     def _is_form(self, configuration: Configuration) -> bool:
-        """Whether it is a form in which floats may be quicker, and sums are right."""
+        """Whether floats may be faster in this form, and sums are right."""
         largest = self.layer.terms * 2**8 * 2**7
         return isinstance(configuration, Winograd) or (isinstance(configuration, Depthwise) and largest <= _EXACT)

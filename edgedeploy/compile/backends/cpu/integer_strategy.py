@@ -1,4 +1,4 @@
-"""How CPUs compute convolutions and products of integers: by which inner step, in which tiles."""
+"""Strategies for convolutions and products of integers: inner steps and tiles."""
 
 from __future__ import annotations
 
@@ -16,59 +16,57 @@ from edgedeploy.compile.backends.cpu.steps import Step, steps_for
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
     RESULT_CYCLES,
+    WORTH_TRYING,
     ConvolutionShape,
     choose_order,
     rows_per_task,
     tile_registers,
-    with_reading,
 )
+from edgedeploy.compile.backends.cpu.traffic import with_reading
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution, Form
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads
 from edgedeploy.compile.types import bytes_of, lanes_for
 
-# Configurations that the model says take so many times as long as the best are not worth a trial.
-WORTH_TRYING = 1.6
-
-# Vectors of output channels that a tile may have; the first of those that are as good is taken.
+# Vectors of output channels that a tile may have, in the order of preference.
 _VECTORS = (2, 1, 4, 3, 5, 7)
 
-# More for each pixel, or each result, that is stored under a condition: where tiles reach beyond the feature map or the
-# output channels.
+# Cycles more for each pixel, or each result, that is stored under a condition: if tiles reach beyond the feature map or
+# the output channels.
 _CROPPED_CYCLES = 8
 
-# More for each vector of results where those of a pixel do not fill registers of bytes. A pair of pixels by 16 channels
-# does 24 products in a cycle on Cortex-A76 with 64 inputs, eight pixels by 8 channels 20.
+# Cycles more for each vector of results if those of a pixel do not fill registers of bytes. Two pixels by 16 channels
+# do 24 products in a cycle on Cortex-A76 with 64 inputs, eight pixels by 8 channels 20.
 _PART_CYCLES = 1
 
 _OF_AARCH64 = ("sdot", "smull")
 
-# What a loop over the steps of a tile takes before the first and after the last one, out of order and in order.
+# Cycles of a loop over the steps of a tile before the first and after the last one, out of order and in order.
 _LOOP_CYCLES = (10, 50)
 
-# What makes bytes of a vector of sums where it is executed beside the next tile's products: there is no loop between.
+# Cycles to turn a vector of sums into bytes while the next tile's products are computed: no loop is in between.
 _HIDDEN_CYCLES = RESULT_CYCLES / 2
 
-# Registers of a tile whose sums have parts, beside these and the data: of products and of weights.
+# Registers of a tile whose sums have parts for products and weights, besides those of parts and data.
 _PRODUCTS = 7
 
 # Most vectors of channels of a tile of one pixel in order: LLVM loads weights early there, and spills more of them.
 _ALONE = 3
-# So many of several pixels it spills, too.
+# Of several pixels it spills as many, too.
 _ODD = 3
-# Most of one pixel in 32-bit code, where what is repeated of input channels is in registers, too.
+# Most of one pixel in 32-bit code, where repeated input channels are in registers, too.
 _ALONE_IN_32_BITS = 4
 
-# What a load takes beside the arithmetic on cores that execute in order: tiles of one pixel, which load a vector of
+# Cycles of a load, besides the arithmetic, on cores that execute in order: tiles of one pixel, which load a vector of
 # weights for each sum, do 1.9 to 2.7 products of bytes in a cycle there, those of four pixels 3.8
 # (`benchmarks/arm_loops.py`).
 _LOAD_CYCLES = 1.5
 
-# What steps take there that are written out, if they are no more than that: loads are far from their use.
+# The relative time of up to so many steps there if they are written out: loads are far from their use.
 _WRITTEN_OUT, _FEW_STEPS = 0.75, 32
 
-# What steps take there whose input channels are not repeated for output channels: 3.8 to 4.1 products in a cycle.
+# And of steps whose input channels are not repeated for output channels: 3.8 to 4.1 products in a cycle.
 _NOT_REPEATED = 0.92
 
 
@@ -77,7 +75,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
 
     @classmethod
     def of(cls, layer: AnyAnchorOp, board: Board) -> IntegerStrategy | None:
-        """The strategy, if it is one for such a layer."""
+        """The strategy, if it applies to the layer."""
         if not layer.constant or not isinstance(layer, Convolution | FirstConvolution | Dense):
             return None
         strategy = cls(layer, board)
@@ -175,7 +173,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
 
     @cached_property
     def _steps(self) -> list[Step]:
-        """The best of each width and depth: configurations name them by these."""
+        """The best step of each width and depth, which configurations name them by."""
         found: dict[tuple[int, int], Step] = {}
         for step in steps_for(self.layer.types, self.board):
             found.setdefault((step.channels, step.depth), step)
@@ -197,7 +195,6 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         return -(-pixels(self.layer, self.board)[0] // tile.rows)
 
     def _possible(self) -> Iterator[Steps]:
-        """All tiles of all steps, each in the order and tasks that suit it."""
         for step in self._steps:
             for tile in self._tiles(step):
                 order, down = self._by_channels(step, tile), self._tiles_down(tile)
@@ -217,7 +214,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
                     yield tile
 
     def _divides_groups(self, channels: int) -> bool:
-        """Whether a tile of so many channels lies within one group."""
+        """Whether a tile of so many channels is within one group."""
         groups = 1 if isinstance(self.layer, Dense) else self.layer.groups
         return groups == 1 or self.layer.channels // groups % channels == 0
 
@@ -231,17 +228,17 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         return choose_order(shape, tile, self.board).by_channels
 
     def _repeats_once(self, step: Step, tile: Tile) -> bool:
-        """Whether all tiles of some pixels take what was repeated of their input channels, one after the other.
+        """Whether LLVM repeats input channels once, before the loop over output channels.
 
-        Where steps are written out, LLVM repeats them before the loop over output channels. Inside of it, 1x1 of 64
-        input channels does 5.6 products in a cycle on Cortex-A72 in the place of 7.6.
+        It does if steps are written out. Inside of the loop, 1x1 of 64 input channels does 5.6 products in a cycle on
+        Cortex-A72 instead of 7.6.
         """
         form = StepForm(self.layer, tile, step, self.board)
         return step.adds_in_16_bits and step.parts == 1 and form.is_written_out
 
 
 def _fits(step: Step, tile: Tile, board: Board) -> bool:
-    """Whether a tile's sums fit the registers beside its weights and what else a step keeps in registers."""
+    """Whether a tile's sums fit the registers, with its weights and everything else that a step keeps there."""
     pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
     # x86 multiplies one pixel's data, in a register, by weights in registers; ARM reads weights as they are used.
     others = vectors + 1 if board.is_x86 else pixels + 2
@@ -254,7 +251,7 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
     if step.adds_in_16_bits:
         if board.family == "arm" and pixels == 1 and vectors > _ALONE_IN_32_BITS:
             return False
-        # Of several pixels all weights of a step are held, and what was repeated of each; of one they are used as read.
+        # Of several pixels all weights of a step are held, and each one's repeated data; of one they are used as read.
         held = vectors * step.registers + (pixels if step.registers > 1 else 0)
         others += held if pixels > 1 else 2
     elif step.groups > 1 and pixels > 1:  # LLVM loads all weights of a step once, for all pixels
@@ -263,7 +260,7 @@ def _fits(step: Step, tile: Tile, board: Board) -> bool:
 
 
 def _step_cycles(step: Step, pixels: int, vectors: int, board: Board) -> float:
-    """What one step of all of a tile's sums costs, as `tiles.step_cycles` has it for floats."""
+    """The cost of one step of all of a tile's sums, as `tiles.step_cycles` for floats."""
     loads = pixels + vectors * step.registers
     chain = board.fma.latency * step.registers
     arithmetic = max(pixels * vectors * step.slots / board.fma.per_cycle, chain)

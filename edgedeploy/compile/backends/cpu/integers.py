@@ -1,8 +1,8 @@
-"""Convolutions and products of integers as sums of steps, in TVM's tensor expressions, with weights as these read them.
+"""Convolutions and products of integers as sums of steps in TVM's tensor expressions, with weights in the steps' order.
 
-A product is a convolution of one pixel's kernel on a feature map of one row. What a step reads is padded: the
-feature map to whole tiles, as `operators.direct` has it, input channels to the step's depth, by weights of zero, and
-output channels to whole tiles.
+A product is a convolution with a kernel of one pixel on a feature map of one row. Steps read padded tensors: the
+feature map to whole tiles, as in `operators.direct`, input channels to the step's depth, by weights of zero, and output
+channels to whole tiles.
 """
 
 from __future__ import annotations
@@ -18,18 +18,15 @@ from tvm import te, tirx
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.step_code import added_parts
-from edgedeploy.compile.backends.cpu.steps import Step, in_bytes
+from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of
 from edgedeploy.compile.backends.cpu.tiles import SMALL_FEATURE_MAP
-from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.direct import CROP, VectorRows, Window
 from edgedeploy.compile.operators.product import unravelled
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
-# What the template looks for: the blocks that copy the data, and that sum up products.
-COPY, SUMS = "copied_data", "integer_sums"
-# The one that adds the parts of sums, where they have some.
-JOINED = "joined_sums"
+# The blocks that the template looks for: copies of the data, sums of products, and sums of the parts of sums.
+COPY, SUMS, JOINED = "copied_data", "integer_sums", "joined_sums"
 
 IntegerLayer = Convolution | FirstConvolution | Dense
 
@@ -37,9 +34,9 @@ _ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
 
 
 def pixels(layer: IntegerLayer, board: Board) -> tuple[int, int]:
-    """Rows and columns of the result's pixels, as tiles have them.
+    """Rows and columns of the result's pixels, as tiles see them.
 
-    Those of a small feature map that are read one by one lie in one row: of 7x7 whole tiles of four cover 94 % then,
+    The pixels of a small feature map that are read one by one are one row: whole tiles of four then cover 94 % of 7x7,
     not 88 %.
     """
     rows, columns = layer.size
@@ -47,10 +44,7 @@ def pixels(layer: IntegerLayer, board: Board) -> tuple[int, int]:
 
 
 def is_in_one_row(layer: IntegerLayer, board: Board) -> bool:
-    """Whether tiles take a convolution's pixels as one row.
-
-    Around the longer loop 32-bit ARM code keeps addresses on the stack.
-    """
+    """Whether tiles take a convolution's pixels as one row; 32-bit ARM code would keep addresses on the stack then."""
     if not isinstance(layer, Convolution) or layer.batch > 1 or board.family == "arm":
         return False
     if layer.size[0] >= SMALL_FEATURE_MAP:
@@ -66,14 +60,7 @@ _Reader = Callable[[Any, Any, Any, Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class StepForm:
-    """A layer as sums of steps.
-
-    Attributes:
-        layer: it.
-        tile: what the template computes at a time; its channels are vectors of the step's.
-        step: by which instructions.
-        board: whose they are.
-    """
+    """A layer as sums of steps; the tile's channels are vectors of the step's."""
 
     layer: IntegerLayer
     tile: Tile
@@ -87,7 +74,7 @@ class StepForm:
 
     @property
     def groups(self) -> int:
-        """Of channels."""
+        """Groups of channels."""
         return 1 if isinstance(self.layer, Dense) else self.layer.groups
 
     @property
@@ -102,12 +89,12 @@ class StepForm:
 
     @property
     def steps(self) -> int:
-        """Of each sum."""
+        """Steps of each sum."""
         return math.prod(self.window.kernel) * self.deep
 
     @property
     def is_written_out(self) -> bool:
-        """Whether nothing counts the steps of a tile's sums."""
+        """Whether the steps of a tile's sums are written out, without a loop."""
         tile = self.tile
         return self.step.is_written_out(self.steps, tile.rows * tile.columns * tile.channels // self.step.channels)
 
@@ -118,25 +105,20 @@ class StepForm:
 
     @property
     def whole_outputs(self) -> int:
-        """Those that are computed, in whole tiles; several groups have no others."""
+        """Output channels of a group that are computed, in whole tiles; several groups have no others."""
         return round_up(self.outputs, self.tile.channels)
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
-        """Tiles of outputs x kernel height x kernel width x steps x vectors of a tile x what a step reads.
-
-        Where weights are sums of bytes, these lie side by side behind the steps.
-        """
-        tiles, vectors = (
-            self.groups * self.whole_outputs // self.tile.channels,
-            self.tile.channels // self.step.channels,
-        )
+        """Tiles of outputs x kernel height x kernel width x steps x bytes of a weight if several x vectors x block."""
+        tiles = self.groups * self.whole_outputs // self.tile.channels
         addends = (self.addends,) if self.addends > 1 else ()
+        vectors = self.tile.channels // self.step.channels
         return tiles, *self.window.kernel, self.deep, *addends, vectors, *self.step.block
 
     @property
     def addends(self) -> int:
-        """Weights of a step that are one of the layer's."""
+        """The number of the step's weights whose sum is a weight of the layer."""
         return self.step.addends(self.layer.types.weights)
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
@@ -167,7 +149,7 @@ class StepForm:
             value = read(n, row, column, group, ko, channel)
             return value.astype("int32") * weights[place].astype("int32")
 
-        shape = (self._batch, *self._whole, self.groups * per_group, step.channels)
+        shape = (self.layer.batch, *self._whole, self.groups * per_group, step.channels)
         terms = [te.reduce_axis((0, extent), f"rt{index}") for index, extent in enumerate(step.terms)]
 
         def sum_of_products(n: Any, y: Any, x: Any, vector: Any, channel: Any, *part: Any) -> Any:
@@ -182,28 +164,22 @@ class StepForm:
 
     @property
     def _in_one_row(self) -> bool:
-        """Whether all pixels of the data are taken as one row."""
         return isinstance(self.layer, Dense) or is_in_one_row(self.layer, self.board)
-
-    @property
-    def _batch(self) -> int:
-        return self.layer.batch
 
     @cached_property
     def _whole(self) -> tuple[int, int]:
-        """Rows and columns of the result that are computed."""
         return self.tile.whole(*pixels(self.layer, self.board))
 
     @property
     def _read_size(self) -> tuple[int, int]:
-        """Rows and columns of the data, as they are read without padding."""
+        """Rows and columns of the data, without padding."""
         if self._in_one_row:
             return pixels(self.layer, self.board)
         _, rows, columns, last = self.layer.data
         return (columns, last) if isinstance(self.layer, FirstConvolution) else (rows, columns)
 
     def _reader(self, data: te.Tensor) -> _Reader:
-        """A function that reads the data as if they were padded; a copy only where one is needed."""
+        """A function that reads the data as if they were padded, with a copy only if needed."""
         (height, width), inputs = self._read_size, self.inputs
         top, left, _, _ = self.window.padding
         rows, columns = self.window.input_size(*self._whole)
@@ -214,10 +190,10 @@ class StepForm:
                 return data(*unravelled(x, shape), channel)
             return data[n, channel, y, x] if isinstance(self.layer, FirstConvolution) else data[n, y, x, channel]
 
-        if self._in_words:
+        if isinstance(self.layer, FirstConvolution) and self.step.reads_words:
             return self._words(data)
         depth = self.step.depth
-        if not self.copies:
+        if not self._copies:
             # Rows and columns beyond the feature map are cropped: any values do.
             def clamped(place: Any, whole: int, size: int) -> Any:
                 return place if whole <= size else tirx.min(place, size - 1)
@@ -227,7 +203,7 @@ class StepForm:
             )
         outside = tirx.const(int(self.window.padding_value), self.step.data)
 
-        # TVM reads no more of a buffer than there is: at least the whole feature map.
+        # TVM reads within a buffer only: it holds at least the whole feature map.
         shape_copied = (max(rows, top + height), max(columns, left + width))
 
         def value(n: Any, y: Any, x: Any, group: Any, channel: Any) -> Any:
@@ -241,18 +217,11 @@ class StepForm:
             stored = at(n, y - top, x - left, group * inputs + channel).astype(self.step.data)
             return tirx.if_then_else(tirx.all(*inside), stored, outside) if inside else stored
 
-        copy = te.compute((self._batch, *shape_copied, self.groups, self.deep * depth), value, name=COPY)
+        copy = te.compute((self.layer.batch, *shape_copied, self.groups, self.deep * depth), value, name=COPY)
         return lambda n, y, x, group, ko, channel: copy[n, y, x, group, ko * depth + channel]
 
-    @property
-    def _in_words(self) -> bool:
-        return isinstance(self.layer, FirstConvolution) and self.step.reads_words
-
     def _words(self, data: te.Tensor) -> _Reader:
-        """A function that reads a copy of NCHW data: the channels of a pixel that a step reads as a word of it.
-
-        So vectors of pixels are copied.
-        """
+        """A function that reads a copy of NCHW data in vectors of pixels; the channels of a step are words."""
         step = self.step
         rows = VectorRows(self.window, self._read_size, self._whole, step.channels)
         outside = tirx.const(int(self.window.padding_value), step.data)
@@ -269,7 +238,7 @@ class StepForm:
                 found = value if found is None else tirx.if_then_else(k == each, value, found)
             return found
 
-        words = te.compute((self._batch, self.deep, *rows.shape), word, name=COPY)
+        words = te.compute((self.layer.batch, self.deep, *rows.shape), word, name=COPY)
 
         def read(n: Any, y: Any, x: Any, group: Any, ko: Any, channel: Any) -> Any:
             return part_of_word(words(n, ko, *rows.place(y, x)), channel, step.data)
@@ -277,7 +246,7 @@ class StepForm:
         return read
 
     @property
-    def copies(self) -> bool:
+    def _copies(self) -> bool:
         """Whether the data are copied: padded, widened, or with other channels."""
         top, left, _, _ = self.window.padding
         rows, columns = self.window.input_size(*pixels(self.layer, self.board))
@@ -286,7 +255,7 @@ class StepForm:
         return not plain or isinstance(layer, FirstConvolution) or self.inputs % self.step.depth > 0
 
     def _cropped(self, sums: te.Tensor) -> te.Tensor:
-        """The first pixels and channels of the sums, in the shape of the layer's result."""
+        """The sums, cropped to the layer's result."""
         step = self.step
 
         def of(n: Any, y: Any, x: Any, channel: Any) -> Any:
@@ -297,4 +266,4 @@ class StepForm:
             return te.compute(
                 (*shape, channels), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name=CROP
             )
-        return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name=CROP)
+        return te.compute((self.layer.batch, *self.layer.size, self.layer.channels), of, name=CROP)

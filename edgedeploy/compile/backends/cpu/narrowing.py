@@ -1,8 +1,8 @@
 """Floats to bytes: rounded, halves to even, moved by a zero point, within bounds; by the fewest instructions of a CPU.
 
-Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, and as `cast(minimum(maximum(
-int16(round(value)) + zero_point, low), high))` where 16 bits hold every value. LLVM takes both literally: it makes a
-rounded float first, and then integers of that. Where a function goes on with such bytes in float, it makes none.
+Networks have `cast(round(minimum(maximum(value, low), high)) + zero_point)`, or `cast(minimum(maximum(
+int16(round(value)) + zero_point, low), high))` if 16 bits hold every value. LLVM takes both literally: it computes a
+rounded float first, and then converts it to integers. If a function goes on with these bytes in float, none are stored.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from edgedeploy.triples import Architecture
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
 _ROUNDER, _ROUNDER_BITS = CONVERTER, CONVERTER_BITS
 
-# Zero points of bytes are far below; other constants may have been added by the network itself.
+# Zero points of bytes are far below; the network itself may have added other constants.
 _MOST_MOVED = 2**15
 
-# Bytes; of fewer, LLVM makes vectors of wider ones.
+# Bytes; LLVM puts fewer into vectors of wider types.
 _HALF_A_VECTOR = 8
 
 # What LLVM calls the features of CPUs that have fused multiply-adds: of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
@@ -51,9 +51,7 @@ class _Rounding:
     """A float32 value within bounds that are whole numbers, rounded, halves to even.
 
     Attributes:
-        value: what is rounded.
-        low, high: the bounds.
-        within: whether the value keeps them by itself.
+        within: whether the value is within the bounds anyway.
         short: whether it is an integer of 16 bits as soon as it is rounded, and with a zero point added.
     """
 
@@ -66,7 +64,7 @@ class _Rounding:
 
 @dataclass(frozen=True)
 class _Narrowing:
-    """What was rounded, with a zero point added to it, as bytes."""
+    """A rounded value, with a zero point added to it, as bytes."""
 
     rounding: _Rounding
     zero_point: int
@@ -74,20 +72,14 @@ class _Narrowing:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Of the bytes."""
+        """The bounds of the bytes."""
         return self.rounding.low + self.zero_point, self.rounding.high + self.zero_point
 
 
 def narrow_by_instructions(
     function: tirx.PrimFunc, architecture: Architecture, features: Set[str] = frozenset()
 ) -> tirx.PrimFunc:
-    """A function with such expressions in the form that is quickest on a CPU.
-
-    Args:
-        function: scheduled.
-        architecture: of the CPU.
-        features: its own, as LLVM names them.
-    """
+    """A scheduled function with narrowing expressions in the form that is fastest on a CPU with LLVM's `features`."""
     whole = function.attrs is not None and WHOLE_SUMS in function.attrs
     fuses = not _FUSING.isdisjoint(features)
     write: Callable[[_Narrowing, int], Any] = _by_addition
@@ -131,7 +123,7 @@ def narrow_by_instructions(
 
 
 def _rounding(call: Any) -> _Rounding | None:
-    """What a call rounds; None if it does something else."""
+    """The value and bounds that a call rounds; None if it does something else."""
     if not _rounds(call):
         return None
     lesser = call.args[0]
@@ -148,17 +140,15 @@ def _rounds(call: Any) -> bool:
 
 
 def _narrowing(value: Any) -> _Narrowing | None:
-    """What a value of bytes is the end of, bounds of the bytes included; None if it is something else."""
+    """The narrowing that ends in a value of bytes, bounds of the bytes included; None if it is something else."""
     if not isinstance(value, Max | Min) or not isinstance(value.b, IntImm):
         return _of_cast(value)
     inner = _narrowing(value.a)
-    if inner is None:
-        return None
-    return _with_bound(inner, value)
+    return None if inner is None else _with_bound(inner, value)
 
 
 def _with_bound(inner: _Narrowing, value: Any) -> _Narrowing:
-    """What was narrowed within one more bound, that of a maximum or minimum with a constant."""
+    """A narrowing within one more bound, that of a maximum or minimum with a constant."""
     either, bound, rounding = max if isinstance(value, Max) else min, int(value.b.value), inner.rounding
     low, high = (either(each, bound - inner.zero_point) for each in (rounding.low, rounding.high))
     return replace(inner, rounding=replace(rounding, low=low, high=high))
@@ -182,7 +172,7 @@ def _of_cast(cast: Any) -> _Narrowing | None:
 
 
 def _of_short(value: Any) -> _Narrowing | None:
-    """What 16 bits were rounded, moved and bounded in, in any order."""
+    """A value that was rounded, moved and bounded in 16 bits, in any order."""
     if isinstance(value, Cast) and _rounds(value.value):
         return _Narrowing(_Rounding(value.value.args[0], *_limits("int16"), short=True), 0, "int16")
     if not isinstance(value, Add | Max | Min) or not isinstance(value.b, IntImm):
@@ -196,13 +186,12 @@ def _of_short(value: Any) -> _Narrowing | None:
 
 
 def _is_within(bounds: tuple[int, int], dtype: str) -> bool:
-    least, most = _limits(dtype)
-    low, high = bounds
+    (least, most), (low, high) = _limits(dtype), bounds
     return least <= low <= high <= most
 
 
 def _without_division(rounding: _Rounding) -> _Rounding:
-    """The same of a product where it was of a quotient; the bounds are those of the numerator, too."""
+    """The rounding of a product in place of a quotient; the numerator has the bounds, too."""
     quotient = rounding.value
     if not (isinstance(quotient, tirx.Div) and isinstance(quotient.b, FloatImm)):
         return rounding
@@ -210,7 +199,7 @@ def _without_division(rounding: _Rounding) -> _Rounding:
     reciprocal = reciprocal_for(divisor, rounding.low, rounding.high)
     if reciprocal is None:
         return rounding
-    # Else infinities would be taken times both parts of the reciprocal, whose signs may differ.
+    # Otherwise infinities would be multiplied by both parts of the reciprocal, whose signs may differ.
     low, high = (tirx.const(float(np.float32(each * divisor)), "float32") for each in (rounding.low, rounding.high))
     product = reciprocal.times(tirx.min(tirx.max(quotient.a, low), high))
     return replace(rounding, value=product, within=True)
@@ -222,7 +211,7 @@ def _bounded(rounding: _Rounding) -> Any:
 
 
 def _by_conversion(narrowing: _Narrowing, _lanes: int) -> Any:
-    """Bounds in float, and `vcvtps2dq`, which rounds to even; bounds of integers where that holds every value."""
+    """Bounds in float, and `vcvtps2dq`, which rounds to even; bounds of integers if 16 bits hold every value."""
     rounding, moved = narrowing.rounding, narrowing.zero_point
     value = rounding.value if rounding.short else _bounded(rounding)
     rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", value)
@@ -231,9 +220,9 @@ def _by_conversion(narrowing: _Narrowing, _lanes: int) -> Any:
 
 
 def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
-    """A bound from above in float, `vcvtps2dq`, which makes the least integer of what is lower, and saturating packs.
+    """An upper bound in float, `vcvtps2dq`, which turns everything lower into the least integer, and saturating packs.
 
-    They keep the bounds of their types; narrower ones are those of the bytes. Values of 16 bits need no bound before.
+    These keep the bounds of their types; narrower ones are those of the bytes. Values of 16 bits need no bound before.
     """
     rounding, moved = narrowing.rounding, narrowing.zero_point
     if lanes < _HALF_A_VECTOR or rounding.within:
@@ -251,20 +240,20 @@ def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
 def _rounded_by_addition(value: Any) -> Any:
     """A float32 value as a whole number; 32-bit ARM has no instruction that rounds to one.
 
-    Without the fence LLVM would take away again what was added.
+    Without the fence LLVM would cancel the addition.
     """
     rounder = tirx.const(_ROUNDER, "float32")
     return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value + rounder) - rounder
 
 
 def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> Any:
-    """Values are narrowed by instructions that keep the bounds of a type (`sqxtn`).
+    """Narrow values by instructions that keep the bounds of a type (`sqxtn`).
 
-    That is four instructions for four values and two more for sixteen, where conversions and bounds in float take eight
-    for four. Narrower bounds are those of the bytes, unless they are fewer than half a vector.
+    That is four instructions for four values and two more for sixteen; conversions and bounds in float take eight for
+    four. Narrower bounds are those of the bytes, unless they are fewer than half a vector.
 
-    Of 16 bits an odd zero point takes one more addition. `adds_to_shorts` says whether that is quicker all the same: it
-    is not where one of two units multiplies and both add, as on Cortex-A72, by LLVM's model of it.
+    In 16 bits an odd zero point takes one more addition; `adds_to_shorts` if that is faster all the same: it is not if
+    one of two units multiplies and both add, as on Cortex-A72, by LLVM's model of it.
     """
     short = narrowing.rounding.short and (adds_to_shorts or narrowing.zero_point % 2 == 0)
     value = _short(narrowing) if short else _whole(narrowing)
@@ -278,7 +267,7 @@ def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> An
 
 
 def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
-    """Bounds are kept first: LLVM finds no saturating narrowing on 32-bit ARM."""
+    """Apply bounds first: LLVM finds no saturating narrowing on 32-bit ARM."""
     whole = _short(narrowing) if narrowing.rounding.short else _whole(narrowing)
     if not narrowing.rounding.within:
         whole = _within(whole, *narrowing.bounds)
@@ -286,16 +275,13 @@ def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
 
 
 def _whole(narrowing: _Narrowing) -> Any:
-    """An addition rounds; a saturating subtraction takes away what was added and adds the zero point.
-
-    32-bit ARM has no conversion that rounds.
-    """
+    """Round by an addition, which a saturating subtraction cancels: 32-bit ARM has no conversion that rounds."""
     less = tirx.const(_ROUNDER_BITS - narrowing.zero_point, "int32")
     return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", _rounded_bits(narrowing, _ROUNDER), less)
 
 
 def _short(narrowing: _Narrowing) -> Any:
-    """The lowest 16 bits of what the addition leaves: two vectors of sums are one instruction, `uzp1`.
+    """The lowest 16 bits of the sum, for two vectors by one instruction, `uzp1`.
 
     An even zero point is added with it: halves are rounded to even all the same.
     """
@@ -306,14 +292,14 @@ def _short(narrowing: _Narrowing) -> Any:
 
 
 def _rounded_bits(narrowing: _Narrowing, added: float) -> Any:
-    """The sum of a value and of what makes its lowest bits the nearest integer, as an integer."""
+    """The bits of the sum of a value and a number that puts the nearest integer into the lowest bits."""
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
     fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.rounding.value)
     return tirx.reinterpret("int32", fenced + tirx.const(added, "float32"))
 
 
 def _within(value: Any, low: int, high: int) -> Any:
-    """A value between bounds, which are of its type; those that its type has are left out."""
+    """A value between bounds, without those that its type has anyway."""
     dtype = str(value.ty.dtype)
     least, most = _limits(dtype)
     value = value if high == most else tirx.min(value, tirx.const(high, dtype))
@@ -325,10 +311,7 @@ def _limits(dtype: str) -> tuple[int, int]:
 
 
 def _converted(expression: Any, *, whole: bool = False) -> Any:
-    """A sum to which `CONVERTER_BITS` was added is a float32 as it is, but for what that is as one.
-
-    So is one that was a float before, a whole number.
-    """
+    """A sum to which `CONVERTER_BITS` was added, read as a float32; or a whole number that was a float before."""
     moved = expression.value if isinstance(expression, Cast) and str(expression.ty.dtype) == "float32" else None
     if whole and isinstance(moved, Cast) and str(moved.ty.dtype) == "int32" and _is_sum(moved.value):
         return moved.value
@@ -340,7 +323,7 @@ def _converted(expression: Any, *, whole: bool = False) -> Any:
 
 
 def _is_sum(value: Any) -> bool:
-    """Whether it is read where a depthwise convolution has its sums."""
+    """Whether it is one of a depthwise convolution's sums."""
     return (
         isinstance(value, TensorLoad) and str(value.ty.dtype) == "float32" and value.source.name.startswith(DEPTHWISE)
     )

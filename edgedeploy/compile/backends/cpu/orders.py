@@ -1,7 +1,7 @@
-"""Tiles of direct convolutions, and the orders that they are computed in, by what a core waits for lines of its caches.
+"""Tiles of direct convolutions and the orders in which they are computed, by the time that a core waits for its caches.
 
-A tile reads its pixels' data and its channels' weights. What stays in the first cache until it is read again costs
-nothing; the rest comes from the second cache once more, as the `core_model` of a board's profile says.
+A tile reads its pixels' data and its channels' weights. Lines that stay in the first cache until they are read again
+cost nothing; the others come from the second cache once more, at the cost in the `core_model` of a board's profile.
 """
 
 from __future__ import annotations
@@ -22,18 +22,15 @@ from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, near, reread
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, vector_length
 from edgedeploy.compile.types import bytes_of, lanes_for
 
-# The part of the first cache that what is read again may fill: other lines pass through it.
+# The part of the first cache that data to be read again may fill: other lines pass through it.
 _CACHED = 0.75
 
-# The fewest steps of a sum that are worth storing it and going on with it later.
+# The fewest steps of a sum that are worth storing it and continuing later.
 _FEWEST_STEPS = 64
 
 
 def choose_tile_and_order(shape: ConvolutionShape, board: Board) -> tuple[Tile, WeightOrder]:
-    """Those of the fewest cycles, arithmetic and waiting; of those that are as good, the first.
-
-    For a core without a model the tile goes by arithmetic alone.
-    """
+    """Those of the fewest cycles, arithmetic and waiting; for a core without a model, arithmetic alone."""
     if board.core_model is None:
         tile = choose_tile(shape, board)
         return tile, choose_order(shape, tile, board)
@@ -59,13 +56,7 @@ def orders(shape: ConvolutionShape, tile: Tile, board: Board) -> Iterator[Weight
 
 @dataclass(frozen=True)
 class Way:
-    """A way to compute a convolution's tiles.
-
-    Attributes:
-        shape: of the convolution.
-        tile, order: of what size, and in which order.
-        board: whose cycles and caches are modelled.
-    """
+    """A way to compute a convolution's tiles."""
 
     shape: ConvolutionShape
     tile: Tile
@@ -74,12 +65,12 @@ class Way:
 
     @property
     def cycles(self) -> float:
-        """An estimate, without what comes from memory in any case."""
+        """The estimated cost, without everything that comes from memory in any case."""
         return self._passes * self._deep * self._tile_cycles + self.waiting
 
     @property
     def waiting(self) -> float:
-        """Cycles for lines that are read once more, and for those of the result that are written part by part."""
+        """Cycles for lines that are read once more, and for lines of the result that are written part by part."""
         if self.order.by_channels:
             return self._waiting_by_channels + self._waiting_for_parts
         panels = self._passes // self.order.panel
@@ -93,9 +84,8 @@ class Way:
         data = self._data(self.tile.rows, self.tile.columns)
         if data + weights <= self._room:
             return again + panels * (self._deep - 1) * panel / LINE * self._near
-        return (self._passes - 1) * all_weights / LINE * reread(all_weights + panel, self.board) + self._passes * (
-            self._deep - 1
-        ) * data / LINE * self._near
+        again = (self._passes - 1) * all_weights / LINE * reread(all_weights + panel, self.board)
+        return again + self._passes * (self._deep - 1) * data / LINE * self._near
 
     @property
     def _waiting_by_channels(self) -> float:
@@ -122,7 +112,7 @@ class Way:
 
     @property
     def _tile_cycles(self) -> float:
-        """Of the arithmetic of a tile; sums of slices are loaded, added and stored once more."""
+        """Cycles of the arithmetic of a tile; sums of slices are loaded, added and stored once more."""
         pixels, types = self.tile.rows * self.tile.columns, self.shape.types
         lanes = lanes_for(self.board, types.accumulator)
         vectors = self.tile.channels // vector_length(self.tile.channels, lanes)
@@ -157,5 +147,5 @@ class Way:
 
     @property
     def _near(self) -> float:
-        """What a line from the second cache costs."""
+        """The cost of a line from the second cache."""
         return near(self.board).foreseen

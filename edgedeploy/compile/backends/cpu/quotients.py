@@ -15,22 +15,22 @@ from tvm import tirx
 from tvm.ir import Call, Op, _ffi_api, register_op_attr
 from tvm.tirx import register_intrin_lowering
 
-# Divisors between these: neither they, nor reciprocals, nor what is left of products, are subnormal or infinite.
+# Divisors between these: they, reciprocals and remainders of products are neither subnormal nor infinite.
 _LEAST, _MOST = 2.0**-60, 2.0**60
 
-# Floats at each side of a quotient between two whole numbers that are tried: both ways turn over within one.
+# Floats that are tried on each side of a quotient halfway between two whole numbers: both methods turn over within one.
 _NEIGHBOURS = 4
 
 
 @dataclass(frozen=True)
 class Reciprocal:
-    """Of a constant, as a sum of two float32: the nearest, and what that lacks."""
+    """The reciprocal of a constant, as a sum of two float32: the nearest, and the rest."""
 
     first: np.float32
     second: np.float32
 
     def times(self, value: Any) -> Any:
-        """The product with a float32 expression, rounded once but for what the small part's product loses."""
+        """The product with a float32 expression, rounded once, except in the product with the small part."""
         parts = (tirx.const(float(part), "float32") for part in (self.first, self.second))
         return tirx.call_intrin("float32", _PRODUCT, value, *parts)
 
@@ -59,12 +59,8 @@ _PRODUCT = _registered("tirx.edgedeploy_times_reciprocal")
 def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None:
     """The reciprocal whose products round to the same whole numbers as quotients do; None if there is none.
 
-    Quotient and product grow with the numerator. So they round alike everywhere if they do beside each value that lies
-    between two whole numbers.
-
-    Args:
-        divisor: in float32.
-        low, high: whole numbers, between which the results lie.
+    Quotient and product grow with the numerator. So they round alike everywhere if they do next to each value halfway
+    between two whole numbers. `low` and `high` are whole numbers, the bounds of the results.
     """
     divisor = float(np.float32(divisor))
     if not _LEAST < divisor < _MOST:
@@ -76,7 +72,7 @@ def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None
     small = (numerators * found.second).astype(np.float64)
     total = numerators.astype(np.float64) * np.float64(found.first) + small
     products = total.astype(np.float32)
-    # float64 rounds the sum as well: where that leaves a value between two float32, it is not known which is right.
+    # float64 rounds the sum as well: halfway between two float32, it is not known which is right.
     beyond = np.nextafter(products, np.where(total < products, -np.inf, np.inf).astype(np.float32))
     between = total == (products.astype(np.float64) + beyond) / 2
     same = np.rint(products) == np.rint(numerators / np.float32(divisor))

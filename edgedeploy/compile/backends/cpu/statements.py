@@ -1,4 +1,4 @@
-"""Statements and expressions of TensorIR with others in the place of some; TVM 0.27 offers no such walk to Python."""
+"""Rewriting of TensorIR's statements and expressions; TVM 0.27 offers no such walk to Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BINARY = tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max
 
 
 def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
-    """A statement with what `replacement` makes of it and of those in it, but for those in what it has replaced."""
+    """Apply `replacement` to a statement and to those in it, but not inside of what it has replaced."""
     found = replacement(statement)
     if found is not statement:
         return found
@@ -28,43 +28,31 @@ def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
     if isinstance(statement, tirx.AttrStmt):
         return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, inside(statement.body))
     if isinstance(statement, tirx.IfThenElse):
-        otherwise = statement.else_case
-        return tirx.IfThenElse(
-            statement.condition, inside(statement.then_case), inside(otherwise) if otherwise else None
-        )
+        otherwise = inside(statement.else_case) if statement.else_case else None
+        return tirx.IfThenElse(statement.condition, inside(statement.then_case), otherwise)
     if isinstance(statement, SBlockRealize):
-        block = statement.block
-        return with_block(statement, inside(block.body), block.init)
+        return with_block(statement, inside(statement.block.body), statement.block.init)
     return statement
 
 
 def with_body(loop: tirx.For, body: Any) -> tirx.For:
-    """A loop over something else."""
+    """A loop with another body."""
     begin = loop.loop_var, loop.min, loop.extent, loop.kind
     return tirx.For(*begin, body, loop.thread_binding, loop.annotations, loop.step)
 
 
 def with_block(statement: Any, body: Any, init: Any) -> Any:
-    """A block where it runs, with another body and another start of its sums."""
+    """A block where it runs, with another body and another initial value of its sums."""
     block = statement.block
-    written = SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        body,
-        init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
+    before = block.iter_vars, block.reads, block.writes, block.name_hint
+    written = SBlock(*before, body, init, block.alloc_buffers, block.match_buffers, block.annotations)
     return SBlockRealize(statement.iter_values, statement.predicate, written)
 
 
 def replaced_within(expression: Any, replacement: Callable[[Any], Any]) -> Any:
-    """An expression with what `replacement` makes of it and of the operands of arithmetic, choices, casts and calls.
+    """Apply `replacement` to an expression and to the operands of arithmetic, choices, casts and calls in it.
 
-    As for statements, what it has replaced is left as it is; so is an expression of which it makes None.
+    As for statements, what it has replaced is left alone; so is an expression for which it returns None.
     """
     found = replacement(expression)
     if found is not expression:
@@ -75,11 +63,10 @@ def replaced_within(expression: Any, replacement: Callable[[Any], Any]) -> Any:
 
     if isinstance(expression, _BINARY):
         operands = inside(expression.a), inside(expression.b)
-        kept = operands[0].same_as(expression.a) and operands[1].same_as(expression.b)
-        return expression if kept else type(expression)(*operands)
+        same = operands[0].same_as(expression.a) and operands[1].same_as(expression.b)
+        return expression if same else type(expression)(*operands)
     if isinstance(expression, tirx.Select):
-        choices = inside(expression.true_value), inside(expression.false_value)
-        return tirx.Select(expression.condition, *choices)
+        return tirx.Select(expression.condition, inside(expression.true_value), inside(expression.false_value))
     if isinstance(expression, tirx.Cast):
         value = inside(expression.value)
         return expression if value.same_as(expression.value) else tirx.Cast(expression.ty.dtype, value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,19 +14,15 @@ from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.compile.backends.cpu.steps import Step
-from edgedeploy.compile.backends.cpu.words import WORD, part_of_word, word_of
+from edgedeploy.compile.backends.cpu.steps import WORD, Step, part_of_word, word_of
 
 # Channels of the vectors that become words together.
 INTERLEAVED = 8
 
-# From a step and the buffers of its data, weights and sums, to what its instructions store.
-MultiplyAdd = Callable[["Step", Any, Any, Any], None]
-
 
 @cache
 def intrinsic(step: Step, words: bool = False) -> str:
-    """The name of a step's intrinsic, which is registered by the first call; `words` if its data lie in words."""
+    """The name of a step's intrinsic, which the first call registers; `words` if its data are words."""
     name = f"{step.name}.of_words" if words else step.name
     data = _Operand((1,), WORD) if words else _Operand((step.depth,), step.data)
     weights, sums = _Operand(step.block, step.weights), _sums_of(step)
@@ -34,10 +32,25 @@ def intrinsic(step: Step, words: bool = False) -> str:
         value = part_of_word(data[0], place, step.data) if words else data[place]
         return T.cast(value, "int32") * T.cast(weights[tuple(weight)], "int32")
 
-    plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, step.terms, product))
+    def plain(*buffers: Any) -> None:
+        _summed(buffers, sums.shape, step.terms, product)
+
     multiply_add = _by_rows if step.parts > 1 else _MULTIPLY_ADDS[step.instruction]
-    written = _function([data, weights], sums, lambda *buffers: multiply_add(step, *buffers))
-    TensorIntrin.register(name, plain, written, override=True)  # another thread may have
+    return _registered(name, [data, weights], sums, plain, lambda *buffers: multiply_add(step, *buffers))
+
+
+def _registered(
+    name: str,
+    read: Sequence[_Operand],
+    result: _Operand,
+    plain: Callable[..., None],
+    written: Callable[..., None],
+    *,
+    adds: bool = True,
+) -> str:
+    """Register an intrinsic: `plain` loops over buffers, and the instructions that replace them; returns its name."""
+    functions = (_function(read, result, body, adds=adds) for body in (plain, written))
+    TensorIntrin.register(name, *functions, override=True)  # another thread may have registered it
     return name
 
 
@@ -59,28 +72,19 @@ def joining_intrinsic(step: Step) -> str:
             vectors = [_call("int32x4", "aarch64.neon.addp.v4i32", *pair) for pair in pairs]
         _store(sums, [0], vectors[0])
 
-    implementation = _function([parts], sums, written, adds=False)
-    TensorIntrin.register(name, _function([parts], sums, plain, adds=False), implementation, override=True)
-    return name
+    return _registered(name, [parts], sums, plain, written, adds=False)
 
 
 def added_parts(step: Step, part: Callable[[int], Any]) -> Any:
-    """The sum of what a function gives for each part of a sum, as the intrinsic that adds them expects it."""
-    first, *others = (part(index) for index in range(step.parts))
-    for each in others:
-        first = first + each
-    return first
+    """The sum over the parts of a sum, as the intrinsic that adds them expects it."""
+    return functools.reduce(operator.add, map(part, range(step.parts)))
 
 
 @cache
 def words_intrinsic(step: Step) -> str:
     """The name of the intrinsic that adds to each sum the products of a word of its own, four bytes, with weights."""
-    name, words, weights, sums = (
-        f"{step.name}.words",
-        _Operand((step.channels,), WORD, "local"),
-        _Operand((step.channels, 4), step.weights),
-        _sums_of(step),
-    )
+    words, weights = _Operand((step.channels,), WORD, "local"), _Operand((step.channels, 4), step.weights)
+    sums = _sums_of(step)
 
     def product(words: Any, weights: Any, spatial: list[Any], terms: list[Any]) -> Any:
         byte = part_of_word(words[spatial[0]], terms[0], step.data)
@@ -90,17 +94,17 @@ def words_intrinsic(step: Step) -> str:
         values = tirx.reinterpret(f"{step.data}x{4 * step.channels}", _load(words, [0], step.channels))
         _add_dot_products(step, values, weights, sums)
 
-    plain = _function([words, weights], sums, lambda *buffers: _summed(buffers, sums.shape, [4], product))
-    TensorIntrin.register(name, plain, _function([words, weights], sums, written), override=True)
-    return name
+    def plain(*buffers: Any) -> None:
+        _summed(buffers, sums.shape, [4], product)
+
+    return _registered(f"{step.name}.words", [words, weights], sums, plain, written)
 
 
 @cache
 def interleaving_intrinsic(dtype: str) -> str:
-    """The name of the intrinsic that makes words of four rows of bytes, of `INTERLEAVED` channels: `zip1`, `zip2`."""
+    """The name of the intrinsic that puts four rows of bytes, of `INTERLEAVED` channels, into words: `zip1`, `zip2`."""
     name, channels = f"edgedeploy.interleaved.{dtype}", INTERLEAVED
-    rows = _Operand((4, 1, channels), dtype)
-    words = _Operand((channels,), WORD, "local")
+    rows, words = _Operand((4, 1, channels), dtype), _Operand((channels,), WORD, "local")
 
     def plain(rows: Any, words: Any) -> None:
         with T.grid(channels) as channel, T.sblock("words"):
@@ -121,8 +125,6 @@ def interleaving_intrinsic(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class _Operand:
-    """A buffer of an intrinsic."""
-
     shape: tuple[int, ...]
     dtype: str
     scope: str = "global"
@@ -130,7 +132,7 @@ class _Operand:
 
     @property
     def strides(self) -> list[Any] | None:
-        """Of a part of a larger buffer, whose last dimension is contiguous; None where all of them are."""
+        """Strides in a larger buffer, whose last dimension is contiguous; None if all dimensions are."""
         if not self.strided:
             return None
         return [*(tirx.Var(f"stride{axis}", "int32") for axis in range(len(self.shape) - 1)), 1]
@@ -146,7 +148,7 @@ def _sums_of(step: Step) -> _Operand:
 
 
 def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None], *, adds: bool = True) -> Any:
-    """A function that reads operands and adds to sums, or only stores them, as `TensorIntrin` wants it."""
+    """A function for `TensorIntrin` that reads operands and adds to sums, or only stores them."""
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         handles = [T.arg(f"operand{index}", T.handle()) for index in range(len(read) + 1)]
         buffers = [
@@ -162,7 +164,7 @@ def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None
 
 
 def _summed(buffers: Sequence[Any], shape: Sequence[int], terms: Sequence[int], value: Callable[..., Any]) -> None:
-    """Sums of values, one by one: what an intrinsic takes the place of."""
+    """Sums of values, one by one, which an intrinsic replaces."""
     *read, sums = buffers
     with T.grid(*shape, *terms) as loops, T.sblock("update"):
         axes = T.axis.remap("S" * len(shape) + "R" * len(terms), list(loops))
@@ -171,8 +173,7 @@ def _summed(buffers: Sequence[Any], shape: Sequence[int], terms: Sequence[int], 
 
 
 def _load(buffer: Any, place: Sequence[int], values: int) -> Any:
-    dtype = str(buffer.dtype)
-    return buffer.vload(list(place), f"{dtype}x{values}")
+    return buffer.vload(list(place), f"{buffer.dtype}x{values}")
 
 
 def _store(buffer: Any, place: Sequence[int], value: Any) -> None:
@@ -191,12 +192,12 @@ def _repeated(step: Step, buffer: Any) -> Any:
 
 
 def _twice(value: Any) -> Any:
-    """64 bits as both halves of a vector: of a half alone LLVM would make interleaved halves, in more instructions."""
+    """64 bits as both halves of a vector: LLVM would interleave a half alone in more instructions."""
     return tirx.reinterpret("int8x16", tirx.Broadcast(tirx.reinterpret("int64", value), 2))
 
 
 def _interleaved(vectors: Sequence[Any], begin: int, count: int) -> Any:
-    """So many values of two vectors, from one on, in turns."""
+    """`count` values of two vectors in turns, from `begin` on."""
     lanes = int(vectors[0].ty.dtype.lanes)
     return tirx.Shuffle(vectors, [place + lanes * which for place in range(begin, begin + count) for which in (0, 1)])
 
@@ -268,7 +269,7 @@ def _by_pairs(step: Step, data: Any, weights: Any, sums: Any) -> None:
 
 
 def _by_rows(step: Step, data: Any, weights: Any, sums: Any) -> None:
-    """The same instructions of sixteen input channels as they lie there, for each output channel."""
+    """The same instructions of sixteen consecutive input channels, for each output channel."""
     multiply, add_pairs, _ = _BY_PAIRS[step.instruction]
     values = _load(data, [0], step.depth)
     for channel in range(step.channels):
@@ -302,10 +303,10 @@ def _loaded(step: Step, data: Any, group: int) -> list[Any]:
 
 
 def _sadalp(sums: Any, products: Any) -> Any:
-    """LLVM makes `sadalp` of it: with `smull` and `smlal2`, 16 products in three instructions.
+    """LLVM turns this into `sadalp`: with `smull` and `smlal2`, 16 products in three instructions.
 
-    Without the fence, which takes none, it would add the terms of a sum to each other first, and have no registers for
-    them.
+    Without the fence, which is not an instruction, it would add the terms of a sum to each other first, and run out of
+    registers.
     """
     fenced = _call("float32x4", "arithmetic.fence", tirx.reinterpret("float32x4", sums))
     added = _call("int32x4", "aarch64.neon.saddlp.v4i32.v8i16", products)
@@ -317,14 +318,15 @@ def _vpadal(sums: Any, products: Any) -> Any:
     return _call("int32x4", "arm.neon.vpadals.v4i32.v8i16", sums, products)
 
 
-# LLVM's name of what multiplies, what adds up pairs, and what repeats input channels.
+# LLVM's name of the multiplication, and the functions that add up pairs and repeat input channels.
 _BY_PAIRS = {
     "smull": ("aarch64.neon.smull.v8i16", _sadalp, _shuffled),
     "vmull.s8": ("arm.neon.vmulls.v8i16", _vpadal, _loaded),
 }
 
 
-_MULTIPLY_ADDS: dict[str, MultiplyAdd] = {
+# From a step and the buffers of its data, weights and sums, to the stores of its instructions.
+_MULTIPLY_ADDS: dict[str, Callable[[Step, Any, Any, Any], None]] = {
     "vpdpbusd": _dot_product,
     "vpdpwssd": _dot_product,
     "vpmaddwd": _vpmaddwd,

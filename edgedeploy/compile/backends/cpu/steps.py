@@ -1,24 +1,25 @@
 """Inner steps of sums of integer products: what a CPU multiplies and adds at a time.
 
 A step takes `depth` input channels of one pixel, and the weights of `channels` output channels for them, and adds the
-products to int32 sums. All steps are exact: nothing saturates, nothing wraps. Which ones a CPU has is what LLVM says of
-its name and features.
+products to int32 sums. All steps are exact: nothing saturates, nothing wraps. A CPU has the steps whose features LLVM
+lists for its name.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 import tvm
+from tvm import tirx
+from tvm.target import codegen
 
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.cpu.features import features_of
-from edgedeploy.compile.backends.cpu.words import WORD, fill_word
-from edgedeploy.compile.types import LayerTypes, bytes_of
+from edgedeploy.compile.types import LayerTypes, bits_of, bytes_of
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,16 @@ class Step:
     """One way to multiply and add integers.
 
     Attributes:
-        instruction: the one that multiplies, by which it is known.
-        data, weights: as the instruction reads them. Narrower tensors are widened beforehand.
-        channels: output channels whose weights lie together: a vector of sums.
+        instruction: the instruction that multiplies.
+        data, weights: their types for the instruction. Narrower tensors are widened beforehand.
+        channels: output channels whose weights are next to each other: a vector of sums.
         depth: input channels.
-        groups: the weights of `depth / groups` input channels lie together for all output channels, then those of the
-            next group.
-        slots: what it costs, in multiply-adds of float vectors.
-        adds_bytes: whether it also takes weights of 16 bits, each as the sum of two bytes (`in_bytes`), one after the
-            other.
-        parts: a sum has so many, a vector of its own, which are added behind the last step: input channels need not
-            be repeated for output channels then.
+        groups: the weights of `depth / groups` input channels are next to each other for all output channels, then
+            those of the next group.
+        slots: its cost, in multiply-adds of float vectors.
+        adds_bytes: whether it also takes weights of 16 bits, each as the sum of two bytes (`in_bytes`).
+        parts: parts of a sum, in a vector of its own, which are added after the last step: input channels need not be
+            repeated for output channels then.
     """
 
     instruction: str
@@ -50,12 +50,12 @@ class Step:
     parts: int = 1
 
     def addends(self, weights: str) -> int:
-        """How many of its weights are added for one of a type."""
+        """How many of its weights are added for one of the type `weights`."""
         return max(1, bytes_of(weights) // bytes_of(self.weights))
 
     @property
     def name(self) -> str:
-        """What its intrinsic of TensorIR is called."""
+        """The name of its intrinsic of TensorIR."""
         parts = f".{self.parts}" if self.parts > 1 else ""
         return f"edgedeploy.{self.instruction}.{self.channels}x{self.depth}{parts}"
 
@@ -66,8 +66,8 @@ class Step:
 
     @property
     def reads_words(self) -> bool:
-        """Whether the input channels that it takes are 32 bits, which it reads as one."""
-        return fill_word(self.data, self.depth)
+        """Whether its input channels are 32 bits, which it reads as one."""
+        return self.depth * bits_of(self.data) == bits_of(WORD)
 
     @property
     def adds_in_16_bits(self) -> bool:
@@ -77,8 +77,8 @@ class Step:
     def is_written_out(self, steps: int, sums: int) -> bool:
         """Whether all steps of a tile's sums are written out one after the other.
 
-        What counts them would take a third of the time of 32 input channels on Cortex-A72, and make bytes of sums wait
-        for the last one.
+        A loop would take a third of the time of 32 input channels on Cortex-A72, and let the conversion of sums to
+        bytes wait for the last step.
         """
         if self.parts > 1:
             return steps * sums <= _PARTS_WRITTEN_OUT
@@ -87,7 +87,7 @@ class Step:
 
     @property
     def registers(self) -> int:
-        """Of ARM, that hold its weights."""
+        """ARM's registers that hold its weights."""
         if self.parts > 1:
             return self.channels
         return self.groups // 2 if self.adds_in_16_bits else self.groups
@@ -100,20 +100,14 @@ class Step:
 
     @property
     def terms(self) -> tuple[int, ...]:
-        """The products that a step adds to each sum, or part of one: groups of those that lie together, unless one."""
+        """The products that a step adds to each sum, or part of one: groups, and those of a group, without ones."""
         found = self.groups, self.depth // self.groups
         if self.parts > 1:
             found = self.depth // (_PAIR * self.parts), _PAIR
         return tuple(each for each in found if each > 1)
 
     def operands(self, channel: Any, terms: Sequence[Any], part: Any = 0) -> tuple[Any, list[Any]]:
-        """Of one product: which of the input channels, and the place of the weight in `block`.
-
-        Args:
-            channel: of the output.
-            terms: which of `terms` it is.
-            part: of the sum.
-        """
+        """The input channel of a product and its weight's place in `block`; `terms` are indices of `self.terms`."""
         if self.parts > 1:
             place = (terms[0] * self.parts + part) * _PAIR + terms[1]
             return place, [channel, place]
@@ -125,14 +119,14 @@ class Step:
 
 
 def activation_type(board: Board) -> str:
-    """The type in which a CPU wants quantised feature maps: x86 multiplies uint8 by int8, ARM int8 by int8."""
+    """The type of quantised feature maps on a CPU: x86 multiplies uint8 by int8, ARM int8 by int8."""
     return "uint8" if board.is_x86 else "int8"
 
 
 def weight_type(weights: np.ndarray, board: Board) -> str:
     """The narrowest type in which a CPU's steps take weights: `int8`, `int16`, or else `int32`.
 
-    Where two products are added in int16, those of -128 by -128 leave it.
+    If two products are added in int16, those of -128 by -128 leave it.
     """
     steps = _all_steps(board)
     limits = {
@@ -152,10 +146,7 @@ def in_bytes(weights: np.ndarray, addends: int) -> np.ndarray:
 
 
 def steps_for(types: LayerTypes, board: Board) -> list[Step]:
-    """The steps by which a CPU can sum up products of these types, the best first.
-
-    There is none where LLVM is left to find its own instructions.
-    """
+    """The steps by which a CPU can sum up products of these types, the best first; none if LLVM does better alone."""
     if (types.accumulator, types.result) != ("int32", "int32"):
         return []
     return [
@@ -173,21 +164,21 @@ def step_of(data: str, channels: int, depth: int, board: Board) -> Step:
 
 
 def word_steps(types: LayerTypes, board: Board) -> list[Step]:
-    """Those whose instruction may as well multiply four bytes of each sum's own by four weights, the widest first."""
+    """The steps whose instruction can also multiply four bytes per sum by four weights, the widest first."""
     return [step for step in steps_for(types, board) if step.instruction in ("vpdpbusd", "sdot") and step.groups == 1]
 
 
-# How many vectors of sums, and steps of all of them, code without a loop has at most. With more LLVM spills.
+# The most vectors of sums, and steps of all of them, of code without a loop. With more LLVM spills.
 _FEW_SUMS, _WRITTEN_OUT = 4, 64
 _PARTS_WRITTEN_OUT = 16
 
-# Products that lie side by side and are added in one lane.
+# Neighbouring products that are added in one lane.
 _PAIR = 2
 
-# Between which numbers lie the sums of two bytes whose halves differ by one at most.
+# The range of the sums of two bytes that differ by one at most.
 _SUMS_OF_BYTES = (-256, 254)
 
-# What copies in a type may be of.
+# The types that are widened to a type.
 _NARROWER = {"int16": ("int8", "uint8"), "int8": (), "uint8": ()}
 
 
@@ -203,14 +194,12 @@ def _all_steps(board: Board) -> list[Step]:
     features = _features(board.triple, board.cpu, tuple(board.features), board.float_abi)
     family = {"x86_64": _x86_steps, "aarch64": _aarch64_steps, "arm": _arm_steps}.get(board.family)
     found = list(family(features, board.vector.bits)) if family else []
-    if board.in_order:  # which repeats input channels instead of multiplying meanwhile
-        found = [_in_parts(step) if (step.instruction, step.groups) == ("smull", 8) else step for step in found]
+    if board.in_order:  # which does not multiply while it repeats input channels
+        found = [
+            replace(step, groups=1, parts=4) if (step.instruction, step.groups) == ("smull", 8) else step
+            for step in found
+        ]
     return found
-
-
-def _in_parts(step: Step) -> Step:
-    """A step of as many channels whose sums have four parts."""
-    return replace(step, groups=1, parts=4)
 
 
 def _x86_steps(features: Set[str], bits: int) -> Iterator[Step]:
@@ -230,25 +219,47 @@ def _x86_steps(features: Set[str], bits: int) -> Iterator[Step]:
 def _aarch64_steps(features: Set[str], _: int) -> Iterator[Step]:
     if "neon" not in features:
         return
-    for groups in (4, 2, 1):
-        if "dotprod" in features:
+    if "dotprod" in features:
+        for groups in (4, 2, 1):
             yield Step("sdot", "int8", "int8", 4, 4 * groups, groups, slots=groups, adds_bytes=True)
-    if "dotprod" not in features:
-        yield from _pair_steps("smull")
-        yield from _wide_steps("smlal")
+    else:
+        yield from _neon_steps("smull", "smlal")
 
 
 def _arm_steps(features: Set[str], _: int) -> Iterator[Step]:
     if "neon" in features:
-        yield from _pair_steps("vmull.s8")
-        yield from _wide_steps("vmlal.s16")
+        yield from _neon_steps("vmull.s8", "vmlal.s16")
 
 
-def _pair_steps(instruction: str) -> Iterator[Step]:
+def _neon_steps(of_bytes: str, of_shorts: str) -> Iterator[Step]:
+    """By the instructions that multiply vectors of bytes, of which two products are added in 16 bits, and of int16."""
     for groups in (8, 2):
-        yield Step(instruction, "int8", "int8", 4, 2 * groups, groups, slots=groups)
-
-
-def _wide_steps(instruction: str) -> Iterator[Step]:
+        yield Step(of_bytes, "int8", "int8", 4, 2 * groups, groups, slots=groups)
     for groups in (8, 4):
-        yield Step(instruction, "int16", "int16", 4, groups, groups, slots=groups)
+        yield Step(of_shorts, "int16", "int16", 4, groups, groups, slots=groups)
+
+
+# The type of words that hold the values which one step reads.
+WORD = "uint32"
+
+
+def part_of_word(word: Any, place: Any, dtype: str) -> Any:
+    """The value at a place in a word, counted from its lowest bits."""
+    return (word >> (place * bits_of(dtype)).astype(WORD)).astype(dtype)
+
+
+def word_of(values: Sequence[Any], dtype: str) -> Any:
+    """Values of a type as a word, the first in its lowest bits; missing values are zero."""
+    bits = bits_of(dtype)
+
+    def part(value: Any) -> Any:
+        if isinstance(value, tirx.IntImm):  # TVM reads a zero of another type as a pointer
+            return tirx.const(value.value % 2**bits, WORD)
+        return tirx.reinterpret(f"uint{bits}", value).astype(WORD)
+
+    return reduce(operator.or_, (part(value) << tirx.const(bits * place, WORD) for place, value in enumerate(values)))
+
+
+def features_of(target: tvm.target.Target) -> frozenset[str]:
+    """The features of a target's CPU as LLVM names them, with the target's own added or removed."""
+    return frozenset(map(str, codegen.llvm_get_cpu_features(target)))

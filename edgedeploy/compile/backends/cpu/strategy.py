@@ -15,6 +15,7 @@ from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winog
 from edgedeploy.compile.backends.cpu.orders import choose_tile_and_order, orders
 from edgedeploy.compile.backends.cpu.tiles import (
     PRODUCT_VECTORS,
+    WORTH_TRYING,
     ConvolutionShape,
     choose_order,
     choose_product_tile,
@@ -36,33 +37,24 @@ from edgedeploy.compile.strategy import Anchor, Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, is_worth_threads, padded_count, round_up
 from edgedeploy.compile.types import FLOAT32, LayerTypes, is_floating, lanes_for
 
-# What reports call multiply-adds that LLVM chooses.
-FLOATS, INTEGERS = "multiply-add of floats", "multiply-add of integers"
-
-# Tiles and plans that the model says take so many times as long as the best are not worth a trial.
-WORTH_TRYING = 1.6
-
 # The types of Winograd's convolutions: floats, or bytes whose products are summed up as floats.
 _WINOGRAD = [FLOAT32, *(LayerTypes(dtype, "float32", "float32", "int32") for dtype in ("uint8", "int8"))]
 
 
 def multiply_add(types: LayerTypes, board: Board, products: float = 1.0) -> tuple[str, float]:
-    """The step of layers that have no other: what reports call it, and its products per cycle.
+    """The step that LLVM chooses, for reports, and its products per cycle.
 
-    Args:
-        types: of the layer.
-        board: whose CPU computes it.
-        products: of the layer that one multiplication stands for.
+    One multiplication stands for `products` of the layer.
     """
-    name = FLOATS if is_floating(types.accumulator) else INTEGERS
+    name = "multiply-add of floats" if is_floating(types.accumulator) else "multiply-add of integers"
     return name, lanes_for(board, types.accumulator) * board.fma.per_cycle * products
 
 
 class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
     """Convolutions in which output channels sum over several input channels: direct, or Winograd's.
 
-    A network's first layer, which reads NCHW, is always direct, and goes through all of its weights for a few rows of
-    pixels before the next.
+    A network's first layer, which reads NCHW, is always direct, and uses all weights for a few rows of pixels before
+    the next.
     """
 
     @override
@@ -183,9 +175,9 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         return isinstance(self.layer, Convolution) and slices and interval and order.panel == 1
 
     def _orders(self, tile: Tile) -> Iterator[WeightOrder]:
-        """By rows; and by channels, where each thread has some, with and without slices and fetching ahead.
+        """By rows; by channels, if each thread has some, with and without slices and prefetching.
 
-        By panels, and in slices of input channels, where the model of what caches cost knows the board's.
+        By panels, and in slices of input channels, if the board has a model of the cost of caches.
         """
         yield WeightOrder()
         if self.board.core_model and isinstance(self.layer, Convolution):
@@ -267,13 +259,13 @@ class _ProductStrategy(Strategy[Anchor]):
 
     @property
     def _wholes(self) -> list[int]:
-        """The columns that are computed in tiles of so many vectors."""
+        """The columns that are computed, for each number of vectors of a tile."""
         lanes = lanes_for(self.board, self.layer.types.accumulator)
         return [round_up(self.layer.channels, count * lanes) for count in PRODUCT_VECTORS]
 
 
 class DenseStrategy(_ProductStrategy[Dense]):
-    """A product with a matrix of constants, which has columns added as tiles need them."""
+    """A product with a matrix of constants, which is padded to whole tiles."""
 
     @override
     def lower(self, configuration: Configuration) -> Form:
@@ -291,10 +283,7 @@ class DenseStrategy(_ProductStrategy[Dense]):
 
 
 class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
-    """Products of stacks of matrices, the second of which is packed where tiles do not find their columns in it.
-
-    One of constants is packed when the network is built.
-    """
+    """Products of stacks of matrices; the second is packed if tiles do not divide it, and constants at build time."""
 
     @override
     def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
@@ -311,9 +300,7 @@ class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
 
     @property
     def _packs_constants(self) -> bool:
-        return (
-            self.layer.constant and len(self.layer.weights) > 2
-        )  # a transposed matrix alone is packed by its template
+        return self.layer.constant and len(self.layer.weights) > 2  # the template packs a single transposed matrix
 
     @override
     def lower(self, configuration: Configuration) -> Form:

@@ -1,7 +1,7 @@
-"""Sizes of register tiles, from a model of what a step of a convolution's reduction costs on a board.
+"""Sizes of register tiles, from a model of the cost of a step of a convolution's reduction on a board.
 
 All costs are in cycles of one core. The constants without a source were fitted to timings on x86-64 with
-512-bit vectors; what they decide is only which of several correct forms is generated.
+512-bit vectors; they only decide which of several correct forms is generated.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.traffic import MEMORY_BYTES, with_reading
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
-# Bytes that arrive per cycle from beyond the L2 cache at most.
-MEMORY_BYTES = 4
-# Bytes that arrive from there at a time.
-LINE_BYTES = 64
-
-# What it costs beside that to begin reading elsewhere.
+# What it costs to begin reading elsewhere, besides the bytes.
 STRETCH_CYCLES = 4
 
-# Cycles to make bytes of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
+# Configurations that take so many times as long as the best by a model's estimate are not worth a trial.
+WORTH_TRYING = 1.6
+
+# Cycles to turn a vector of sums into bytes: bias, conversion, scale, rounding, limits, narrowing.
 RESULT_CYCLES = 4
 
 # Images up to this height are split over channels rather than over rows.
@@ -31,10 +30,10 @@ SMALL_FEATURE_MAP = 16
 # Most rows of a tile: each is one more pointer in the innermost loop.
 MAX_ROWS = 4
 
-# Longest loops that LLVM is seen to unroll around a tile.
+# The longest loops that LLVM was seen to unroll around a tile.
 UNROLLED_STEPS = 9
 
-# Steps of a longer sum that are written out one after the other: what counts them takes time too. Eight of 4 x 16 sums
+# Steps of a longer sum that are written out one after the other, since the loop takes time too. Eight of 4 x 16 sums
 # take 128.5 cycles on Cortex-A72, four 64.5, one 16.5 (`benchmarks/arm_loops.py`).
 WRITTEN_OUT = (8, 4, 2, 1)
 # The most of them that all tiles have registers for.
@@ -59,10 +58,10 @@ def tile_registers(board: Board) -> int:
 
 
 def step_cycles(pixels: int, vectors: int, board: Board) -> float:
-    """What one step of the reduction costs: pixels x vectors multiply-adds, from as many inputs and weights.
+    """The cost of a step of the reduction: pixels x vectors multiply-adds, of as many inputs and weights.
 
-    Multiply-adds are started at the board's rate, but not before those of the last step are done. Loads hide
-    behind them, though not fully, until there are more loads than cycles.
+    Multiply-adds start at the board's rate, but not before those of the last step are done. Loads hide behind them,
+    though not fully, until there are more loads than cycles.
     """
     loads = pixels + vectors
     arithmetic = max(pixels * vectors / board.fma.per_cycle, board.fma.latency)
@@ -70,23 +69,21 @@ def step_cycles(pixels: int, vectors: int, board: Board) -> float:
 
 
 def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: Board) -> float:
-    """What a tile costs whose sums have `depth` terms: the steps, then the results one by one.
+    """The cost of a tile whose sums have `depth` terms: the steps, then the results one by one.
 
-    Where tiles reach beyond the feature map, each pixel is stored under a condition.
+    If tiles reach beyond the feature map (`cropped`), each pixel is stored under a condition.
     """
     return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
 
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """What the models go by of a convolution.
+    """A convolution for the models.
 
     Attributes:
         height, width: of the output, in pixels.
-        channels: output channels, of one group; a tile's divide them.
+        channels, inputs: output and input channels of one group; a tile's divide `channels`.
         kernel: rows and columns of kernel elements.
-        inputs: input channels, of one group.
-        types: of the layer; registers hold its sums.
     """
 
     height: int
@@ -98,21 +95,21 @@ class ConvolutionShape:
 
     @property
     def terms(self) -> int:
-        """The products that are summed up for each value of the output."""
+        """The products in each sum."""
         return math.prod(self.kernel) * self.inputs
 
 
 def choose_tile(shape: ConvolutionShape, board: Board) -> Tile:
     """The tile that does the most useful arithmetic in a cycle.
 
-    Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
-    feature map: what lies beyond it is computed and cropped, and counts as useless.
+    Accumulators must fit the registers with the weight vectors and one input. Tiles need not divide the feature map:
+    pixels beyond it are computed and cropped, and count as useless.
     """
     return best_of(fitting_tiles(shape, board), lambda tile: tile_rate(tile, shape, board), ONE_BY_ONE)
 
 
 def best_of(tiles: Iterable[Tile], rate: Callable[[Tile], float], best: Tile) -> Tile:
-    """The tile of the highest rate; of those that are as good, the first. `best` where there are none."""
+    """The tile of the highest rate; of equally good ones, the first. `best` if there are none."""
     best_rate = 0.0
     for tile in tiles:
         if (found := rate(tile)) > best_rate * 1.001:
@@ -132,7 +129,7 @@ def fitting_tiles(shape: ConvolutionShape, board: Board) -> Iterator[Tile]:
 
 
 def tile_fits(tile: Tile, shape: ConvolutionShape, board: Board) -> bool:
-    """Whether a tile's sums fit the registers beside its weights and one input."""
+    """Whether a tile's sums fit the registers with its weights and one input."""
     vectors = _vectors_of(tile.channels, shape.types, board)
     steps = _steps_at_once(shape.kernel[1], shape.inputs, board)
     return (
@@ -143,7 +140,7 @@ def tile_fits(tile: Tile, shape: ConvolutionShape, board: Board) -> bool:
 
 
 def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
-    """Useful sums that a tile gives in a cycle."""
+    """Useful sums of a tile per cycle."""
     pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
     useful = tile.useful(shape.height, shape.width)
     cycles = tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
@@ -153,9 +150,9 @@ def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
 def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board, *, tasks: int = 1) -> tuple[int, int]:
     """The tile, rows x columns, with the most multiply-adds for each value it loads.
 
-    As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row
-    is bound by the reading of the weights: it takes several vectors, to read whole lines. Tiles that leave threads
-    without work, of which there should be `tasks`, count as much less.
+    As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row waits for
+    its weights: it takes several vectors, to read whole lines. Tiles that give less than `tasks` tasks count as much
+    less.
     """
     length = vector_length(columns, lanes_for(board, types.accumulator))
 
@@ -179,15 +176,10 @@ def product_tiles(rows: int, columns: int, types: LayerTypes, board: Board) -> l
 
 
 def whole_columns(rows: int, columns: int, padded: int, types: LayerTypes, board: Board) -> int:
-    """How many columns a product computes: `padded`, or more where larger tiles make up for useless columns.
+    """How many columns a product computes: `padded` ones, or more if larger tiles make up for useless columns.
 
-    Weights come from memory at their own pace, which is what a few rows wait for.
-
-    Args:
-        rows, columns: of the result.
-        padded: at least as many columns, in vectors.
-        types: of the product.
-        board: whose registers and multiply-add units are modelled.
+    A few rows wait for their weights, which come from memory at their own pace. `padded` are the columns of the result
+    in whole vectors.
     """
 
     def cycles(whole: int) -> float:
@@ -201,7 +193,7 @@ def whole_columns(rows: int, columns: int, padded: int, types: LayerTypes, board
 def product_cycles(
     rows: int, columns: int, tile_rows: int, tile_columns: int, types: LayerTypes, board: Board
 ) -> float:
-    """An estimate of one term of all sums of a product, with tiles of a size."""
+    """The estimated cost of one term of all sums of a product."""
     length = vector_length(columns, lanes_for(board, types.accumulator))
     arithmetic = step_cycles(tile_rows, tile_columns // length, board)
     reading = bytes_of(types.weights) * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
@@ -213,18 +205,10 @@ def choose_depthwise_tile(
 ) -> Tile:
     """A tile for a convolution that filters each channel by itself: one row, up to two vectors of channels.
 
-    On x86 every multiply-add has a load of its own, so registers serve only to hide latency: half of them are
-    enough. Elsewhere LLVM keeps weights in registers beside the sums: those of up to nine kernel elements, which it
-    unrolls, and a row of inputs; or those of a row of the kernel, and a few inputs (limits found with
-    `benchmarks/arm_loops.py`).
-
-    Args:
-        height, width: of the output, in pixels.
-        channels: of the output.
-        kernel: rows and columns.
-        stride: in columns.
-        types: of the layer; registers hold its sums.
-        board: whose registers are modelled.
+    On x86 every multiply-add has a load of its own, so registers only hide latency: half of them are enough. Elsewhere
+    LLVM keeps weights in registers with the sums: those of up to nine kernel elements, which it unrolls, and a row of
+    inputs; or those of a row of the kernel, and a few inputs (limits found with `benchmarks/arm_loops.py`). `height`,
+    `width` and `channels` are the output's, `stride` is in columns.
     """
     length = vector_length(channels, lanes_for(board, types.accumulator))
     vectors = 2 if channels % (2 * length) == 0 else 1
@@ -242,15 +226,12 @@ def choose_depthwise_tile(
 
 
 def tasks_for(cores: int) -> int:
-    """How many tasks a function should have at least: so many that the last ones end together."""
+    """The least number of tasks of a function with which the last ones end at about the same time."""
     return 3 * cores
 
 
 def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
-    """How many rows one task takes, when other dimensions give `other_tasks` tasks already.
-
-    As many as leave `tasks_for(cores)` tasks; a divisor of `rows`.
-    """
+    """The rows of a task: the largest divisor that leaves `tasks_for(cores)` tasks, with `other_tasks` per row."""
     wanted = max(1, other_tasks * rows // tasks_for(cores))
     return max(count for count in divisors(rows) if count <= wanted)
 
@@ -258,8 +239,8 @@ def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
 def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
     """The steps of a sum whose weights are in registers at the same time.
 
-    LLVM unrolls short loops whole. Where multiply-adds read no memory, it then loads all of their weights first
-    (limits found with `benchmarks/arm_loops.py`).
+    LLVM unrolls short loops. If multiply-adds do not read memory, it then loads all of their weights first (limits
+    found with `benchmarks/arm_loops.py`).
     """
     if board.is_x86:
         return 1
@@ -270,7 +251,7 @@ def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
 
 
 def written_out(steps: int, tile: Tile, types: LayerTypes, board: Board) -> int:
-    """How many steps of a sum's innermost loop follow each other in the code, where that was seen to be quicker.
+    """How many steps of a sum's innermost loop are written out, on cores for which that was measured to be faster.
 
     Inputs of a pixel are then loaded several at a time; with eight steps LLVM keeps those of all pixels in registers.
     """
@@ -282,12 +263,12 @@ def written_out(steps: int, tile: Tile, types: LayerTypes, board: Board) -> int:
 
 
 def _vectors_of(channels: int, types: LayerTypes, board: Board) -> int:
-    """How many vectors the sums of so many channels are."""
+    """Vectors of sums of so many channels."""
     return channels // vector_length(channels, lanes_for(board, types.accumulator))
 
 
 def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
-    """How many vectors of which length a tile of these channels may have."""
+    """The numbers and lengths of vectors that a tile of these channels may have."""
     for vectors in (2, 1, 3, 4, MAX_VECTORS):
         if channels % vectors == 0:
             yield vectors, vector_length(channels // vectors, lanes)
@@ -297,8 +278,8 @@ def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrd
     """The order in which weights come from memory once, and from the L2 cache after that.
 
     Small feature maps are split over channels, so that each weight is read once, and by one thread; and so are others
-    whose weights do not fit the L2 cache, if reading the feature map for each slice is less than reading the weights
-    for each tile of pixels. A slice and the next one, which is fetched meanwhile, must fit the L2 cache. Fetching was
+    whose weights do not fit the L2 cache, if reading the feature map for each slice costs less than reading the weights
+    for each tile of pixels. A slice and the next one, which is prefetched, must fit the L2 cache. Prefetching was
     measured on x86 only.
     """
     whole_height, whole_width = tile.whole(shape.height, shape.width)
@@ -313,13 +294,13 @@ def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrd
     if not (small or heavy) or tiles_deep < min(tiles_down, 2 * board.cores):
         return WeightOrder()
     worthwhile = board.is_x86 and passes > 1 and 2 * weights // slices <= second_cache
-    # Each pass fetches its part of the next slice, but for what does not come out even.
+    # Each pass fetches its part of the next slice, except for a remainder.
     interval = max(count for count in divisors(shape.inputs) if count < 2 * passes) if worthwhile else 0
     return WeightOrder(True, slices, interval)
 
 
 def direct_cycles(shape: ConvolutionShape, board: Board, tile: Tile | None = None) -> float:
-    """An estimate of a direct convolution with the best tile or a given one, its weights read once from memory."""
+    """The estimated cost of a direct convolution, with the best tile by default; memory is read once for weights."""
     tile = tile or choose_tile(shape, board)
     pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
     useful = tile.useful(shape.height, shape.width)
@@ -328,20 +309,10 @@ def direct_cycles(shape: ConvolutionShape, board: Board, tile: Tile | None = Non
     return with_reading(arithmetic, bytes_of(shape.types.weights) * shape.terms * shape.channels, board)
 
 
-def with_reading(arithmetic: float, weights: float, board: Board) -> float:
-    """Cycles of arithmetic whose weights, of so many bytes, come from memory once meanwhile.
-
-    A core that reads ahead waits for less of it, as its `core_model` says, but no less than the memory
-    takes; one that has no such model waits for all of it.
-    """
-    foreseen = board.core_model.memory.foreseen if board.core_model else LINE_BYTES / MEMORY_BYTES
-    return max(arithmetic + weights / LINE_BYTES * foreseen, weights / MEMORY_BYTES)
-
-
 def vector_to_prefetch(types: LayerTypes, board: Board) -> int:
-    """The weights that meet a vector of sums, which are to be prefetched, or 0 for a board where nothing is.
+    """The weights of a prefetch, as many as a vector of sums has; 0 for boards without prefetching.
 
-    It was measured on x86 only, where it makes layers whose weights come from far a tenth to a quarter faster. Beside a
-    device, the CPU computes only small ones.
+    It was measured on x86 only, where it makes layers whose weights come from far a tenth to a quarter faster. With a
+    device, the CPU computes only small layers.
     """
     return lanes_for(board, types.accumulator) if board.is_x86 and board.device is None else 0

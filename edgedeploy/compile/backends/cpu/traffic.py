@@ -1,12 +1,15 @@
-"""What a core waits for lines of memory, by the `core_model` of its board's profile."""
+"""What a core waits for memory, by the `core_model` of its board's profile; all costs are in cycles."""
 
 from __future__ import annotations
 
 from edgedeploy.board import Board
 from edgedeploy.core_model import Costs
 
-# Bytes that come from memory together, on all processors that edgedeploy has profiles of.
+# Bytes of a cache line, on all processors that edgedeploy has profiles of.
 LINE = 64
+
+# Bytes that arrive per cycle from beyond the L2 cache at most.
+MEMORY_BYTES = 4
 
 # Bytes of the pages that prefetchers do not look beyond.
 _PAGE = 4096
@@ -14,18 +17,18 @@ _PAGE = 4096
 # Lines that are missed before a prefetcher foresees those after them at the same distance.
 _UNFORESEEN = 2
 
-# For cores without a model: what Cortex-A72's has, the caches of whose boards are most like theirs.
+# For cores without a model: the costs of Cortex-A72, whose board has the most similar caches.
 _NEAR = Costs(foreseen=4, random=12, store=2)
 _FAR = Costs(foreseen=14, random=120, store=30)
 
 
 def near(board: Board) -> Costs:
-    """What lines cost that come from the second cache."""
+    """The cost of lines from the L2 cache."""
     return board.core_model.l2 if board.core_model else _NEAR
 
 
 def beyond(size: int, board: Board) -> Costs:
-    """What lines cost of so many bytes that were written or read before: they are in the first cache to hold them."""
+    """The cost of lines after `size` bytes were read or written: they are in the first cache that holds as many."""
     model = board.core_model
     if size <= board.cache.l2_kib * 1024:
         return near(board)
@@ -41,7 +44,7 @@ def is_cached(size: int, board: Board) -> bool:
 
 
 def reread(size: int, board: Board) -> float:
-    """What a line costs that is read again after so many bytes; one from memory no less than to pass it on."""
+    """The cost of a line that is read again after so many bytes; from memory at least the cost of a store."""
     far = beyond(size, board)
     return far.foreseen if size <= board.cache.l2_kib * 1024 else max(far.foreseen, far.store)
 
@@ -51,7 +54,7 @@ def waiting(lines: float, distinct: float, beginnings: float, far: Costs, board:
 
     Args:
         lines: all of them.
-        distinct: those that are loaded for the first time, which come from `far`; others from the second cache.
+        distinct: lines that are loaded for the first time, which come from `far`; others from the L2 cache.
         beginnings: lines among them that no prefetcher foresees.
         far: what the first time costs.
         board: whose core it is.
@@ -62,5 +65,15 @@ def waiting(lines: float, distinct: float, beginnings: float, far: Costs, board:
 
 
 def beginnings(run: int, distance: int) -> int:
-    """Lines that no prefetcher foresees of a run of places that lie so many bytes apart."""
+    """Lines that no prefetcher foresees of a run of places so many bytes apart."""
     return run if distance >= _PAGE else min(run, _UNFORESEEN)
+
+
+def with_reading(arithmetic: float, weights: float, board: Board) -> float:
+    """Cycles of arithmetic whose weights, of so many bytes, come from memory once meanwhile.
+
+    A core that reads ahead waits for less of it, as its `core_model` states, but at least as long as the memory takes;
+    one without a model waits for all of it.
+    """
+    foreseen = board.core_model.memory.foreseen if board.core_model else LINE / MEMORY_BYTES
+    return max(arithmetic + weights / LINE * foreseen, weights / MEMORY_BYTES)

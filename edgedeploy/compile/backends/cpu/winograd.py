@@ -26,21 +26,17 @@ from edgedeploy.compile.backends.cpu.tiles import (
     direct_cycles,
     step_cycles,
     tile_registers,
-    with_reading,
 )
-from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread
-from edgedeploy.compile.operators.direct import Window, crop, pad
-from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread, with_reading
+from edgedeploy.compile.operators.direct import Window, crop, pad, prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
 from edgedeploy.compile.tiles import Tile, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, is_floating, lanes_for
 
-# The name of the block that accumulates, which the template looks for.
-PRODUCT = "winograd"
-# The name of the block that begins to transform weights.
-WEIGHT_ROWS = "transform_rows_of_weights"
+# The blocks that templates look for: the one that accumulates, and the one that begins to transform weights.
+PRODUCT, WEIGHT_ROWS = "winograd", "transform_rows_of_weights"
 
-# Height and width of the kernels of such convolutions.
+# Height and width of the kernels.
 KERNEL = 3
 
 
@@ -90,25 +86,22 @@ TRANSFORMS = {
 # The order in which kernel elements are summed up: rows of G come in pairs that differ in the sign of the middle one.
 _SUMMED = (0, 2, 1)
 
-# Cycles that both transforms together take for a value of a tile, per vector of channels and multiply-add unit.
+# Cycles of both transforms together for a value of a tile, per vector of channels and multiply-add unit.
 _TRANSFORM_CYCLES = 30
 # Bytes of weights that arrive per cycle from the L2 cache, for every band but the first.
 _CACHE_BYTES = 16
-# Roundings of each product that the transforms of data, weights and results come to; fitted to measurements.
+# Roundings of each product in the transforms of data, weights and results together; fitted to measurements.
 _TRANSFORM_ROUNDINGS = 8
 
 
 def choose_plan(shape: ConvolutionShape, board: Board) -> Winograd | None:
-    """The division that costs the least, or None where a direct convolution costs no more."""
+    """The division that costs the least, or None if a direct convolution costs as little."""
     plan = best_plan(TRANSFORMS, shape, board)
     return plan if cycles(plan, shape, board) < 0.9 * direct_cycles(shape, board) else None
 
 
 def best_plan(sizes: Iterable[int], shape: ConvolutionShape, board: Board) -> Winograd:
-    """The division with one of these sizes of tiles that costs the least.
-
-    Where all only wait for memory to pass on their weights, it is the one that waits the least for caches.
-    """
+    """The division with one of these sizes of tiles that costs the least; of equal ones, the one with fewer misses."""
     likely = (plan for size in sizes for plan in _likely(size, shape, board))
     return min(likely, key=lambda plan: (cycles(plan, shape, board), _waiting(plan, shape, board)))
 
@@ -118,7 +111,7 @@ def roundings(size: int, inputs: int) -> float:
 
     For data and weights of variance 1, product (i, j) has the variance `w[i] w[j]`, w being the squared norms of the
     rows of B^T times those of G; A^T sums up its errors with the squares of its elements. The result has variance 9
-    for each input channel. It is the mean over a tile: what follows a layer mixes its pixels.
+    for each input channel. It is the mean over a tile: later layers mix its pixels.
     """
     matrices = TRANSFORMS[size]
     products = (matrices.inputs**2).sum(axis=1) * (matrices.weights**2).sum(axis=1)
@@ -137,74 +130,64 @@ def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
 
 
 def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
-    """Whether a convolution can be divided so."""
+    """Whether a convolution can be divided by a plan."""
     bands = _bands(plan.size, shape, shared=plan.shared)
     return plan.band in bands and _fills(plan, shape) and plan.product in _product_tiles(shape, board)
 
 
 def _bands(size: int, shape: ConvolutionShape, *, shared: bool) -> range:
-    """How many rows of tiles a band may have."""
+    """The possible numbers of rows of tiles in a band."""
     rows = -(-shape.height // size)
     return range(rows if shared else 1, rows + 1)
 
 
 def _count_bands(plan: Winograd, shape: ConvolutionShape) -> int:
-    """How many bands there are, in whole ones."""
+    """The number of bands, the last of which may be cropped."""
     return -(-shape.height // (plan.size * plan.band))
 
 
 def _stays_near(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
-    """Whether what lies between the transforms stays in a cache: that of a band in L2."""
+    """Whether the data between the transforms stay in a cache: those of a band in L2."""
     if plan.shared:
         return not plan.by_element or is_cached(_bytes_between(plan, shape), board)
     return plan.band == 1 or _bytes_between(plan, shape) <= board.cache.l2_kib * 1024
 
 
 def _fills(plan: Winograd, shape: ConvolutionShape) -> bool:
-    """Whether a band has the tiles of a register tile, but for one at most."""
+    """Whether a band has the tiles of a register tile, except one at most."""
     return plan.product.columns <= round_up(plan.band * -(-shape.width // plan.size), 2)
 
 
 def _orders(board: Board) -> Sequence[bool]:
-    """The values of `by_element` to choose from: it saves cache misses, and is of use where their cost is known."""
+    """The possible values of `by_element`: it saves cache misses, and helps if their cost is known."""
     return (False, True) if board.core_model else (False,)
 
 
 def _likely(size: int, shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
-    """The divisions that are worth an estimate, each with the register tile that the model prefers."""
-    if not board.core_model:
-        yield from _fitting(size, shape, board)
-        return
-    large = _weight_bytes(size, shape) > board.cache.l2_kib * 1024
-    for shared, by_element in itertools.product((False, True) if large else (False,), _orders(board)):
+    """The divisions that are worth an estimate, each with the register tile that the model prefers.
+
+    For a core without a model of the cost of caches, these are the ones that fit them.
+    """
+    cache = board.cache.l2_kib * 1024
+    large = _weight_bytes(size, shape) > cache
+    shareds = ((False, True) if large else (False,)) if board.core_model else (large,)
+    for shared, by_element in itertools.product(shareds, _orders(board)):
         for band in _bands(size, shape, shared=shared):
             product = _product_tile(band * -(-shape.width // size), shape, board)
             plan = Winograd(size=size, band=band, product=product, shared=shared, by_element=by_element)
-            if _stays_near(plan, shape, board):
+            if not board.core_model and not shared and band > 1 and _bytes_between(plan, shape) > cache / 3:
+                break
+            if not board.core_model or _stays_near(plan, shape, board):
                 yield plan
 
 
-def _fitting(size: int, shape: ConvolutionShape, board: Board) -> list[Winograd]:
-    """The divisions that fit the caches, for a core without a model of what these cost."""
-    cache = board.cache.l2_kib * 1024
-    shared = _weight_bytes(size, shape) > cache
-    plans = []
-    for band in _bands(size, shape, shared=shared):
-        product = _product_tile(band * -(-shape.width // size), shape, board)
-        plan = Winograd(size=size, band=band, product=product, shared=shared)
-        if not shared and _bytes_between(plan, shape) > cache / 3 and band > 1:
-            break
-        plans.append(plan)
-    return plans
-
-
 def _weight_bytes(size: int, shape: ConvolutionShape) -> int:
-    """Of all transformed weights."""
+    """Bytes of all transformed weights."""
     return bytes_of(shape.types.weights) * (size + KERNEL - 1) ** 2 * shape.inputs * shape.channels
 
 
 def _bytes_between(plan: Winograd, shape: ConvolutionShape) -> int:
-    """Of a band's transformed data and the products that are made before others are read: of the type of the sums."""
+    """Bytes of a band's transformed data and of the products until the first are read, in the type of the sums."""
     channels = shape.channels if plan.by_element else plan.product.channels
     values = plan.values**2 * plan.tiles(shape.width) * (shape.inputs + channels)
     return bytes_of(shape.types.accumulator) * values
@@ -235,7 +218,7 @@ def _product_tiles(shape: ConvolutionShape, board: Board) -> list[Tile]:
 
 
 def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
-    """An estimate of a division's cost for all cores together."""
+    """The estimated cost of a division for all cores together."""
     inputs, outputs, lanes = shape.inputs, shape.channels, lanes_for(board, shape.types.accumulator)
     bands = _count_bands(plan, shape)
     tiles, values = plan.tiles(shape.width), plan.values**2
@@ -252,7 +235,7 @@ def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
 
 
 def _waiting(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
-    """Cycles for weights that the bands after the first read again, and for what lies between the transforms."""
+    """Cycles for weights that the bands after the first read again, and for the data between the transforms."""
     bands, weights = _count_bands(plan, shape), _weight_bytes(plan.size, shape)
     if not board.core_model:
         return 0 if plan.shared else (bands - 1) * weights / _CACHE_BYTES
@@ -314,9 +297,7 @@ def convolution(
     Args:
         data: 1 x height x width x inputs.
         weights: transformed, (m+2) x (m+2) x inputs x outputs.
-        window: how the data is padded.
         types: of data and weights, of the sums and transforms, and of the result, to which integers are rounded.
-        plan: how it is divided.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
 
     Returns:
@@ -334,8 +315,7 @@ def convolution(
     padded = pad(data, window, padded_height, (across - 1) * size + values, data.dtype)
 
     def value_of_tile(b: Any, t: Any, y: Any, x: Any, c: Any) -> Any:
-        value = padded[0, (b * band + t // across) * size + y, t % across * size + x, c]
-        return value.astype(sums)
+        return padded[0, (b * band + t // across) * size + y, t % across * size + x, c].astype(sums)
 
     half = te.compute(
         (bands, tiles, values, values, inputs),
@@ -354,11 +334,7 @@ def convolution(
         weight = prefetched(weights, (i, j, ic, f), 2, first, prefetch)
         return te.sum(types.product(transformed[b, i, j, t, ic], weight), axis=[ic])
 
-    product = te.compute(
-        (bands, values, values, tiles, outputs),
-        sum_of_products,
-        name=PRODUCT,
-    )
+    product = te.compute((bands, values, values, tiles, outputs), sum_of_products, name=PRODUCT)
     half_back = te.compute(
         (bands, tiles, size, values, outputs),
         lambda b, t, y, j, f: _combine(matrices.outputs, y, lambda i: product[b, i, j, t, f], sums),
@@ -376,7 +352,7 @@ def convolution(
 
 
 def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any], dtype: str) -> Any:
-    """The sum of values weighted by one row of a matrix; zeros vanish where the row is known, once unrolled."""
+    """The sum of values weighted by one row of a matrix; zeros vanish when the row is known, once unrolled."""
     total = None
     for column in range(matrix.shape[1]):
         term = _element(matrix[:, column], row, dtype) * value(column)

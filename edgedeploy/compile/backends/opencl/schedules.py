@@ -1,32 +1,33 @@
 """Schedule templates for OpenCL devices: how the loops of one fused function become kernels.
 
-A work-item computes what a tile is on a CPU: some pixels by some channels, whose sums stay in its registers, with
-vectors over channels. So neighbouring work-items read neighbouring weights, and the same pixels. Nothing is shared
-through local memory: an integrated graphics processor's caches serve as well, and a CPU has nothing else.
+A work-item computes a tile, as on a CPU: some pixels by some channels, whose sums stay in its registers, with vectors
+over channels. So neighbouring work-items read neighbouring weights, and the same pixels. Nothing is shared through
+local memory: an integrated graphics processor's caches serve as well, and a CPU has nothing else.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 
+from tvm.s_tir import Schedule
+
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.opencl.configuration import WorkItem
-from edgedeploy.compile.backends.opencl.threads import bind, bind_all, device_of, vector_width
+from edgedeploy.compile.backends.opencl.strategy import WorkItem, device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
-from edgedeploy.compile.schedules import Template
+from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise, is_product
 from edgedeploy.compile.schedules.access import computes_with_conditions, fuse_contiguous
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
-from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 from edgedeploy.compile.tiles import vector_length
 
 
 def _convolution(kernel: Kernel, board: Board) -> Packing | None:
     """A dense convolution in NHWC and everything fused with it; padding is a kernel of its own.
 
-    Weights are packed so that those which a work-group's work-items read in a step lie side by side.
+    Weights are packed so that those that a work-group reads in a step are next to each other.
     """
     chosen = kernel.chosen(WorkItem)
     packing = pack(kernel, kernel.block(direct.DENSE), chosen.group.channels * chosen.tile.channels)
@@ -38,7 +39,7 @@ def _convolution(kernel: Kernel, board: Board) -> Packing | None:
 
 
 def _depthwise(kernel: Kernel, board: Board) -> Packing | None:
-    """A depthwise convolution and everything fused with it; every kernel element asks whether it is padding."""
+    """A depthwise convolution and everything fused with it; every kernel element checks whether it is padding."""
     kernel.inline(kernel.before(direct.DEPTHWISE))
     _in_tiles(kernel, direct.DEPTHWISE, 2)
     return None
@@ -53,12 +54,9 @@ def _product(kernel: Kernel, board: Board) -> Packing | None:
 
 
 def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
-    """Let each work-item compute a tile of what the anchor sums up, and what follows it.
+    """Let each work-item compute a tile of the anchor's sums, and everything after it.
 
-    Args:
-        kernel: the function.
-        anchor: the block that accumulates.
-        dimensions: of a tile: rows, columns and channels, or the latter two, of one row.
+    Tiles have 3 `dimensions`, rows, columns and channels, or only the latter 2.
     """
     schedule, block, chosen = kernel.schedule, kernel.block(anchor), kernel.chosen(WorkItem)
     output = kernel.output_of(anchor)
@@ -69,14 +67,14 @@ def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
     tiles, inner = [*loops[:-dimensions], *(pair[0] for pair in pairs)], [pair[1] for pair in pairs]
     schedule.reorder(*tiles, *inner)
     kernel.operations += 2 * math.prod(extents) * math.prod(reduced)
-    # Batches and stacks are not dealt out to groups; nor are rows, where there is one.
+    # Batches and stacks are not divided among groups; nor is a single row.
     item = bind(kernel, tiles, [*[1] * len(tiles), *astuple(chosen.group)][-len(tiles) :])
     kernel.unroll_tile(inner, chosen.vector)
     kernel.accumulate_inside(block, item, len(reduced), chosen.vector, pixels=len(inner) - 1)
 
 
 def _has_loops(kernel: Kernel) -> bool:
-    """Any function of blocks with loops; what TVM writes in another way, as scattering, is one block of code."""
+    """Match functions of blocks with loops; operators without them, as scattering in TVM, are one block of code."""
 
     def has_loops(name: str) -> bool:
         block = kernel.block(name)
@@ -124,12 +122,39 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
 def _vector(kernel: Kernel, block: Any, board: Board) -> int:
     """How many of a block's values a work-item computes at a time.
 
-    One where conditions are values: what is true is 1 in OpenCL C, but -1 in its vectors, and TVM does not tell them
-    apart when it makes a number of a condition, or chooses a vector by one for all of it.
+    One if conditions are values: true is 1 in OpenCL C, but -1 in its vectors, and TVM does not distinguish them when
+        it
+    turns a condition into a number, or selects a vector by a single one.
     """
     if computes_with_conditions(kernel, block):
         return 1
     return vector_width(device_of(board), kernel.widest(block))
+
+
+def bind_all(kernel: Kernel, loops: list[Any], board: Board) -> None:
+    """Run loops as work-items, in groups of the size in the board's profile."""
+    extents = [int(kernel.schedule.get(loop).extent) for loop in loops]
+    device = device_of(board)
+    bind(kernel, loops, group_parts(extents, group_size(math.prod(extents), device.work_group, device.units)))
+
+
+def bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:
+    """Run loops as work-items, in groups that take a part of each; returns the loop over a group's items."""
+    schedule = kernel.schedule
+    pairs = [
+        schedule.split(loop, [None, part], preserve_unit_iters=True) for loop, part in zip(loops, parts, strict=True)
+    ]
+    groups, items = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    schedule.reorder(*groups, *items)
+    schedule.bind(_fused(schedule, groups), "blockIdx.x")
+    item = _fused(schedule, items)
+    schedule.bind(item, "threadIdx.x")
+    kernel.parallel = True
+    return item
+
+
+def _fused(schedule: Schedule, loops: list[Any]) -> Any:
+    return schedule.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
 TEMPLATES = (

@@ -1,52 +1,52 @@
-"""Configurations of layers on an OpenCL device, and a model of what a step of a sum costs a work-item.
+"""Configurations of layers on an OpenCL device, and a model of the cost of a step of a sum.
 
-One vector of the width that the device's profile names is the unit of all costs.
+The unit of all costs is a vector of the width in the device's profile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from functools import cached_property
+from typing import Literal
 
 from typing_extensions import override
 
-from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
-from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
-from edgedeploy.compile.configuration import Configuration
+from edgedeploy.board import Board, Positive
+from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Form, Product
-from edgedeploy.compile.schedules.matching import divides_into_vectors
+from edgedeploy.compile.schedules import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
-from edgedeploy.compile.types import lanes_for
-from edgedeploy.opencl.profile import OpenCL
+from edgedeploy.compile.types import bits_of, lanes_for
+from edgedeploy.opencl.profile import WIDTHS, OpenCL, opencl_of
 
-# Most vectors of channels of a tile, where the model chooses.
+# Most vectors of channels of a tile that the model chooses.
 MOST_VECTORS = 2
 
-# What candidates may have beside that: vectors of channels, rows of a convolution's tile, widths of vectors. Their sums
-# may exceed what the profile says registers hold, since it may be wrong, and then they only become slower.
-VECTORS, ROWS, WIDTHS = (1, 2), (1, 2), (1, 2, 4, 8, 16)
+# Vectors of channels and rows of a convolution's tile of candidates. Their sums may exceed the
+# registers in the profile by a factor, since it may be wrong, and then they only become slower.
+VECTORS, ROWS = (1, 2), (1, 2)
 MOST_OF_SUMS = 2
 
-# The parts of the largest work-group that others have.
+# Work-groups are these parts of the largest one.
 GROUPS = (1, 4, 16)
 
-# Candidates whose pixels are of less use, or that the model says take so many times as long as the best, are not
-# worth a trial.
+# Candidates with a smaller part of useful pixels, or that take so many times as long as the best by the model's
+# estimate, are not worth a trial.
 LEAST_USEFUL, WORTH_TRYING = 0.75, 1.6
 
 
 @dataclass(frozen=True)
 class _Result:
-    """What a layer computes, as work-items deal it out among themselves.
+    """A layer's result, as work-items divide it among themselves.
 
     Attributes:
         batch, height, width, channels: of the result; a dense layer's is one row of pixels.
-        divided: the channels that a tile's divide: those of one group.
+        divided: the channels of one group, which a tile's divide.
         steps: terms of each sum.
-        vector: values of the sums' type in a vector of the width that the device's profile names.
+        vector: values of the sums' type in a vector of the width in the device's profile.
         rows: whether a tile may have several rows.
         cropped: whether tiles may reach beyond the result.
         shared: whether the channels of a pixel read the same input.
@@ -66,11 +66,9 @@ class _Result:
     tiled: bool = True
 
     def tiles(self, tile: Tile) -> list[int]:
-        """How many tiles there are in rows, columns and channels."""
         return [-(-self.height // tile.rows), -(-self.width // tile.columns), self.channels // tile.channels]
 
     def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
-        """A tile in the groups that the profile asks for."""
         tiles = self.tiles(tile)
         parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device.units))
         return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))
@@ -78,7 +76,7 @@ class _Result:
     def rate(self, tile: Tile, vector: int, device: OpenCL) -> float:
         """Useful values of a step in one vector's time; less with fewer work-items than the device can run.
 
-        A tile of more sums than registers hold takes that many times as long.
+        A tile of n times as many sums as registers takes n times as long.
         """
         pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self.vector)
         values = pixels * tile.channels / self.vector * tile.useful(self.height, self.width)
@@ -120,7 +118,7 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
 
     @override
     def estimate(self, configuration: Configuration) -> float:
-        """What the model expects of all units together, in vectors' times."""
+        """The estimated time of all units together, in vectors' times."""
         assert isinstance(configuration, WorkItem)
         result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
         values = result.batch * result.height * result.width * result.channels / result.vector
@@ -180,7 +178,7 @@ def _possible(result: _Result, device: OpenCL) -> Iterator[WorkItem]:
 
 
 def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
-    """Tiles and the width of their vectors. Of those that make equally many tiles of a row, the least."""
+    """Tiles and the width of their vectors; of tiles that divide a row into as many parts, the smallest."""
     if result.cropped:
         widths = sorted({-(-result.width // count) for count in range(1, result.width + 1)})
     else:
@@ -211,3 +209,72 @@ def _result(layer: AnyAnchorOp, vector: int) -> _Result:
     if isinstance(layer, DepthwiseConvolution):
         return _Result(*shape, layer.channels, layer.terms, vector, shared=False)
     return _Result(*shape, layer.outputs, layer.terms, vector, rows=True)
+
+
+@dataclass(frozen=True)
+class WorkGroup:
+    """Work-items of an OpenCL device that run together, by the tiles of the result that they compute."""
+
+    rows: Positive
+    columns: Positive
+    channels: Positive
+
+    @property
+    def items(self) -> int:
+        """The number of work-items."""
+        return math.prod(astuple(self))
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns} x {self.channels}"
+
+
+class WorkItem(Tiled):
+    """A layer on an OpenCL device.
+
+    Attributes:
+        tile: of a work-item; the rows of a dense layer's result are columns of the tile.
+        vector: values that a work-item reads, multiplies and adds at a time.
+    """
+
+    form: Literal["work-item"] = "work-item"
+    vector: Positive
+    group: WorkGroup
+
+    @property
+    def sums(self) -> int:
+        """Vectors of sums of a tile."""
+        return self.tile.rows * self.tile.columns * self.tile.channels // self.vector
+
+    def __str__(self) -> str:
+        return f"{self.tile} by {self.vector}, groups of {self.group}"
+
+
+def device_of(board: Board) -> OpenCL:
+    """The OpenCL device of a board that has one."""
+    device = opencl_of(board)
+    assert device is not None
+    return device
+
+
+def vector_width(device: OpenCL, dtype: str) -> int:
+    """How many values of a type a work-item computes with at a time; the profile states it for float32."""
+    return max(1, min(WIDTHS[-1], device.vector * bits_of("float32") // bits_of(dtype)))
+
+
+def group_size(items: int, most: int, units: int) -> int:
+    """The most work-items of a group: if there are few, groups are small, so that each unit gets one."""
+    return max(1, min(most, items // units))
+
+
+def group_parts(extents: Sequence[int], most: int) -> list[int]:
+    """How much of each loop a work-group of at most `most` items takes, outermost first.
+
+    These are the last ones whole, and a part of the one before: its work-items are neighbours.
+    """
+    parts = [1] * len(extents)
+    for index in reversed(range(len(extents))):
+        parts[index] = max(count for count in divisors(extents[index]) if count <= most)
+        if parts[index] < extents[index]:
+            break
+        most //= parts[index]
+    return parts

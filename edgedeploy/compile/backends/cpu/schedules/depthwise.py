@@ -8,8 +8,12 @@ from typing import Any
 from tvm.s_tir import Schedule
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.columns import COPY, ROWS, SUMS, WORDS
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise
 from edgedeploy.compile.backends.cpu.narrowing import WHOLE_SUMS
+from edgedeploy.compile.backends.cpu.schedules.integers import RESULTS, begin_with_bias
+from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED, interleaving_intrinsic, words_intrinsic
+from edgedeploy.compile.backends.cpu.steps import activation_type, step_of
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
@@ -22,14 +26,14 @@ UNROLLED_WIDTH = 7
 _TOGETHER = 2
 
 
-def apply(kernel: Kernel, board: Board) -> Packing | None:
+def depthwise(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it; nothing is packed.
 
-    Where nothing is copied, padding is asked for at every kernel element, and channels are the innermost loop over
-    tiles, so that memory is read in its order. On x86 LLVM makes a few branches for a tile of that, which cost less
-    than a copy. On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a
-    block of rows, columns and channels (`blocks.py`), and copies with its padding what it reads, which stays in the L1
-    cache. Its innermost loop is over the tiles of a row, so that their weights stay in registers.
+    Without copies, every kernel element checks whether it is padding, and channels are the innermost loop over tiles,
+    so that memory is read in order. On x86 LLVM makes a few branches for a tile of that, which cost less than a copy.
+    On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a block of rows,
+    columns and channels (`cpu/depthwise.py`), and copies its input with the padding, which stays in the L1 cache. Its
+    innermost loop is over the tiles of a row, so that their weights stay in registers.
     """
     chosen = kernel.chosen(Depthwise)
     if chosen.floats:
@@ -44,7 +48,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     if not chosen.copied:
         kernel.inline(padding)
         padding = []
-    tasks, [_, column, channel], pixels = in_tiles(kernel, output, chosen, chosen.tasks_across)
+    tasks, [_, column, channel], pixels = _in_tiles(kernel, output, chosen, chosen.tasks_across)
     innermost = channel
     if chosen.copied:
         schedule.reorder(channel, column)
@@ -62,19 +66,63 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     return None
 
 
-def in_tiles(
+def is_by_columns(kernel: Kernel) -> bool:
+    """Match a layer that is written as sums of columns."""
+    return isinstance(kernel.configuration, Columns)
+
+
+def columns(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule a convolution of integers by columns; the words of a tile's columns and its sums are in registers."""
+    begin_with_bias(kernel, SUMS, lambda *place: place[-1])
+    schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
+    step = step_of(activation_type(board), chosen.vector, ROWS, board)
+    output = kernel.output_of(SUMS)
+    tasks, [*_, channel], pixels = _in_tiles(kernel, output, chosen)
+    task = kernel.parallelize(tasks, 2 * math.prod(kernel.extents(sums)), step.products)
+    kernel.unroll_tile(pixels, RESULTS)
+
+    words = kernel.block(WORDS)
+    schedule.set_scope(words, 0, "local")
+    if COPY in kernel.names:  # before compute_at: TVM finds no intrinsic in tiles that overlap
+        _, inner = schedule.split(schedule.get_loops(words)[-1], [None, INTERLEAVED])
+        words = schedule.blockize(inner)
+        schedule.tensorize(words, interleaving_intrinsic(step.data))
+    schedule.compute_at(sums, channel, preserve_unit_loops=True)
+    schedule.compute_at(words, channel, preserve_unit_loops=True)
+    *around, vector = schedule.get_loops(words)[-3:]
+    kernel.unroll(around)
+    if COPY in kernel.names:
+        schedule.unroll(vector)
+        kernel.pad_inside([COPY], task, board)
+    else:
+        kernel.vectorize(vector, step.channels, unroll=True)
+
+    *_, column, channel, across, part, addend, line = schedule.get_loops(sums)
+    vectors, lanes = schedule.split(channel, [None, step.channels])
+    schedule.reorder(across, part, addend, column, vectors, lanes, line)
+    kernel.unroll([across, part, addend, column, vectors])
+    zero = schedule.decompose_reduction(sums, across)
+    schedule.set_scope(sums, 0, "local")
+    schedule.tensorize(lanes, words_intrinsic(step))
+    *around, last = schedule.get_loops(zero)[-3:]
+    schedule.vectorize(last)
+    kernel.unroll(around)
+    return None
+
+
+def _in_tiles(
     kernel: Kernel, output: Any, chosen: Depthwise | Columns, across: int = 1
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """The loops over an output.
+    """Split the loops over an output.
 
     Args:
         kernel: the function.
         output: the block that stores it.
         chosen: the layer's configuration.
-        across: in how many parts columns are dealt out to tasks.
+        across: the number of parts that columns are divided into among tasks.
 
     Returns:
-        Those over tasks; over a task's tiles, by rows, columns and channels; over a tile's pixels and channels.
+        The loops over tasks; over a task's tiles, by rows, columns and channels; over a tile's pixels and channels.
     """
     schedule = kernel.schedule
     batch, row, column, channel = schedule.get_loops(output)

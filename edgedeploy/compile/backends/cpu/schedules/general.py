@@ -1,7 +1,7 @@
 """Everything else: pools, means, softmax, resize, concat, transposes, elementwise chains.
 
-Blocks with one consumer are computed where they are used. Each block that is left is spread over the
-threads and vectorised over its innermost dimension; sums and maxima keep their accumulators in registers.
+Blocks with one consumer are inlined. Each remaining block is spread over the threads and vectorised over its innermost
+dimension; sums and maxima keep their accumulators in registers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONGEST_SUM = 100
 
 
 def matches(kernel: Kernel) -> bool:
-    """Any function."""
+    """Match any function."""
     return True
 
 
@@ -46,7 +46,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 
 
 def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
-    """Vectors over the innermost loop, which is made as long as the memory behind it is contiguous."""
+    """Vectorise the innermost loop, fused with others as long as memory is contiguous."""
     schedule, block = kernel.schedule, kernel.block(name)
     lanes = kernel.lanes(block, board)
     if not schedule.get_loops(block):
@@ -83,16 +83,13 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
         tasks, chunk = [], schedule.fuse(*tasks, chunk) if tasks else chunk
     if partitioned:
         kernel.partition(chunk)
-    kernel.parallelize(tasks or [chunk], elements, lanes / 4)  # loads and stores beside the arithmetic
+    kernel.parallelize(tasks or [chunk], elements, lanes / 4)  # loads and stores, besides the arithmetic
 
 
 def best_length(extent: int, lanes: int, boundaries: Sequence[int] = ()) -> int:
-    """The vector length that needs the fewest steps for a loop, counting those that are left over one by one.
+    """The vector length that needs the fewest steps for a loop of length `extent`, with the remainder one by one.
 
-    Args:
-        extent: the loop's length.
-        lanes: values in a vector register.
-        boundaries: where along the loop another buffer is read: a vector across a boundary is done in scalar code.
+    At `boundaries` along the loop another buffer is read: a vector across one is computed in scalar code.
     """
 
     def steps(length: int) -> int:
@@ -106,8 +103,8 @@ def best_length(extent: int, lanes: int, boundaries: Sequence[int] = ()) -> int:
 def whole_vectors(extents: Sequence[int], length: int) -> int:
     """Of fused loops, the elements of the fewest inner ones that whole vectors cover; of all, if they cover rows.
 
-    Of a vector that goes on in the next row, TVM simplifies the indices of dimensions that whole vectors cover, and not
-    those of others. They do not add up to a place in memory any more: values would be gathered.
+    For a vector that continues in the next row, TVM simplifies the indices of dimensions that whole vectors cover, and
+    not the others. They do not add up to a place in memory any more: values would be gathered.
     """
     elements = list(accumulate(reversed(extents), operator.mul))
     if not elements or elements[0] % length == 0:
@@ -116,7 +113,7 @@ def whole_vectors(extents: Sequence[int], length: int) -> int:
 
 
 def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
-    """Spatial loops outside, the reduction inside them, vectors over the last spatial dimension."""
+    """Put the reduction inside the spatial loops, with vectors over the last spatial dimension."""
     schedule, block = kernel.schedule, kernel.block(name)
     lanes = kernel.lanes(block, board)
     loops, extents = schedule.get_loops(block), kernel.extents(block)
@@ -152,17 +149,17 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
 
 
 def _is_sum(kernel: Kernel, block: Any) -> bool:
-    """Whether a reduction rounds each of its steps: what it adds up is in floating point."""
+    """Whether a reduction adds up floats, so that it rounds each of its steps."""
     body = kernel.schedule.get(block).body
     value = getattr(body, "value", None)
     return isinstance(value, tirx.Add) and str(value.ty.dtype).startswith("float")
 
 
 def _schedule_parts(kernel: Kernel, block: Any, loop: Any, length: int) -> None:
-    """Each step of a sum adds up a part of its terms first, in registers.
+    """Let each step of a sum add up a part of its terms first, in registers.
 
-    One long sum would gather rounding errors in proportion to its length: where all terms are alike, thousands of
-    pixels of an even image, all errors have one sign.
+    One long sum would gather rounding errors in proportion to its length: if all terms are alike, as thousands of
+    pixels of an even image, all errors have the same sign.
     """
     schedule = kernel.schedule
     schedule.compute_at(block, loop, preserve_unit_loops=True)
@@ -179,7 +176,7 @@ def _schedule_parts(kernel: Kernel, block: Any, loop: Any, length: int) -> None:
 def _schedule_sum_of_lanes(
     kernel: Kernel, block: Any, spatial: list[Any], reduced: Any, lanes: int, *, partitioned: bool
 ) -> None:
-    """A row's sum or maximum as one vector of partial ones, whose lanes are put together at its end."""
+    """Compute a row's sum or maximum as one vector of partial ones, whose lanes are combined at its end."""
     schedule = kernel.schedule
     elements = math.prod(kernel.extents(block))
     _, lane = schedule.split(reduced, [None, lanes])

@@ -6,26 +6,30 @@ The sums of a tile stay in vector registers over the whole reduction. Weights co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
+from tvm.s_tir import SBlockRealize, Schedule
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import COPY, JOINED, SUMS, is_in_one_row, pixels
-from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
+from edgedeploy.compile.backends.cpu.statements import replaced, with_block
 from edgedeploy.compile.backends.cpu.step_code import intrinsic, joining_intrinsic
-from edgedeploy.compile.backends.cpu.steps import Step, step_of
-from edgedeploy.compile.backends.cpu.words import WORD
+from edgedeploy.compile.backends.cpu.steps import WORD, Step, step_of
 from edgedeploy.compile.layers import Convolution, Dense
+from edgedeploy.compile.operators.direct import CROP
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
-# Results that are made of sums together: a whole register of bytes.
+# Results that are computed from sums together: a whole register of bytes.
 RESULTS = 16
 
 
 def matches(kernel: Kernel) -> bool:
-    """A layer that is written as sums of steps."""
+    """Match a layer that is written as sums of steps."""
     return isinstance(kernel.configuration, Steps)
 
 
@@ -68,23 +72,26 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
             kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
     written_out = _accumulate(kernel, sums, step, intrinsic(step, words))
     if written_out and is_cropped and any(loop.same_as(column) for loop in tiles):
-        kernel.partition(column)  # of whole tiles, too, conditions would keep results apart
+        kernel.partition(column)  # conditions would keep the results of whole tiles apart, too
     if step.parts > 1:
-        _join(kernel, step)
+        joined = kernel.block(JOINED)
+        schedule.set_scope(joined, 0, "local")
+        *around, channels = schedule.get_loops(joined)
+        kernel.unroll(around[-3:])
+        schedule.tensorize(channels, joining_intrinsic(step))
     return None
 
 
 def _result_loops(kernel: Kernel, sums: Any, output: Any) -> list[Any]:
     """The loops over feature maps, rows, columns and channels; of a product over columns, its rows, and channels."""
-    schedule, extents = kernel.schedule, kernel.extents(output)
-    batch, rows, *_ = kernel.extents(sums)
+    extents, (batch, rows, *_) = kernel.extents(output), kernel.extents(sums)
     if not (len(extents) == 4 and extents[0] == batch and extents[1] <= rows):
         kernel.ravel_rows(sums, output)
-    return list(schedule.get_loops(output))
+    return list(kernel.schedule.get_loops(output))
 
 
 def _is_flat(kernel: Kernel, board: Board) -> bool:
-    """Whether rows are copied as they lie there, without padding and groups, in NHWC."""
+    """Whether rows in NHWC are copied as they are, without padding and groups."""
     layer, block = kernel.layer, kernel.schedule.get(kernel.block(COPY))
     if not isinstance(layer, Convolution | Dense) or not isinstance(block.body.value, tirx.Cast):
         return False
@@ -95,16 +102,15 @@ def _is_flat(kernel: Kernel, board: Board) -> bool:
 
 
 def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> bool:
-    """Steps over the kernel's elements and the input channels around the tile's pixels and vectors.
+    """Put steps over the kernel's elements and the input channels around the tile's pixels and vectors.
 
     Returns:
         Whether all of them are written out.
     """
     schedule = kernel.schedule
-    dimensions = len(schedule.get(sums).iter_vars)
-    loops = schedule.get_loops(sums)[-dimensions:]
-    (_, *of_tile, vectors, channels), parts, rest = loops[:5], loops[5 : 5 + (step.parts > 1)], loops[5:]
-    rest = rest[len(parts) :]
+    loops = schedule.get_loops(sums)[-len(schedule.get(sums).iter_vars) :]
+    first = 5 + (step.parts > 1)
+    (_, *of_tile, vectors, channels), parts, rest = loops[:5], loops[5:first], loops[first:]
     last = len(rest) - len(step.terms)
     reduced, inside = rest[:last], rest[last:]
     schedule.reorder(*reduced, *of_tile, vectors, channels, *parts, *inside)
@@ -113,23 +119,75 @@ def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> bool:
     )
     written_out = step.is_written_out(steps, tile)
     counted = 0 if written_out else 3  # bytes that are added for one weight are the fourth
-    for loop in (*reduced[counted:], *of_tile, vectors):
-        schedule.unroll(loop)
+    kernel.unroll([*reduced[counted:], *of_tile, vectors])
     zero = schedule.decompose_reduction(sums, reduced[0])
     schedule.set_scope(sums, 0, "local")
     schedule.tensorize(channels, name)
     *around, last = schedule.get_loops(zero)
     schedule.vectorize(last)
-    for loop in around[-3 - len(parts) :]:
-        schedule.unroll(loop)
+    kernel.unroll(around[-3 - len(parts) :])
     return written_out
 
 
-def _join(kernel: Kernel, step: Step) -> None:
-    """Add the parts of a tile's sums, in registers."""
-    schedule, joined = kernel.schedule, kernel.block(JOINED)
-    schedule.set_scope(joined, 0, "local")
-    *around, channels = schedule.get_loops(joined)
-    for loop in around[-3:]:
-        schedule.unroll(loop)
-    schedule.tensorize(channels, joining_intrinsic(step))
+@dataclass(frozen=True)
+class _Addition:
+    """A block that adds a bias to sums: its name, how it reads the sums, and the parameter that it adds."""
+
+    block: str
+    sums: Any
+    bias: Any
+
+
+def begin_with_bias(kernel: Kernel, anchor: str, channel: Callable[..., Any]) -> None:
+    """Start sums with a parameter of one value per channel that is added later: one instruction less per vector.
+
+    int32 sums wrap, so that the order of their terms changes nothing. Not for sums of pairs (`pairs`): LLVM adds their
+    few terms to each other first, which one more would hinder.
+
+    Args:
+        kernel: the function; nothing is scheduled yet.
+        anchor: the block that sums up; its dimensions from the fourth on are channels.
+        channel: from the indices of a sum to its channel.
+    """
+    found = _addition(kernel, anchor)
+    if found is None:
+        return
+
+    def changed(statement: Any) -> Any:
+        if not isinstance(statement, SBlockRealize):
+            return statement
+        block, init = statement.block, statement.block.init
+        if block.name_hint == anchor:
+            place = [0] * (len(found.bias.ty.shape) - 1) + [channel(*init.indices)]
+            begins = tirx.BufferStore(init.buffer, tirx.BufferLoad(found.bias, place), init.indices)
+            return with_block(statement, block.body, begins)
+        if block.name_hint == found.block:
+            return with_block(statement, tirx.BufferStore(block.body.buffer, found.sums, block.body.indices), init)
+        return statement
+
+    function = kernel.schedule.mod["main"]
+    kernel.schedule = Schedule(function.with_body(replaced(function.body, changed)))
+
+
+def _addition(kernel: Kernel, anchor: str) -> _Addition | None:
+    """The block that adds a bias to the sums, or to the cropped sums; None if others read them too."""
+    schedule, block = kernel.schedule, kernel.block(anchor)
+    channels = math.prod(int(size) for size in schedule.get(block).writes[0].source.ty.shape[3:])
+    readers = schedule.get_consumers(block)
+    if len(readers) == 1 and schedule.get(readers[0]).name_hint == CROP:
+        [block] = readers
+        readers = schedule.get_consumers(block)
+    if len(readers) != 1:
+        return None
+    [adding] = readers
+    store, buffer = schedule.get(adding).body, schedule.get(block).writes[0].source
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+        return None
+    sums, bias = store.value.a, store.value.b
+    if not all(isinstance(each, TensorLoad) for each in (sums, bias)) or not sums.source.same_as(buffer):
+        return None
+    *others, last = (int(size) for size in bias.source.ty.shape)
+    if last != channels or math.prod(others) != 1 or not bias.indices[-1].same_as(store.indices[-1]):
+        return None
+    is_parameter = any(bias.source.same_as(each) for each in kernel.function.params)
+    return _Addition(str(schedule.get(adding).name_hint), sums, bias.source) if is_parameter else None

@@ -13,12 +13,20 @@ from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.backends.cpu.tiles import written_out
+from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
-from edgedeploy.compile.tiles import vector_length
+from edgedeploy.compile.tiles import divisors, vector_length
+from edgedeploy.compile.types import bytes_of, lanes_for
+
+# Arithmetic operations of the weights' transform for each value of the result.
+_OPERATIONS = 4
+
+# Bytes of each value of a tile of transformed weights that are stored one after the other, if there are as many.
+_STORED = 8 * LINE
 
 
 def matches(kernel: Kernel) -> bool:
-    """A convolution that was written as Winograd's."""
+    """Match a convolution that was written as Winograd's."""
     return kernel.anchor() == winograd.PRODUCT
 
 
@@ -62,8 +70,7 @@ def _multiply(kernel: Kernel, plan: Winograd, task: Any, channel: Any, lanes: in
     """The products: for each of the values of a tile, register tiles of pixels x channels.
 
     Args:
-        kernel: the function.
-        plan: how it is divided.
+        kernel, plan: the function, and how it is divided.
         task, channel: the loops over the output's tasks, and over a task's channels.
         lanes: values in a vector register.
         steps: how many steps of a sum are written out.
@@ -111,8 +118,43 @@ def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board
 
 
 def _unroll(kernel: Kernel, loops: list[Any], vector: Any) -> None:
-    """Unroll loops around one that is a vector."""
-    for loop in loops:
-        kernel.schedule.unroll(loop)
+    kernel.unroll(loops)
     if int(kernel.schedule.get(vector).extent) > 1:
         kernel.schedule.vectorize(vector)
+
+
+def transforms_weights(kernel: Kernel) -> bool:
+    """Match the transform of weights."""
+    return winograd.WEIGHT_ROWS in kernel.names
+
+
+def transform_weights(kernel: Kernel, board: Board) -> None:
+    """Schedule the transform of weights that runs when a network is loaded: a vector of output channels at a time.
+
+    Kernel elements are read in memory order, transformed on the stack, and stored in the tiles that the products read.
+    The values of a tile are far apart there, often in few places of a cache: whole lines of each are stored at a time.
+    """
+    schedule, rows = kernel.schedule, kernel.block(winograd.WEIGHT_ROWS)
+    *between, last = kernel.after(winograd.WEIGHT_ROWS)
+    kernel.inline(between)
+    values = kernel.block(last)
+    *_, inputs, outputs = extents = kernel.extents(values)
+    wanted = max(1, _STORED // (outputs * bytes_of(kernel.dtypes(values)[-1])))
+    at_once, lanes = max(each for each in divisors(inputs) if each <= wanted), lanes_for(board, "float32")
+
+    store = schedule.cache_write(values, 0, "local")
+    *tile, i, j, channel, lane = schedule.get_loops(store)
+    channel, channel_in = schedule.split(channel, [None, at_once])
+    schedule.reorder(channel, *tile, i, j, channel_in, lane)
+    task = kernel.parallelize([channel], _OPERATIONS * math.prod(extents), kernel.rate(values, board))
+    kernel.unroll_tile([channel_in, lane], lanes)
+
+    schedule.compute_at(values, tile[-1] if tile else task, preserve_unit_loops=True)
+    *_, i, j, channel, lane = schedule.get_loops(values)
+    vector, lane = schedule.split(lane, [None, lanes if outputs % lanes == 0 else outputs])
+    schedule.reorder(channel, vector, i, j, lane)
+    kernel.unroll_tile([i, j, lane], lanes)
+    schedule.compute_at(rows, vector, preserve_unit_loops=True)
+    *_, i, j, _, lane = schedule.get_loops(rows)
+    kernel.unroll_tile([i, j, lane], lanes)
+    schedule.set_scope(rows, 0, "local")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from typing_extensions import override
 
-from edgedeploy.compile.backends.cpu.blocks import choose_block
+from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.strategy import multiply_add
 from edgedeploy.compile.backends.cpu.tiles import (
@@ -17,19 +18,20 @@ from edgedeploy.compile.backends.cpu.tiles import (
     tasks_for,
     tile_registers,
 )
+from edgedeploy.compile.backends.cpu.traffic import LINE, beginnings, beyond, near, waiting
 from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.layers import DepthwiseConvolution, Form
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
-from edgedeploy.compile.types import is_floating, lanes_for
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, vector_length
+from edgedeploy.compile.types import bytes_of, is_floating, lanes_for
 
 # Most vectors of channels of a depthwise convolution's tile.
 _MOST_VECTORS = 4
 
-# What depthwise convolutions of bytes take on x86, in multiply-adds of floats that read memory, with vectors of up to
-# 256 bits and of 512, for which there is one port less: for a vector of products, bytes being loaded and widened,
-# multiplied, and added; and for a vector of floats that is copied from bytes and stored beyond the first cache. Alone,
-# functions with 512 bits copy in 7; in networks, what copies drive out of the caches costs as much as they save.
+# What depthwise convolutions of bytes cost on x86, in multiply-adds of floats that read memory, with vectors of up to
+# 256 bits and of 512, for which there is one port less: a vector of products, with bytes loaded, widened, multiplied
+# and added; and a vector of floats that is copied from bytes and stored beyond the first cache. Alone, functions with
+# 512 bits copy in 7; in networks, what copies evict from the caches costs as much as they save.
 _BYTE_PRODUCT = (2.0, 2.5)
 _WIDENED_COPY = (4.5, 12.0)
 
@@ -86,16 +88,11 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
         rows, window, types = configuration.rows_per_task, self.layer.window, self.layer.types
         tasks = configuration.tasks_deep * configuration.tasks_across * (height // rows)
-        slots = (
-            math.prod(window.kernel)
-            * self._product(configuration)
-            * (1 + 0.5 / tile.columns)
-            / tile.useful(height, width)
-        )
+        slots = math.prod(window.kernel) * self._product(configuration) * (1 + 0.5 / tile.columns)
+        slots /= tile.useful(height, width)
         if self._widens:
-            slots += (
-                _WIDENED_COPY[self._is_wide(configuration)] * math.prod(window.input_size(rows, width)) / (rows * width)
-            )
+            copy = _WIDENED_COPY[self._is_wide(configuration)]
+            slots += copy * math.prod(window.input_size(rows, width)) / (rows * width)
         cycles = slots / self.board.fma.per_cycle + (1 if is_floating(types.result) else RESULT_CYCLES)
         return height * width * self.layer.channels / length * cycles * imbalance(tasks, self.board.cores)
 
@@ -125,20 +122,104 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         return self.layer.in_tiles(configuration.register_tile, copied_as=copied_as)
 
     def _product(self, configuration: Configuration) -> float:
-        """What a vector of products takes, in multiply-adds of floats."""
+        """The cost of a vector of products, in multiply-adds of floats."""
         integers = self.board.is_x86 and not is_floating(self.layer.types.accumulator)
         return _BYTE_PRODUCT[self._is_wide(configuration)] if integers else 1.0
 
     def _is_wide(self, configuration: Configuration) -> bool:
-        """Whether its vectors have more than 256 bits."""
         assert isinstance(configuration, Tiled)
         return vector_length(configuration.tile.channels, lanes_for(self.board, "float32")) * 32 > 256
 
     def _copied_bytes(self, rows: int, tile: Tile) -> int:
-        """Of what a task of so many rows copies as floats."""
         return math.prod(self.layer.window.input_size(rows, self.layer.size[1])) * tile.channels * 4
 
     @property
     def _widens(self) -> bool:
         """Whether integers are summed up as floats."""
         return is_floating(self.layer.types.accumulator) and not is_floating(self.layer.types.data)
+
+
+# The part of the first cache that a copy may fill: its source and the result pass through the same cache.
+_CACHED = 0.75
+
+
+def choose_block(layer: DepthwiseConvolution, tile: Tile, board: Board) -> Depthwise:
+    """The fastest blocks whose copies stay in the first cache; if there are none, those with the smallest copies."""
+    room, (height, width) = _CACHED * board.cache.l1_kib * 1024, layer.size
+    blocks = [
+        Block(layer, Depthwise(tile=tile, rows_per_task=rows, tasks_across=across, tasks_deep=deep, copied=True))
+        for rows in divisors(height)
+        for across in divisors(-(-width // tile.columns))
+        for deep in divisors(layer.channels // tile.channels)
+    ]
+    return min(blocks, key=lambda block: (max(room, block.copied_bytes), block.cycles(board), block.tasks)).form
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows, columns and channels that a task copies, and computes from the copy.
+
+    A core fetches lines of memory, each of which holds channels of a pixel. A task that reads some of a line's channels
+    fetches all of it, as do the tasks that read the others; rows and columns at the edges of blocks are read by two;
+    and prefetchers do not foresee what begins elsewhere.
+    """
+
+    layer: DepthwiseConvolution
+    form: Depthwise
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result, in whole tiles."""
+        return -(-self.layer.size[1] // self.form.tile.columns) // self.form.tasks_across * self.form.tile.columns
+
+    @property
+    def channels(self) -> int:
+        """Channels of the data and of the result."""
+        return self.layer.channels // self.form.tasks_deep
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """Padded rows and columns of the data."""
+        return self.layer.window.input_size(self.form.rows_per_task, self.columns)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the copy, which has the type of the data."""
+        return math.prod(self.read) * self.channels * bytes_of(self.layer.types.data)
+
+    @property
+    def tasks(self) -> int:
+        """The number of blocks."""
+        bands = self.layer.batch * self.layer.size[0] // self.form.rows_per_task
+        return bands * self.form.tasks_across * self.form.tasks_deep
+
+    def cycles(self, board: Board) -> float:
+        """An estimate, for all tasks, of the cost of copies and of waiting for lines."""
+        layer, types = self.layer, self.layer.types
+        (rows, columns), pixel = self.read, layer.channels * bytes_of(types.data)
+        data = math.prod(layer.data) * bytes_of(types.data)
+        result = layer.batch * math.prod(layer.size) * layer.channels * bytes_of(types.result)
+        far = beyond(data + result, board)
+        reading = self.tasks * rows * columns * self._lines(types.data)
+        writing = self.tasks * self.form.rows_per_task * self.columns * self._lines(types.result)
+        unforeseen = self.tasks * rows * (beginnings(columns, pixel) if self._is_steady else columns)
+        cycles = (
+            # a vector is loaded and stored in a cycle
+            self.tasks * rows * columns * self.channels / lanes_for(board, types.data)
+            + waiting(reading, min(reading, data / LINE), unforeseen, far, board)
+            + result / LINE * far.store
+            + (writing - result / LINE) * near(board).store
+        )
+        threads = is_worth_threads(layer.operations, board.fma.per_cycle * lanes_for(board, types.accumulator))
+        return cycles * (imbalance(self.tasks, board.cores) if threads else 1)
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether the first lines of pixels are the same distance apart, as prefetchers expect."""
+        pixel = self.layer.channels * bytes_of(self.layer.types.data)
+        return self.form.tasks_deep == 1 or pixel % LINE == 0
+
+    def _lines(self, dtype: str) -> float:
+        """Lines that hold its channels of a pixel, on average over all places where they may begin."""
+        run, pixel = self.channels * bytes_of(dtype), self.layer.channels * bytes_of(dtype)
+        return run / LINE if run == pixel else 1 + (run - math.gcd(run, pixel, LINE)) / LINE

@@ -1,0 +1,190 @@
+"""Direct convolutions and products of matrices: register tiles of pixels x channels, or rows x columns.
+
+A tile's sums stay in vector registers over the whole reduction. Constant weights are packed by tiles of channels, so
+that the innermost loop reads them in order. The leading dimensions of a product, as in attention, are more rows if the
+second operand is a matrix, and more tiles if it is a stack.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.s_tir import SBlockRealize, Schedule
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.configuration import Direct, Product
+from edgedeploy.compile.backends.cpu.schedules import general
+from edgedeploy.compile.backends.cpu.statements import replaced
+from edgedeploy.compile.backends.cpu.tiles import written_out
+from edgedeploy.compile.layers import Convolution
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.operators.product import PACK
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.tiles import Tile
+from edgedeploy.compile.types import bytes_of
+
+# Pixels a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of an L1 cache.
+CACHE_PAGE = 4096
+WAYS = 8
+# Copies of such pixels are one vector more than a multiple of so many bytes apart.
+ALIGNED = CACHE_PAGE // 4
+
+# A test before each kernel element is not worth it if it skips less than this part of the steps.
+_FEWEST_SKIPPED = 0.1
+
+
+def convolution(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule a convolution in NHWC and everything fused with it."""
+    schedule, sums = kernel.schedule, kernel.block(direct.DENSE)
+    types, rate = kernel.types(sums), kernel.rate(sums, board)
+    lanes, data_bytes = kernel.lanes(sums, board), bytes_of(types.data)
+    chosen = kernel.chosen(Direct)
+    tile, order = chosen.tile, chosen.order
+    reduced = kernel.extents(sums)[4:]
+    packing = pack(kernel, sums, tile.channels)
+
+    padding = kernel.needed_padding(direct.DENSE)
+    inputs = kernel.read_shape(sums, 0)[3]
+    output = kernel.output_of(direct.DENSE)
+    batch, row, column, channel = schedule.get_loops(output)
+    _, *extents = kernel.extents(output)
+    row, row_in = schedule.split(row, [None, tile.rows])
+    block, row = schedule.split(row, [None, chosen.rows_per_task])
+    column, column_in = schedule.split(column, [None, tile.columns])
+    channel, channel_in = schedule.split(channel, [None, tile.channels])
+    if order.by_channels:
+        if not padding and tile.columns > WAYS and inputs * data_bytes % CACHE_PAGE == 0:
+            padding = [kernel.copied(sums, 0)]
+        tasks, tiles = [batch, channel, block], [row, column]
+    else:
+        tasks, tiles = [batch, block], [row, column, channel]
+        if order.panel > 1:
+            panel, column = schedule.split(column, [None, order.panel])
+            tiles = [row, panel, channel, column]
+    schedule.reorder(*tasks, *tiles, row_in, column_in, channel_in)
+    if order.slices == 1:
+        kernel.spread(tasks, tiles, board.cores)
+    task = kernel.parallelize(tasks, 2 * math.prod([*extents, *reduced]), rate)
+    kernel.unroll_tile([row_in, column_in, channel_in], lanes)
+    steps = order.written_out if order.interval else written_out(reduced[-1] // order.slices, tile, types, board)
+    if order.slices > 1:
+        sums, channels = _accumulate_slices(kernel, sums, task, tile, order.slices, lanes, steps)
+    else:
+        innermost = tiles[-1] if tiles else task
+        _, _, channels, *_ = kernel.accumulate_inside(sums, innermost, 3, lanes, pixels=2, steps=steps)
+    if order.by_channels:
+        for name in padding:
+            copy = kernel.block(name)
+            schedule.storage_align(copy, 0, 2, ALIGNED // data_bytes, kernel.lanes(copy, board))
+        kernel.pad_first(padding, board)
+    else:
+        kernel.pad_inside(padding, task, board)
+    if padding and isinstance(kernel.layer, Convolution) and not kernel.layer.window.padding_value:
+        _skip_padding(kernel, kernel.layer, tile, sums, channels)
+    return packing
+
+
+def _accumulate_slices(
+    kernel: Kernel, sums: Any, task: Any, tile: Tile, slices: int, lanes: int, steps: int
+) -> tuple[Any, Any]:
+    """Accumulate one row of the kernel, or some of the input channels, after the other over all of a task's pixels.
+
+    Returns:
+        The block that sums up the products, and its loop over input channels.
+    """
+    schedule = kernel.schedule
+    part, *reduced = list(schedule.get_loops(sums)[4:])
+    if int(schedule.get(part).extent) != slices:
+        row, (part, channel) = part, schedule.split(reduced[-1], [slices, None])
+        reduced = [row, *reduced[:-1], channel]
+    sums_of_parts = schedule.rfactor(part, 0)
+    schedule.compute_at(sums, task, preserve_unit_loops=True)
+    *_, elements, batch, row, column, channel = schedule.get_loops(sums)
+    row, row_in = schedule.split(row, [None, tile.rows])
+    column, column_in = schedule.split(column, [None, tile.columns])
+    schedule.reorder(elements, batch, row, column, row_in, column_in, channel)
+    kernel.unroll_tile([row_in, column_in, channel], lanes)
+    count = len(reduced)
+    loops = kernel.accumulate_inside(sums_of_parts, column, count, lanes, pixels=2, steps=steps)
+    schedule.decompose_reduction(sums, elements)
+    schedule.set_scope(sums, 0, "local")
+    return sums_of_parts, loops[count - 1]
+
+
+def skipped(layer: Convolution, tile: Tile) -> float:
+    """The part of a layer's steps that reads nothing but padding, tile by tile, as in atrous convolutions."""
+    read = 1.0
+    for axis, size in enumerate((tile.rows, tile.columns)):
+        count, window = layer.size[axis], layer.window
+        first = [
+            begin * window.strides[axis] + element * window.dilation[axis] - window.padding[axis]
+            for begin in range(0, count, size)
+            for element in range(window.kernel[axis])
+        ]
+        reach = (size - 1) * window.strides[axis]
+        read *= sum(place + reach >= 0 and place < layer.data[1 + axis] for place in first) / len(first)
+    return 1 - read
+
+
+def _skip_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any, channels: Any) -> None:
+    """Skip kernel elements that meet nothing but zeros of padding in a tile.
+
+    This has to be the last step of a schedule.
+
+    Args:
+        kernel, layer, tile: the function, its convolution and the register tile.
+        sums: the block that accumulates.
+        channels: its loop over input channels, which then runs under a condition.
+    """
+    if skipped(layer, tile) < _FEWEST_SKIPPED:
+        return
+    schedule, window = kernel.schedule, layer.window
+    block, wanted = schedule.get(sums), schedule.get(channels).loop_var
+    names = [str(each.var.name).removeprefix("v").removeprefix("_") for each in block.iter_vars]
+
+    def guarded(loop: Any) -> Any:
+        if not isinstance(loop, tirx.For) or not loop.loop_var.same_as(wanted):
+            return loop
+        tile_loops, realise = _down_to_block(loop)
+        values = dict(zip(names, realise.iter_values, strict=True))
+        met = []
+        for axis, (pixel, element) in enumerate((("y", "ry"), ("x", "rx"))):
+            *steps, first = sym.detect_linear_equation(values[pixel], [each.loop_var for each in tile_loops])
+            reach = sum(int(step) * (int(each.extent) - 1) for step, each in zip(steps, tile_loops, strict=True))
+            place = first * window.strides[axis] + values[element] * window.dilation[axis] - window.padding[axis]
+            met += [place + reach * window.strides[axis] >= 0, place < layer.data[1 + axis]]
+        return tirx.IfThenElse(tirx.all(*met), loop, None)
+
+    function = schedule.mod["main"]
+    kernel.schedule = Schedule(function.with_body(replaced(function.body, guarded)))
+
+
+def _down_to_block(loop: tirx.For) -> tuple[list[tirx.For], SBlockRealize]:
+    loops, statement = [], loop.body
+    while isinstance(statement, tirx.For):
+        loops.append(statement)
+        statement = statement.body
+    return loops, statement
+
+
+def matmul(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule a product and everything fused with it; vectors run over the columns."""
+    schedule, anchor = kernel.schedule, kernel.anchor()
+    assert anchor is not None
+    product = kernel.block(anchor)
+    extents, lanes = kernel.extents(product), kernel.lanes(product, board)
+    chosen = kernel.chosen(Product)
+    packing = pack(kernel, product, chosen.columns) if len(extents) == 3 else None
+    if PACK in kernel.before(anchor):
+        general.schedule_elementwise(kernel, PACK, board)
+
+    *stack, row, column = kernel.result_loops(anchor, kernel.output_of(anchor))
+    row, row_in = schedule.split(row, [None, chosen.rows])
+    column, column_in = schedule.split(column, [None, chosen.columns])
+    schedule.reorder(*stack, column, row, row_in, column_in)
+    task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents), kernel.rate(product, board))
+    kernel.unroll_tile([row_in, column_in], lanes)
+    kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
+    return packing

@@ -1,0 +1,92 @@
+"""Functions of TensorIR that are written loop by loop, with vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from edgedeploy.documents import Record
+
+# The begin and the length of a vector in a tile.
+Vector = tuple[int, int]
+
+
+class Parameter(NamedTuple):
+    """A tensor that a function reads or writes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def function(
+    name: str,
+    described: tuple[str, Record],
+    read: Sequence[Parameter],
+    written: Sequence[Parameter],
+    tasks: int,
+    write_task: Callable[[dict[str, Any], Any], None],
+    *,
+    parallel: bool,
+) -> tirx.PrimFunc:
+    """A function of one loop over tasks.
+
+    Args:
+        name: of the function, and of its block.
+        described: an attribute of the function, and what that holds as JSON.
+        read, written: the parameters.
+        tasks: iterations of the loop.
+        write_task: writes the body of the loop, of the buffers by name and the loop's variable.
+        parallel: whether tasks run on all threads.
+    """
+    attribute, record = described
+    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
+        T.func_name(name)
+        # Without `noalias` TVM assumes for all functions of the module that their tensors may overlap.
+        T.func_attr({attribute: record.model_dump_json(), "tirx.noalias": True})
+        buffers = {
+            each.name: T.arg(each.name, T.buffer(each.shape, each.dtype, layout=None)) for each in (*read, *written)
+        }
+        with T.sblock("root"), T.sblock(attribute.rpartition(".")[2]):
+            T.reads(*(_whole(buffers, each) for each in read))
+            T.writes(*(_whole(buffers, each) for each in written))
+            with (T.parallel if parallel else T.serial)(tasks) as task:
+                write_task(buffers, task)
+    return builder.get()
+
+
+def _whole(buffers: dict[str, Any], parameter: Parameter) -> Any:
+    return buffers[parameter.name][tuple(slice(0, size) for size in parameter.shape)]
+
+
+def vectors(width: int, lanes: int) -> list[Vector]:
+    """A tile in whole vectors, and the rest in shorter ones of powers of two."""
+    found, first = [], 0
+    while first < width:
+        length = min(lanes, 1 << (width - first).bit_length() - 1)
+        found.append((first, length))
+        first += length
+    return found
+
+
+@contextmanager
+def lanes_of(length: int) -> Iterator[Any]:
+    """A loop over a vector's values."""
+    with (T.vectorized if length > 1 else T.serial)(length) as lane:
+        yield lane
+
+
+def in_vectors(count: int, lanes: int) -> Iterator[Any]:
+    """Indices of `count` values, by vectors; the body of the Python loop over them is written once for each length."""
+    whole = count // lanes
+    if whole:
+        with T.serial(whole) as vector, lanes_of(lanes) as lane:
+            yield vector * lanes + lane
+    for first, length in vectors(count % lanes, lanes):
+        with lanes_of(length) as lane:
+            yield whole * lanes + first + lane
