@@ -36,7 +36,7 @@ def show_passes(disabled: Sequence[str], json_output: bool) -> None:
     Those of other packages that are disabled are not loaded.
     """
     from edgedeploy.cli.console import print_json, print_table, stdout
-    from edgedeploy.compile.passes.installed import load_installed
+    from edgedeploy.compile.passes import load_installed
     from edgedeploy.compile.passes.order import ordered
 
     records = [

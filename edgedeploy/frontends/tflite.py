@@ -75,7 +75,7 @@ FORMAT = TfLite()
 
 def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     """The network as a Relax module on NCHW feature maps, and the names of its inputs and outputs."""
-    from edgedeploy.compile.constants import bounded
+    from edgedeploy.compile.passes.constants import bounded
     from edgedeploy.frontends.nchw import in_nchw
     from edgedeploy.frontends.tflite_importer import import_model
 

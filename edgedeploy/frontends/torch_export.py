@@ -223,7 +223,7 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
-    from edgedeploy.compile.constants import bounded
+    from edgedeploy.compile.passes.constants import bounded
     from edgedeploy.frontends.torch_numbers import know_numbers
     from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
 

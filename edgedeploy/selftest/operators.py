@@ -156,7 +156,7 @@ def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
 def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:
     """Which arguments of a call are indices, how long the axes are that they index, and what is to be noted of them."""
     from edgedeploy.compile.expressions import constant_value
-    from edgedeploy.compile.guards import indexed_axes
+    from edgedeploy.compile.passes.arithmetic import indexed_axes
 
     if axes := indexed_axes(call):
         yield 1, min(axes), {"written": name in _WRITING}

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from edgedeploy.building import Referenced, build
-from edgedeploy.compile.tuned import Tuned
+from edgedeploy.compile.configuration import Tuned
 from edgedeploy.progress import Progress
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.interface import Runner

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.configuration import Configuration, Tuned, workload_hash
 from edgedeploy.compile.packing import scheduled_name
-from edgedeploy.compile.tuned import Tuned, workload_hash
 from edgedeploy.records.events import TaskResult
 from edgedeploy.records.trial import Trial
 from edgedeploy.tuning.task import Task

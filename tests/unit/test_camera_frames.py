@@ -17,8 +17,8 @@ from edgedeploy.camera.format import PIXEL_FORMATS, Camera
 from edgedeploy.camera.geometry import BORDER, Fit
 from edgedeploy.camera.preparation import Preparation
 from edgedeploy.camera.resampling import resampling
+from edgedeploy.compile.entries import taking_frames
 from edgedeploy.compile.explain import explain
-from edgedeploy.compile.frames import taking_frames
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.tensors import Steps

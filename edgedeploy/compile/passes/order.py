@@ -7,9 +7,8 @@ from itertools import pairwise
 
 from edgedeploy.board import Board
 from edgedeploy.catalog import unknown_name
-from edgedeploy.compile.passes import Pass
+from edgedeploy.compile.passes import Pass, entries, load_installed
 from edgedeploy.compile.passes.builtin import PASSES
-from edgedeploy.compile.passes.installed import entries, load_installed
 from edgedeploy.errors import ConfigurationError, InputError
 
 LISTING = "edgedeploy build --list-passes"
@@ -21,37 +20,26 @@ def pass_names() -> list[str]:
 
 
 def disableable() -> list[str]:
-    """The names of passes that can be left out."""
+    """The names of passes that can be disabled."""
     required = {each.name for each in PASSES if each.required}
     return [name for name in pass_names() if name not in required]
 
 
 def check_disabled(disabled: Collection[str]) -> None:
-    """Refuse names of passes that cannot be left out.
-
-    Raises:
-        UnknownNameError: there is no such pass.
-        InputError: nothing can be built without it.
-    """
-    names, required = pass_names(), {each.name: each for each in PASSES if each.required}
+    """Refuse unknown names, and passes without which nothing can be built."""
+    names, required = pass_names(), {each.name: each.required for each in PASSES if each.required}
     for name in disabled:
         if name not in names:
             raise unknown_name("pass", name, names, LISTING)
         if name in required:
-            raise InputError(
-                f"the pass {name} cannot be disabled",
-                why=required[name].required,
-                hints=[f"see which can with `{LISTING}`"],
-            )
+            hints = [f"see which can with `{LISTING}`"]
+            raise InputError(f"the pass {name} cannot be disabled", why=required[name], hints=hints)
 
 
 def ordered(added: Sequence[Pass]) -> list[Pass]:
-    """All passes in order: edgedeploy's own, and those of other packages where they ask to be.
+    """All passes in order: edgedeploy's own, and passes of other packages at the places that they ask for.
 
-    Where several ask for one place, they run in the order of their names.
-
-    Raises:
-        ConfigurationError: one has the name of another, or asks for a place that there is not.
+    If several ask for one place, they run in the order of their names.
     """
     found, waiting = list(PASSES), sorted(added, key=lambda each: each.name)
     for each in waiting:
@@ -74,16 +62,7 @@ def ordered(added: Sequence[Pass]) -> list[Pass]:
 
 
 def passes_for(board: Board, disabled: Collection[str] = ()) -> list[Pass]:
-    """The passes that run for a board, in order.
-
-    Args:
-        board: what the code is for.
-        disabled: names of passes to leave out.
-
-    Raises:
-        UnknownNameError, InputError: as `check_disabled`.
-        ConfigurationError: as `load_installed` and `ordered`; or a pass does not fit where it asks to be.
-    """
+    """The passes that run for a board, in order, without those whose names are in `disabled`."""
     check_disabled(disabled)
     every = ordered(load_installed(disabled))
     chosen = [each for each in every if each.name not in disabled and each.applies(board)]
@@ -93,20 +72,18 @@ def passes_for(board: Board, disabled: Collection[str] = ()) -> list[Pass]:
             why = f"{each.name} works on {each.expects.layout}, and {before.name} leaves {before.result.layout}"
             raise _misplaced(misfit, why)
         if each.package and each.expects.layout.startswith("fused"):
-            raise _misplaced(
-                each, "fused functions with a layer are lowered from their groups, whatever a pass changes"
-            )
+            raise _misplaced(each, "fused functions with a layer are lowered from their groups, not from their bodies")
     return chosen
 
 
 def _without_a_place(each: Pass) -> ConfigurationError:
     place = each.before or each.after
     if not place:
-        return _misplaced(each, "it does not say before or after which pass it runs")
+        return _misplaced(each, "it has neither `before` nor `after`")
     if place in pass_names():
-        return _misplaced(each, f"it runs beside {place}, which is disabled or has no place itself")
+        return _misplaced(each, f"it runs next to {place}, which is disabled or has no place itself")
     error = unknown_name("pass", place, pass_names(), LISTING)
-    return _misplaced(each, f"it asks for a place beside {place!r}: {error}")
+    return _misplaced(each, f"it asks for a place next to {place!r}: {error}")
 
 
 def _misplaced(each: Pass, why: str) -> ConfigurationError:

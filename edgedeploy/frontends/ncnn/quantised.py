@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgedeploy.compile.away import AWAY_FROM_ZERO
+from edgedeploy.compile.quantisation import AWAY_FROM_ZERO
 from edgedeploy.frontends.ncnn.step import Blob, Step
 
 _LARGEST = 127

@@ -14,7 +14,7 @@ _INDEX_TYPE = "int64"
 
 
 def _from_begin(importer: Any, indices: Any, sizes: int | np.ndarray) -> Any:
-    """Indices on axes of these sizes, int64: constants count from the begin, `compile.guards` sees to others."""
+    """Indices on axes of these sizes, int64: constants count from the begin, `arithmetic.guard` checks others."""
     values = constant_value(indices)
     if values is not None:
         if ((values < -np.asarray(sizes)) | (values >= sizes)).any():

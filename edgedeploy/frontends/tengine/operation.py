@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgedeploy.compile.away import AWAY_FROM_ZERO
+from edgedeploy.compile.quantisation import AWAY_FROM_ZERO
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Attribute, Graph, Shape
 from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure, Tensor
