@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -71,6 +71,16 @@ def rewritten(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -
 def bindings_of(function: relax.Function) -> list[Any]:
     """The bindings of a function's body, in order."""
     return [binding for block in function.body.blocks for binding in block.bindings]
+
+
+def canonicalised(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+    """As `rewritten`, with constants and other variables in the place of variables that only rename them."""
+    return relax.transform.CanonicalizeBindings()(rewritten(rewriter, module, *arguments))
+
+
+def walk_of(rewriter: type[Rewriter], walk: Callable[..., tvm.IRModule] = rewritten) -> Callable[[Any, Any], Any]:
+    """The `run` of a pass that walks over a network by a rewriter without arguments."""
+    return lambda module, compilation: walk(rewriter, module)
 
 
 def parts_of(function: relax.Function) -> list[Any]:

@@ -7,7 +7,7 @@ y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
@@ -16,24 +16,8 @@ from edgedeploy.compile.expressions import axes_of, bindings_of, constant, const
 from edgedeploy.compile.optraits import Kind, along_axis, is_kind, moves_values, operator_name, tensors_of
 from edgedeploy.compile.quantisation import AWAY_FROM_ZERO, Steps, rounded, to_integers
 
-
-class Storage(Protocol):
-    """How a CPU stores quantised tensors."""
-
-    @property
-    def activation_type(self) -> str:
-        """Of feature maps: `uint8` or `int8`."""
-
-    def weight_type(self, weights: np.ndarray) -> str:
-        """Of weights, less their zero point: `int8`, or a wider type if necessary."""
-
-    @property
-    def adds_to_convert(self) -> bool:
-        """Whether additions convert small sums to floats faster than conversions do."""
-
-    @property
-    def filters_in_float(self) -> bool:
-        """Whether sums of single channels may be floats, to which biases are added as floats."""
+if TYPE_CHECKING:
+    from edgedeploy.compile.backends.cpu import CpuBackend
 
 
 # As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 plus that integer.
@@ -204,11 +188,11 @@ class IntegerLayer:
         """Whether it is a convolution, not a product."""
         return is_call(self.call, "relax.nn.conv2d")
 
-    def sums(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, bias: np.ndarray) -> relax.Expr:
+    def sums(self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, bias: np.ndarray) -> relax.Expr:
         """The sums of products of integers as they are stored, and a bias, in int32."""
-        shift = self._shift(storage)
+        shift = self._shift(cpu)
         held = self.weights - shift
-        weights, source = constant(held, storage.weight_type(held)), data
+        weights, source = constant(held, cpu.weight_type(held)), data
         if self.is_convolution:
             attrs, padding = self.call.attrs, [int(width) for width in self.call.attrs.padding]
             if self.steps.zero_point and any(padding):
@@ -229,14 +213,14 @@ class IntegerLayer:
             sums = build.emit(relax.op.add(sums, of_pixel))
         return sums
 
-    def _shift(self, storage: Storage) -> int:
+    def _shift(self, cpu: CpuBackend) -> int:
         """The number subtracted from weights so that they fit into 8 bits; the sum of a pixel's data is added for it.
 
         It is zero if they fit already, or if those sums are much of the work.
         """
         low, high = int(self.weights.min()), int(self.weights.max())
         shift = (low + high + 1) // 2
-        if storage.weight_type(self.weights) == "int8" or storage.weight_type(self.weights - shift) != "int8":
+        if cpu.weight_type(self.weights) == "int8" or cpu.weight_type(self.weights - shift) != "int8":
             return 0
         if not self.is_convolution:
             return shift if self.weights.shape[1] >= _SHARING else 0
@@ -270,15 +254,15 @@ class IntegerLayer:
     def _is_depthwise(self) -> bool:
         return self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
 
-    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
+    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
         """The integers of the result, by its steps."""
         bounds = self.activation.bounds(steps)
         if (
             steps.half_away and self.is_convolution and not self.offset.any()
         ):  # conv_kernel_ref_int8.c of Tengine divides
-            value = build.emit(self.floats(build, data, storage))
+            value = build.emit(self.floats(build, data, cpu))
             return self.activation.moved(build, to_integers(build, value, steps, bounds))
-        value = build.emit(self.floats(build, data, storage, steps.scale))
+        value = build.emit(self.floats(build, data, cpu, steps.scale))
         return self.activation.moved(build, rounded(build, value, steps, bounds, self._largest(steps.scale)))
 
     def _largest(self, divisor: np.float32) -> float:
@@ -289,17 +273,17 @@ class IntegerLayer:
         return float(((np.abs(ends) * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
 
     def floats(
-        self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, divisor: np.float32 = np.float32(1)
+        self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
     ) -> relax.Expr:
         """The sums and bias in float32, over a divisor, without an activation."""
         bias = self._whole_bias
-        if storage.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
-            sums = self.sums(build, data, storage, np.zeros_like(bias))
+        if cpu.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
+            sums = self.sums(build, data, cpu, np.zeros_like(bias))
             sums = build.emit(relax.op.astype(sums, "float32"))
             sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "float32"))) if bias.any() else sums
         else:
-            added = CONVERTER_BITS if storage.adds_to_convert and self._largest_sum < SMALL else 0
-            sums = self.sums(build, data, storage, bias + added)
+            added = CONVERTER_BITS if cpu.adds_to_convert and self._largest_sum < SMALL else 0
+            sums = self.sums(build, data, cpu, bias + added)
             if added:
                 sums = build.emit(relax.op.subtract(sums, constant(added, "int32")))
             sums = build.emit(relax.op.astype(sums, "float32"))

@@ -16,14 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import ir, relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, rewritten, shape_of
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, shape_of, walk_of
 from edgedeploy.compile.optraits import operator_name
-from edgedeploy.compile.passes import Form, Pass, of_module
+from edgedeploy.compile.passes import Form, Pass
 from edgedeploy.compile.types import bytes_of, is_floating
 
 # Computes one element of the result from one element of each operand.
@@ -196,12 +195,9 @@ _NAMES = {
 }  # fmt: skip
 
 
-def guard(module: tvm.IRModule) -> tvm.IRModule:
-    """Check divisors and indices that are known only at run time, before operators use them."""
-    return rewritten(_Guard, module)
-
-
 class _Guard(Rewriter):
+    """Checks divisors and indices that are known only at run time, before operators use them."""
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         name, arguments = operator_name(call), list(call.args)
         if name in _DIVISIONS and not is_floating(str(call.ty.dtype)):
@@ -268,7 +264,7 @@ def _checking(check: str, shape: list[int], dtype: str, name: str, sizes: list[i
 GUARD_INTEGERS = Pass(
     "guard-integers",
     "Check divisors and indices that are known only at run time.",
-    of_module(guard),
+    walk_of(_Guard),
     Form("NHWC"),
     required="an integer division by zero ends the process, and an index beyond its axis reads foreign memory",
 )

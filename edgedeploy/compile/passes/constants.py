@@ -16,15 +16,16 @@ from tvm import relax
 from edgedeploy.compile.expressions import (
     Rewriter,
     bindings_of,
+    canonicalised,
     constant,
     constant_value,
     is_call,
     parts_of,
-    rewritten,
     shape_of,
+    walk_of,
 )
 from edgedeploy.compile.optraits import along_axis, evaluate, moves_values, operator_name, tensors_of
-from edgedeploy.compile.passes import Compilation, Form, Pass, of_module
+from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.errors import ModelError
 
 # Layers whose weights may stay integers.
@@ -120,7 +121,7 @@ def fold_constants(
     left_over: list[relax.Call] = []
     skipped = _dequantised_weights(module) if but_quantised_weights else []
     # Constants take the place of the variables they are bound to, where later passes look for them.
-    module = relax.transform.CanonicalizeBindings()(rewritten(folder, module, left_over, skipped))
+    module = canonicalised(folder, module, left_over, skipped)
     return relax.transform.FoldConstant()(module) if left_over else module
 
 
@@ -176,12 +177,9 @@ def _moved(call: relax.Call, source: relax.Call) -> relax.Expr | None:
     return relax.op.dequantize(constant(integers, values.dtype.name), source.args[1], source.args[2], axis=axis)
 
 
-def flush_subnormals(module: tvm.IRModule) -> tvm.IRModule:
-    """Set constants too small for a normal float32 to zero: arithmetic on them is a hundred times slower."""
-    return rewritten(_SubnormalFlusher, module)
-
-
 class _SubnormalFlusher(Rewriter):
+    """Sets constants too small for a normal float32 to zero: arithmetic on them is a hundred times slower."""
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr:
         return relax.Call(call.op, [*map(_flushed, call.args)], call.attrs, call.ty_args)
 
@@ -203,6 +201,6 @@ FOLD_CONSTANTS = Pass("fold-constants", "Evaluate operators on constants.", _fol
 FLUSH_SUBNORMALS = Pass(
     "flush-subnormals",
     "Set constants below the normal numbers to zero.",
-    of_module(flush_subnormals),
+    walk_of(_SubnormalFlusher),
     Form("NCHW", ("float32",)),
 )

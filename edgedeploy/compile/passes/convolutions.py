@@ -25,6 +25,7 @@ from edgedeploy.compile.expressions import (
     is_oihw,
     rewritten,
     shape_of,
+    walk_of,
 )
 from edgedeploy.compile.optraits import operator_name
 from edgedeploy.compile.passes import Form, Pass, of_module
@@ -36,12 +37,9 @@ _FLOAT = Form("NCHW", ("float32",))
 _MOST_ELEMENTS = 64
 
 
-def rewrite_transposed(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace each `conv2d_transpose` in NCHW with constant weights and no dilation; sums keep their terms."""
-    return rewritten(_TransposedRewriter, module)
-
-
 class _TransposedRewriter(Rewriter):
+    """Replaces each `conv2d_transpose` in NCHW with constant weights and no dilation; sums keep their terms."""
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.nn.conv2d_transpose"):
             return None
@@ -103,20 +101,17 @@ def _phases(weights: np.ndarray, strides: list[int], elements: list[int], groups
 REWRITE_TRANSPOSED = Pass(
     "rewrite-transposed",
     "Write transposed convolutions as convolutions.",
-    of_module(rewrite_transposed),
+    walk_of(_TransposedRewriter),
     required="TVM has no code for transposed convolutions in NHWC",
 )
 
 
-def trim_kernels(module: tvm.IRModule) -> tvm.IRModule:
-    """Cut the first and last rows and columns that meet no pixel off the kernels of `conv2d` with constant weights.
+class _Trimmer(Rewriter):
+    """Cuts the first and last rows and columns that meet no pixel off the kernels of `conv2d` with constant weights.
 
     A 3x3 kernel with a dilation of 24 on 20x20 pixels becomes its element in the middle. Expects NCHW.
     """
-    return rewritten(_Trimmer, module)
 
-
-class _Trimmer(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         weights = constant_value(call.args[1]) if is_call(call, "relax.nn.conv2d") and is_oihw(call) else None
         if weights is None:
@@ -157,7 +152,7 @@ def _left(elements: int, dilation: int, stride: int, padding: int, size: int, re
     return range(first, stop)
 
 
-TRIM_KERNELS = Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", of_module(trim_kernels))
+TRIM_KERNELS = Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", walk_of(_Trimmer))
 
 
 def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
@@ -289,16 +284,13 @@ CONVOLVE_AVERAGES = Pass(
 )
 
 
-def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite `conv(concat(a, b), w)` to `conv(a, w_a) + conv(b, w_b)` if that moves fewer values.
+class _ConcatenationSplitter(Rewriter):
+    """Rewrites `conv(concat(a, b), w)` to `conv(a, w_a) + conv(b, w_b)` if that moves fewer values.
 
     A maximum over windows in between is taken of each part. Expects NCHW activations and OIHW weights. Exact up to
     the order of the sums.
     """
-    return rewritten(_ConcatenationSplitter, module)
 
-
-class _ConcatenationSplitter(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         pools = is_call(call, "relax.nn.max_pool2d") and call.attrs.layout == "NCHW"
         if not (pools or is_call(call, "relax.nn.conv2d")) or self.uses[original.args[0]] != 1:
@@ -336,5 +328,5 @@ class _ConcatenationSplitter(Rewriter):
 
 
 SPLIT_CONCATENATIONS = Pass(
-    "split-concatenations", "Split convolutions of concatenations into sums.", of_module(split_concatenations)
+    "split-concatenations", "Split convolutions of concatenations into sums.", walk_of(_ConcatenationSplitter)
 )

@@ -20,9 +20,9 @@ from edgedeploy.compile.expressions import (
     constant_value,
     function_name,
     is_call,
-    rewritten,
     shape_of,
     types_of,
+    walk_of,
 )
 from edgedeploy.compile.layers import (
     LAYER,
@@ -48,16 +48,13 @@ _FEW_CHANNELS = 16
 _FUNCTIONS = Form("functions")
 
 
-def lower_layers(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace each `conv2d`, and each product of matrices, by a function of ours.
+class _Lowerer(Rewriter):
+    """Replaces each `conv2d`, and each product of matrices, by a function of ours.
 
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. If a first layer's input of few channels is
     transposed for it, the function reads the NCHW feature map instead: its input values are broadcast one by one.
     """
-    return rewritten(_Lowerer, module)
 
-
-class _Lowerer(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if is_call(call, "relax.matmul"):
             return self._product(call)
@@ -134,7 +131,7 @@ def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
 LOWER_ANCHORS = Pass(
     "lower-anchors",
     "Make functions of convolutions and products, which templates schedule.",
-    of_module(lower_layers),
+    walk_of(_Lowerer),
     Form("NHWC"),
 )
 
@@ -152,23 +149,17 @@ def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
 
 
 KEEP_SLICES_APART = Pass(
-    "keep-slices-apart",
-    "Keep slices out of the convolutions before them.",
-    of_module(_keep_slices_apart),
-    _FUNCTIONS,
+    "keep-slices-apart", "Keep slices out of the convolutions before them.", of_module(_keep_slices_apart), _FUNCTIONS
 )
 
 
-def keep_broadcasts_apart(module: tvm.IRModule) -> tvm.IRModule:
-    """Keep an operator that broadcasts a layer's result out of the layer's function.
+class _BroadcastSeparator(Rewriter):
+    """Keeps an operator that broadcasts a layer's result out of the layer's function.
 
     The gate of a squeeze-and-excitation block has one pixel, which all pixels of a feature map are multiplied by: in
     one function the layer that computes the gate would be computed for each of them.
     """
-    return rewritten(_BroadcastSeparator, module)
 
-
-class _BroadcastSeparator(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.call_tir") or not isinstance(call.ty_args[0], relax.TensorType):
             return None
@@ -194,7 +185,7 @@ def _same_matrices(operand: relax.Expr, result: relax.Expr) -> bool:
 KEEP_BROADCASTS_APART = Pass(
     "keep-broadcasts-apart",
     "Keep what broadcasts a layer's result out of its function.",
-    of_module(keep_broadcasts_apart),
+    walk_of(_BroadcastSeparator),
     _FUNCTIONS,
 )
 

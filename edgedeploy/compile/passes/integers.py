@@ -15,8 +15,17 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.backends import host_of
-from edgedeploy.compile.expressions import Rewriter, bindings_of, constant, constant_value, is_call, rewritten
-from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, is_half_away, layer_of
+from edgedeploy.compile.backends.cpu import CpuBackend
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    bindings_of,
+    canonicalised,
+    constant,
+    constant_value,
+    is_call,
+    rewritten,
+)
+from edgedeploy.compile.integer_layers import IntegerLayer, Values, activation_before, is_half_away, layer_of
 from edgedeploy.compile.integer_operators import OPERATORS, Surroundings, scaled_layers
 from edgedeploy.compile.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
 from edgedeploy.compile.passes import Compilation, Form, Pass, of_module
@@ -45,7 +54,7 @@ _MOVES = {"broadcast_to", "concat", "flip", "max", "nn.max_pool2d", "permute_dim
 _QUANTISED = Form("NCHW", ("int8", "uint8", "int16", "uint16"))
 
 
-def compute_in_integers(module: tvm.IRModule, storage: Storage) -> tvm.IRModule:
+def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     """Compute quantised tensors in bytes, and fold the constants that are left.
 
     A network stays as it was if none of its layers can be computed in integers. One with nothing in float but
@@ -53,12 +62,12 @@ def compute_in_integers(module: tvm.IRModule, storage: Storage) -> tvm.IRModule:
 
     Args:
         module: the network, in NCHW; its weights may be `dequantize` of constants.
-        storage: how the CPU stores quantised tensors.
+        cpu: the host's backend, which states how it stores quantised tensors.
     """
     taken: list[IntegerLayer] = []
     scaled: list[relax.Expr] = []
-    moved = _move_integers(module, storage.activation_type)
-    written = rewritten(_Writer, moved, storage, _type_in_file(module), taken, scaled)
+    moved = _move_integers(module, cpu.activation_type)
+    written = rewritten(_Writer, moved, cpu, _type_in_file(module), taken, scaled)
     if taken:
         # First dead code of floats is removed, then the conversions at the borders are written out.
         written = relax.transform.CanonicalizeBindings()(written)
@@ -118,14 +127,14 @@ class _Writer(Rewriter):
     def __init__(
         self,
         module: tvm.IRModule,
-        storage: Storage,
+        cpu: CpuBackend,
         dtype: str,
         taken: list[IntegerLayer],
         scaled: list[relax.Expr],
     ) -> None:
         """Begin with a network; layers in integers are appended to `taken`, values rounded as floats to `scaled`."""
         super().__init__(module)
-        self._storage, self._taken, self._scaled = storage, taken, scaled
+        self._cpu, self._taken, self._scaled = cpu, taken, scaled
         self._values = Values(module["main"], self.uses)
         reading = self._integers, self._layer, self._floats
         self._surroundings = Surroundings(self.builder_, self._values, *reading, dtype)
@@ -139,7 +148,7 @@ class _Writer(Rewriter):
 
     def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
         """The integers of a value that is computed from integers."""
-        if steps.dtype != self._storage.activation_type:
+        if steps.dtype != self._cpu.activation_type:
             return None
         found = activation_before(self._values, value)
         steps = replace(steps, half_away=found.half_away)
@@ -147,7 +156,7 @@ class _Writer(Rewriter):
             layer = layer_of(self._values, self._values.of(found.source), self._source, found)
             if layer is not None:
                 self._taken.append(layer)
-                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._storage)
+                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._cpu)
         for operator in OPERATORS:
             result = operator(self._surroundings, found, steps)
             if result is not None:
@@ -172,7 +181,7 @@ class _Writer(Rewriter):
 
     def _floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
         self._taken.append(layer)
-        return layer.floats(self.builder_, self.visit_expr(layer.data), self._storage, divisor)
+        return layer.floats(self.builder_, self.visit_expr(layer.data), self._cpu, divisor)
 
     def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the network as it was, and their steps."""
@@ -180,7 +189,7 @@ class _Writer(Rewriter):
         if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
             return None
         steps = steps_of(call)
-        return None if steps is None or steps.dtype != self._storage.activation_type else (call.args[0], steps)
+        return None if steps is None or steps.dtype != self._cpu.activation_type else (call.args[0], steps)
 
 
 class _Readers:
@@ -276,7 +285,7 @@ def _move_integers(module: tvm.IRModule, dtype: str) -> tvm.IRModule:
 
     A `quantize` by the steps that its operand was dequantised from vanishes. All values stay the same.
     """
-    return relax.transform.CanonicalizeBindings()(rewritten(_Mover, module, dtype))
+    return canonicalised(_Mover, module, dtype)
 
 
 def _shifted(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:

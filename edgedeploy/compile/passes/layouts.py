@@ -18,12 +18,14 @@ from edgedeploy.compile.expressions import (
     Rewriter,
     axes_of,
     bindings_of,
+    canonicalised,
     constant,
     constant_value,
     is_call,
     parts_of,
     rewritten,
     shape_of,
+    walk_of,
 )
 from edgedeploy.compile.optraits import slow_operators, teach_layout_conversion
 from edgedeploy.compile.passes import Form, Pass, of_module
@@ -92,7 +94,7 @@ def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     order of the matrix's rows, also if several feature maps are concatenated; the products are summed in another order
     then.
     """
-    return relax.transform.CanonicalizeBindings()(rewritten(_TransposeRemover, module))
+    return canonicalised(_TransposeRemover, module)
 
 
 class _TransposeRemover(Rewriter):
@@ -169,23 +171,17 @@ def _moves_nothing(shape: list[int], axes: list[int]) -> bool:
 
 
 REMOVE_TRANSPOSES = Pass(
-    "remove-transposes",
-    "Remove transposes that the layout leaves without need.",
-    of_module(remove_transposes),
-    _NHWC,
+    "remove-transposes", "Remove transposes that the layout leaves without need.", of_module(remove_transposes), _NHWC
 )
 
 
-def separate_resizes(module: tvm.IRModule) -> tvm.IRModule:
-    """Move the transpose, and a slice of channels, behind a bilinear enlargement before it, which becomes two steps.
+class _ResizeSeparator(Rewriter):
+    """Moves the transpose, and a slice of channels, behind a bilinear enlargement before it, which becomes two steps.
 
     Rows of the result are then sums of two whole rows, in vectors; before, each value was gathered from four pixels.
     Expects NHWC.
     """
-    return rewritten(_ResizeSeparator, module)
 
-
-class _ResizeSeparator(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if axes_of(call) != NCHW_OF_NHWC or self.uses[original.args[0]] != 1:
             return None
@@ -247,5 +243,5 @@ def _sources(mode: str, before: int, after: int) -> tuple[np.ndarray, np.ndarray
 
 
 SEPARATE_RESIZES = Pass(
-    "separate-resizes", "Enlarge outputs by columns, then by rows.", of_module(separate_resizes), _NHWC
+    "separate-resizes", "Enlarge outputs by columns, then by rows.", walk_of(_ResizeSeparator), _NHWC
 )

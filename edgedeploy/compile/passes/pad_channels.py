@@ -18,12 +18,12 @@ from tvm import relax
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.expressions import (
     Rewriter,
+    canonicalised,
     constant,
     constant_value,
     conv2d_like,
     is_call,
     is_oihw,
-    rewritten,
     shape_of,
     types_of,
 )
@@ -42,7 +42,7 @@ def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
     their values are computed by the same sums.
     """
     # Layouts are not carried through variables that only rename others.
-    return relax.transform.CanonicalizeBindings()(rewritten(_Padder, module, padded))
+    return canonicalised(_Padder, module, padded)
 
 
 class _Padder(Rewriter):

@@ -12,9 +12,17 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    canonicalised,
+    constant,
+    constant_value,
+    is_call,
+    shape_of,
+    walk_of,
+)
 from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
-from edgedeploy.compile.passes import Pass, of_module
+from edgedeploy.compile.passes import Pass
 
 _WINDOWS = {
     "nn.conv1d": relax.op.nn.conv2d,
@@ -24,15 +32,12 @@ _WINDOWS = {
 }
 
 
-def lift_signals(module: tvm.IRModule) -> tvm.IRModule:
-    """Write one-dimensional convolutions and pools, and elementwise operators and reductions after them, in two.
+class _SignalLifter(Rewriter):
+    """Writes one-dimensional convolutions and pools, and elementwise operators and reductions after them, in two.
 
     Expects signals in NCW, and constants in the place of their variables.
     """
-    return rewritten(_SignalLifter, module)
 
-
-class _SignalLifter(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         lifted = self._lifted_call(call)
         return None if lifted is None else relax.op.reshape(self.emit(lifted), shape_of(call))
@@ -99,22 +104,18 @@ class _SignalLifter(Rewriter):
 
 
 LIFT_SIGNALS = Pass(
-    "lift-signals", "Write operators on signals as operators on images of one row.", of_module(lift_signals)
+    "lift-signals", "Write operators on signals as operators on images of one row.", walk_of(_SignalLifter)
 )
 
 
-def lift_groups(module: tvm.IRModule) -> tvm.IRModule:
-    """Write group norms, and operators on flattened groups of channels, as operators on feature maps.
+class _GroupLifter(Rewriter):
+    """Writes group norms, and operators on flattened groups of channels, as operators on feature maps.
 
     Exporters write group norm as an instance norm of n x groups x values, between two reshapes. Those need the channels
     of a group next to each other in memory, where layers have the channels of a pixel; means of channels first, and of
     them over their group, do not. Expects NCHW.
-    """
-    return relax.transform.CanonicalizeBindings()(rewritten(_GroupLifter, module))
 
-
-class _GroupLifter(Rewriter):
-    """Maps variables that hold n x groups x values or n x groups x 1 to the same on n x channels x rows x columns.
+    Maps variables that hold n x groups x values or n x groups x 1 to the same on n x channels x rows x columns.
 
     Statistics are n x channels x 1 x 1 there: each channel has its group's.
     """
@@ -201,4 +202,6 @@ def _of_channels(value: np.ndarray | None, groups: int, channels: int) -> relax.
     return constant(np.repeat(value.reshape(-1), channels // groups).reshape(1, channels, 1, 1))
 
 
-LIFT_GROUPS = Pass("lift-groups", "Write norms of groups of channels as sums of feature maps.", of_module(lift_groups))
+LIFT_GROUPS = Pass(
+    "lift-groups", "Write norms of groups of channels as sums of feature maps.", walk_of(_GroupLifter, canonicalised)
+)

@@ -13,11 +13,11 @@ from edgedeploy.compile.expressions import (
     Rewriter,
     axes_of,
     bindings_of,
+    canonicalised,
     constant,
     constant_value,
     conv2d_like,
     is_call,
-    rewritten,
     shape_of,
 )
 from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
@@ -35,7 +35,7 @@ def decompose(module: tvm.IRModule) -> tvm.IRModule:
 
     TVM decomposes other operators of training.
     """
-    module = relax.transform.CanonicalizeBindings()(rewritten(_Decomposer, module))
+    module = canonicalised(_Decomposer, module)
     return relax.transform.DecomposeOpsForInference()(module)
 
 
@@ -89,7 +89,7 @@ def unify(module: tvm.IRModule) -> tvm.IRModule:
     constant differ from quotients by rounding, so quotients stay if the next operator would jump: the row
     `floor(41 * 7 / 41)` of a pixel would be another one.
     """
-    return relax.transform.CanonicalizeBindings()(rewritten(_Unifier, module))
+    return canonicalised(_Unifier, module)
 
 
 class _Unifier(Rewriter):
@@ -177,7 +177,7 @@ def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
 
     Values stay the same. Expects constants in the place of their variables.
     """
-    return relax.transform.CanonicalizeBindings()(rewritten(_Canonicaliser, module))
+    return canonicalised(_Canonicaliser, module)
 
 
 class _Canonicaliser(Rewriter):

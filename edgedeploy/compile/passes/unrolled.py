@@ -20,26 +20,22 @@ from tvm import relax
 from edgedeploy.compile.expressions import (
     Rewriter,
     bindings_of,
+    canonicalised,
     constant,
     constant_value,
     is_call,
-    rewritten,
     shape_of,
+    walk_of,
 )
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import called
 from edgedeploy.compile.optraits import operator_name
-from edgedeploy.compile.passes import Pass, of_module
+from edgedeploy.compile.passes import Pass
 
 # Fewer steps are not shorter as loops.
 _LEAST_STEPS = 3
 
 _ACTIVATIONS = (tuple(Activation(name=name) for name in ("sigmoid", "tanh", "tanh")),)
-
-
-def roll_loops(module: tvm.IRModule) -> tvm.IRModule:
-    """Write LSTMs that are unrolled as one function each. Expects constants in the place of their variables."""
-    return relax.transform.CanonicalizeBindings()(rewritten(_Roller, module))
 
 
 @dataclass(frozen=True)
@@ -77,6 +73,8 @@ class _Step:
 
 
 class _Roller(Rewriter):
+    """Writes LSTMs that are unrolled as one function each. Expects constants in the place of their variables."""
+
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._bound: dict[relax.Var, relax.Call] = {each.var: each.value for each in bindings_of(module["main"])}
@@ -267,4 +265,4 @@ class _Roller(Rewriter):
         return expression
 
 
-ROLL_LOOPS = Pass("roll-loops", "Write LSTMs that are unrolled as one function each.", of_module(roll_loops))
+ROLL_LOOPS = Pass("roll-loops", "Write LSTMs that are unrolled as one function each.", walk_of(_Roller, canonicalised))

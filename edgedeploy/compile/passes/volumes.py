@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import (
@@ -27,11 +26,11 @@ from edgedeploy.compile.expressions import (
     constant,
     constant_value,
     is_call,
-    rewritten,
     shape_of,
+    walk_of,
 )
 from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
-from edgedeploy.compile.passes import Pass, of_module
+from edgedeploy.compile.passes import Pass
 
 _POOLS = {"nn.max_pool3d": relax.op.nn.max_pool2d, "nn.avg_pool3d": relax.op.nn.avg_pool2d}
 
@@ -61,14 +60,6 @@ class _Images:
 _FRAMES, _SHEETS = _Images([2, 0, 1, 3, 4], (1, 3, 4)), _Images([1, 2, 0, 3, 4], (1, 2))
 
 
-def lift_volumes(module: tvm.IRModule) -> tvm.IRModule:
-    """Write three-dimensional convolutions and pools, and elementwise operators and reductions after them, in two.
-
-    Expects volumes in NCDHW, and constants in the place of their variables.
-    """
-    return rewritten(_Lifter, module)
-
-
 @dataclass(frozen=True)
 class _Axis:
     """A window along one axis: elements, stride, dilation, padding before and behind."""
@@ -86,6 +77,11 @@ class _Axis:
 
 
 class _Lifter(Rewriter):
+    """Writes three-dimensional convolutions and pools, and elementwise operators and reductions after them, in two.
+
+    Expects volumes in NCDHW, and constants in the place of their variables.
+    """
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         name = operator_name(call)
         if name == "nn.conv3d":
@@ -301,4 +297,4 @@ def _elements_that_read(axis: _Axis, size: int, results: int) -> list[int]:
     return [element for element in range(axis.elements) if meets(element)] or [0]
 
 
-LIFT_VOLUMES = Pass("lift-volumes", "Write operators on volumes as operators on images.", of_module(lift_volumes))
+LIFT_VOLUMES = Pass("lift-volumes", "Write operators on volumes as operators on images.", walk_of(_Lifter))
