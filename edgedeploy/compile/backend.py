@@ -49,7 +49,6 @@ class Backend(ABC):
     """A processor of a board that functions run on.
 
     Attributes:
-        board: the processor's board.
         forms: the types of configurations for it.
         templates: schedule functions for it, in the order in which they are tried.
     """
@@ -87,8 +86,7 @@ class Backend(ABC):
         Args:
             function: one operator or a fused group of them, as Relax's legalisation writes it.
             packable: the parameters, by index, that are constants in all calls of the function.
-            configuration: of the layer in the function; None if it holds none.
-            layer: that layer.
+            configuration, layer: of the layer in the function; None if it holds none.
         """
         kernel = Kernel(function, packable, configuration, layer)
         template = next((template for template in self.templates if template.matches(kernel)), None)

@@ -53,14 +53,10 @@ class Code:
 def generate(module: tvm.IRModule, host: Backend, device: Backend, on_device: Set[str] = frozenset()) -> Code:
     """Machine code of a module whose functions are scheduled.
 
-    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, less those that would fuse
+    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, without the steps that fuse
     scheduled functions once more.
 
-    Args:
-        module: a network of scheduled functions.
-        host: the board's CPU.
-        device: the backend next to it.
-        on_device: the names of the functions that run on the device; the others run on the CPU.
+    `on_device` are the names of the functions that run on the device; the others run on the CPU, `host`.
     """
     cpu, target = tvm.target.Target(host.board.cpu_target()), tvm.target.Target(host.board.target())
     module, builder, functions, constants = _lowered(module, cpu)
@@ -93,11 +89,7 @@ def _lowered(
 
 
 def link(code: Code, library: Path, board: Board) -> None:
-    """Link a network's code, its weights, its threads and its guards into the shared library that TVM loads.
-
-    It raises ToolchainError if the toolchain is missing, does not fit the board or fails, or if the folder for
-    temporary files has no room.
-    """
+    """Link a network's code, its weights, its threads and its guards into the shared library that TVM loads."""
     try:
         with tempfile.TemporaryFile() as room:
             os.posix_fallocate(room.fileno(), 0, _ROOM)

@@ -135,7 +135,7 @@ def work_of(network: Lowered, entries: int = 1) -> list[FunctionWork]:
             name = function_name(call)
             tensors = [*(argument.ty for argument in call.args[1].fields), *result_types(call)]
             calls[name] += 1
-            moved[name] += sum(map(_bytes, tensors))
+            moved[name] += sum(math.prod(map(int, each.shape)) * bytes_of(str(each.dtype)) for each in tensors)
             types.setdefault(name, str(tensors[0].dtype))
     return [
         FunctionWork(
@@ -148,10 +148,6 @@ def work_of(network: Lowered, entries: int = 1) -> list[FunctionWork]:
         )
         for name, count in calls.items()
     ]
-
-
-def _bytes(kind: Any) -> int:
-    return math.prod(int(size) for size in kind.shape) * bytes_of(str(kind.dtype))
 
 
 @dataclass(frozen=True)

@@ -172,10 +172,15 @@ def call_counts(module: tvm.IRModule) -> Counter[str]:
     return Counter(function_name(call) for _, call in calls_of(module["main"]))
 
 
+def integers_of(attrs: Any, name: str) -> list[int]:
+    """An attribute that is a list of integers."""
+    return [int(each) for each in getattr(attrs, name)]
+
+
 def conv2d_like(call: relax.Call, data: relax.Expr, weights: relax.Expr, **changes: Any) -> relax.Call:
     """A `conv2d` of other operands, with the attributes of another one but for `changes`."""
     attrs = call.attrs
-    same = {name: [int(each) for each in getattr(attrs, name)] for name in ("strides", "padding", "dilation")}
+    same = {name: integers_of(attrs, name) for name in ("strides", "padding", "dilation")}
     layouts = {name: str(getattr(attrs, name)) for name in ("data_layout", "kernel_layout", "out_layout")}
     others = {"groups": int(attrs.groups), "out_dtype": str(call.ty.dtype)}
     return relax.op.nn.conv2d(data, weights, **{**same, **layouts, **others, **changes})

@@ -32,12 +32,7 @@ _SHARING = 16
 
 @dataclass(frozen=True)
 class Stored:
-    """A constant that a network stores as integers, in the shape that its reader expects.
-
-    Attributes:
-        integers: less their zero point; int64.
-        scales: in a shape that broadcasts to theirs; float32.
-    """
+    """A constant that is stored as int64 `integers` less their zero point, and float32 `scales` that broadcast."""
 
     integers: np.ndarray
     scales: np.ndarray
@@ -165,7 +160,7 @@ class IntegerLayer:
 
     Attributes:
         call: its operator, on floats.
-        data: the integers that it reads, a variable of the network.
+        data: its integers, a variable of the network.
         steps: of `data`.
         weights: less their zero point.
         bias: for each channel, in products of the steps of data and weights.
@@ -306,11 +301,8 @@ class IntegerLayer:
 def layer_of(values: Values, call: Any, source: Any, activation: Activation = Activation(None)) -> IntegerLayer | None:
     """The layer whose sums, with its bias, a call computes, if they can be computed in integers.
 
-    Args:
-        values: the network's.
-        call: an operator on floats.
-        source: returns the integers that an expression was dequantised from, and their steps, or None.
-        activation: the operators that the sums pass through.
+    `call` is an operator on floats; `source` returns the integers that an expression was dequantised from, and their
+    steps, or None.
     """
     offset = None
     if is_call(call, "relax.add"):

@@ -10,8 +10,7 @@ quantised. The quotient of a result and its step is then a factor of the layers'
 `max(x', a x')` of `x' = x / y_scale`, for which no division is left. So leaky ReLUs and sums behind a layer cost as
 much as in float. Such a layer has no rounding of its own: its values are those of floats, and no other program's bits.
 
-Other elementwise functions of quantised tensors are computed in float between bytes, as ONNX defines them, in one
-function.
+Other elementwise functions of quantised tensors are computed in float between bytes, as ONNX defines them.
 """
 
 from __future__ import annotations
@@ -210,11 +209,7 @@ def lines_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Ex
 
 @dataclass(frozen=True)
 class Lines:
-    """A function of integers less their zero point, in steps of the result, before it is rounded.
-
-    Attributes:
-        below, above: the slopes for negative and for positive values.
-    """
+    """A function of integers less their zero point, in steps of the result: slopes below and above zero."""
 
     below: np.float32
     above: np.float32
@@ -242,11 +237,7 @@ def every_integer(steps: Steps) -> np.ndarray:
 def lines_through(reals: np.ndarray, before: Steps, after: Steps, bounds: tuple[int, int]) -> Lines | None:
     """Lines that equal a function for every integer, in steps `after` and within bounds; None if there are none.
 
-    Args:
-        reals: the function's float32 values, for `every_integer(before)`.
-        before: steps of the operand.
-        after: steps of the result.
-        bounds: the least and the greatest integer of the result.
+    `reals` are the function's float32 values for `every_integer(before)`.
     """
     if not np.isfinite(reals).all():
         return None
@@ -290,8 +281,8 @@ class Function:
 
     Attributes:
         operand: the tensor, dequantised.
-        steps: of that.
-        reals: its float32 values, for `every_integer(steps)`.
+        steps: of `operand`.
+        reals: the function's float32 values, for `every_integer(steps)`.
     """
 
     operand: relax.Expr

@@ -168,11 +168,7 @@ class Dense(Product):
 
 
 class BatchMatmul(Product):
-    """Products of two stacks of matrices, which are broadcast, as in attention.
-
-    Attributes:
-        transposed: whether the second matrices are columns x terms.
-    """
+    """Products of two broadcast stacks of matrices, as in attention; transposed ones are columns x terms."""
 
     kind: Literal["batch matmul"] = "batch matmul"
     transposed: bool

@@ -120,11 +120,15 @@ def _sharing(function: relax.Function) -> relax.Function:
             storages[found].used += storage.used
     if not taken:
         return function
-    written = [
-        relax.VarBinding(each.var, _from(each.value, taken) if is_call(each.value, _TENSOR) else each.value)
-        for each in bindings
-        if each.var not in taken
-    ]
+
+    def moved(value: relax.Expr) -> relax.Expr:
+        """A tensor in the storage that replaces its own; any other expression as it is."""
+        if not is_call(value, _TENSOR):
+            return value
+        storage, *others = value.args
+        return relax.Call(value.op, [taken.get(storage, storage), *others], value.attrs, value.ty_args)
+
+    written = [relax.VarBinding(each.var, moved(each.value)) for each in bindings if each.var not in taken]
     body = relax.SeqExpr([relax.BindingBlock(written)], function.body.body)
     return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
 
@@ -138,7 +142,7 @@ def _storages(bindings: list[relax.VarBinding], result: relax.Expr) -> dict[rela
     owner: dict[int, relax.Var] = {}
     for place, binding in enumerate([*bindings, None]):
         value = result if binding is None else binding.value
-        read = {tensor for each in _variables(value) for tensor in behind.get(each, ())}
+        read = {tensor for each in relax.analysis.free_vars(value) for tensor in behind.get(each, ())}
         last.update(dict.fromkeys(read, place))
         if binding is None:
             break
@@ -154,15 +158,3 @@ def _storages(bindings: list[relax.VarBinding], result: relax.Expr) -> dict[rela
     for tensor, variable in owner.items():
         storages[variable].used.append((tensor, last[tensor]))
     return storages
-
-
-def _variables(value: relax.Expr) -> list[relax.Var]:
-    found: list[Any] = []
-    relax.analysis.post_order_visit(value, found.append)
-    return [each for each in found if isinstance(each, relax.Var)]
-
-
-def _from(tensor: relax.Call, taken: dict[relax.Var, relax.Var]) -> relax.Call:
-    """A tensor in the storage that replaces its own."""
-    storage, *others = tensor.args
-    return relax.Call(tensor.op, [taken.get(storage, storage), *others], tensor.attrs, tensor.ty_args)

@@ -18,7 +18,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.elementary import POLYNOMIALS
-from edgedeploy.compile.expressions import bindings_of
+from edgedeploy.compile.expressions import bindings_of, shape_of
 from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE
 from edgedeploy.tensors import quotient_of_integers
@@ -160,14 +160,6 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
-def _selu(x: np.ndarray) -> np.ndarray:
-    return 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))
-
-
 def _dequantise(call: Any, quantised: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     scale, zero_point = (along_axis(value, call.attrs.axis, quantised.ndim) for value in (scale, zero_point))
     return (quantised.astype(np.int32) - zero_point.astype(np.int32)) * scale.astype(np.float32)
@@ -179,10 +171,6 @@ def _quantise(call: Any, value: np.ndarray, scale: np.ndarray, zero_point: np.nd
     low, high = (np.asarray(limit - zero_point.astype(np.int64), np.float32) for limit in (limits.min, limits.max))
     steps = np.rint(np.clip(value.astype(np.float32) / scale.astype(np.float32), low, high))
     return steps.astype(np.int64) + zero_point
-
-
-def _reshaped(call: Any, a: np.ndarray) -> np.ndarray:
-    return a.reshape([int(size) for size in call.ty.shape])
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -211,9 +199,11 @@ OPERATORS: dict[str, Operator] = {
     "log_add_exp": _elementwise(np.logaddexp, "exp"),
     "mod": _elementwise(np.fmod),
     "nn.gelu": _elementwise(lambda a: 0.5 * a * (1 + _erf(a / math.sqrt(2))), "erf"),
-    "nn.gelu_tanh": _elementwise(_gelu_tanh, "tanh"),
+    "nn.gelu_tanh": _elementwise(
+        lambda a: 0.5 * a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))), "tanh"
+    ),
     "nn.relu": _elementwise(lambda a: np.maximum(a, 0)),
-    "nn.selu": _elementwise(_selu, "exp"),
+    "nn.selu": _elementwise(lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * np.expm1(a)), "exp"),
     "nn.silu": _elementwise(lambda a: a * _sigmoid(a), "sigmoid"),
     "nn.softplus": _elementwise(lambda a: np.logaddexp(a, 0), "exp"),
     "power": _elementwise(np.power, "pow"),
@@ -233,7 +223,10 @@ OPERATORS: dict[str, Operator] = {
     ),
     **dict.fromkeys(("max", "mean", "min", "prod", "sum"), Operator(Kind.REDUCTION)),
     # The same values.
-    **dict.fromkeys(("expand_dims", "flatten", "reshape", "squeeze"), Operator(Kind.RESHAPE, _reshaped)),
+    **dict.fromkeys(
+        ("expand_dims", "flatten", "reshape", "squeeze"),
+        Operator(Kind.RESHAPE, lambda call, a: a.reshape(shape_of(call))),
+    ),
     "permute_dims": Operator(
         Kind.OTHER, lambda call, a: a.transpose([int(axis) for axis in call.attrs.axes] if call.attrs.axes else None)
     ),

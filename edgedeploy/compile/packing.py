@@ -143,15 +143,12 @@ def lifted(module: tvm.IRModule) -> Lifted:
 
 
 class _Transforms:
-    """The different transforms that a module calls.
-
-    Attributes:
-        weights: their arguments, by a hash of the content.
-        results: the function of each, the index of its argument, and the type of its result.
-    """
+    """The different transforms that a module calls."""
 
     def __init__(self, module: tvm.IRModule) -> None:
+        # The arguments, by a hash of their content.
         self.weights: dict[str, np.ndarray] = {}
+        # The function of each, the index of its argument, and the type of its result.
         self.results: list[tuple[tvm.ir.GlobalVar, int, relax.TensorType]] = []
         self._module = module
         self._places: dict[tuple[int, int], int] = {}

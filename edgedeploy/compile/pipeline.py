@@ -30,11 +30,10 @@ from edgedeploy.compile.packing import (
     transform_of,
 )
 from edgedeploy.compile.passes import Compilation
-from edgedeploy.compile.passes.builtin import COPIED
 from edgedeploy.compile.passes.dead_channels import RemovedChannels
 from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.passes.integers import THROUGHOUT
-from edgedeploy.compile.passes.order import passes_for
+from edgedeploy.compile.passes.order import COPIED, passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.rounding import within
@@ -97,12 +96,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Compiled(Lowered):
-    """A network as machine code.
-
-    Attributes:
-        code: the machine code, not yet linked.
-        weights: the constants that the code transforms when it is loaded, as in `packing.Lifted`.
-    """
+    """A network as code that is not linked yet; `weights` are those of `packing.Lifted`."""
 
     code: Code
     weights: list[np.ndarray] = field(default_factory=list)

@@ -24,7 +24,7 @@ from edgedeploy.compile.expressions import (
 from edgedeploy.compile.schedules import Scheduled
 
 NO_SCHEDULE = "there is no schedule for it on the device"
-LITTLE_WORK = "it is done before a kernel would begin, and what it computes leaves the device anyway"
+LITTLE_WORK = "it is done before a kernel would begin, and its result leaves the device anyway"
 
 # The reader of the network's outputs.
 _CALLER = ""
@@ -43,10 +43,8 @@ def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], l
     Functions without a template must. Functions with little work do if nothing on the device reads their results, as
     the softmax at the end of a classifier: their results are copied instead of their inputs, and no kernel is begun.
 
-    Args:
-        module: a network of functions and views.
-        scheduled: the functions with a template, by name, as they are on the device.
-        little_work: arithmetic operations of a function that the CPU does before the device would begin.
+    `scheduled` are the functions with a template, as they are on the device. The CPU does `little_work` arithmetic
+    operations before the device would begin.
     """
     main = module["main"]
     missing = {function_name(call) for _, call in calls_of(main)} - set(scheduled)

@@ -39,11 +39,7 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16")
 class Steps:
     """The meaning of a tensor's integers: `(integer - zero_point) * scale`.
 
-    Attributes:
-        scale: a float32.
-        zero_point: the integer of 0.0.
-        dtype: of the integers.
-        half_away: whether values between two integers are rounded away from zero, not to even.
+    With `half_away`, values in the middle between two integers are rounded away from zero, not to even.
     """
 
     scale: np.float32
@@ -157,12 +153,8 @@ def rounded(
 ) -> relax.Expr:
     """Float32 values in steps as integers: rounded, then moved by the zero point, within bounds.
 
-    Args:
-        build: emits the operators.
-        value: in steps.
-        steps: of the result.
-        bounds: the least and the greatest integer; the limits of the type if None.
-        largest: the largest magnitude of values for all data; if 16 bits hold it, bounds apply to such integers.
+    Bounds are the least and the greatest integer; the limits of the type if None. `largest` is the largest magnitude of
+    values for all data; if 16 bits hold it, bounds apply to such integers.
     """
     low, high = bounds or steps.limits
     if largest < _SHORT and not steps.half_away:

@@ -57,9 +57,8 @@ def within(
 
     Args:
         limit: how many times the error of a reference the network's may be.
-        strategies: for the layers of a network, by the names of their functions.
-        chosen: the fastest configuration of each, or the measured one.
-        calls: of each function in one inference.
+        strategies, chosen, calls: by the names of functions: of their layers, the fastest or measured configuration,
+            and the calls in one inference.
     """
     chosen = dict(chosen)
     allowed = limit**2 * sum(calls[name] * _of_reference(strategy.layer) for name, strategy in strategies.items())

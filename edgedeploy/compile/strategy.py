@@ -103,10 +103,9 @@ def _of_family(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Several(Strategy[Anchor]):
-    """A layer that can be computed in several families of forms, whose estimates are in the same unit.
+    """A layer with several families of forms, whose estimates are in the same unit; each configuration fits one.
 
-    Attributes:
-        families: each configuration fits one; the first is preferred to others that are hardly faster.
+    The first family is preferred to others that are hardly faster.
     """
 
     families: tuple[Strategy[Anchor], ...]

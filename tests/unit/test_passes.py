@@ -24,8 +24,7 @@ from edgedeploy import build_key as keys
 from edgedeploy.board import load_board
 from edgedeploy.cli.passes import complete_pass
 from edgedeploy.compile.passes import Compilation, Pass
-from edgedeploy.compile.passes.builtin import PASSES
-from edgedeploy.compile.passes.order import passes_for
+from edgedeploy.compile.passes.order import PASSES, passes_for
 from edgedeploy.compile.passes.running import run_passes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import CompileError, ConfigurationError

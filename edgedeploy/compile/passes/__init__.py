@@ -1,7 +1,7 @@
 """Passes: named steps that rewrite a network's module, from what a frontend read to the functions to schedule.
 
-`builtin` lists edgedeploy's own, `order` adds those of other packages (entry points of the group `edgedeploy.passes`,
-each a `Pass` of the same name), and `running` applies them.
+`order` lists edgedeploy's own and adds those of other packages (entry points of the group `edgedeploy.passes`, each a
+`Pass` of the same name), and `running` applies them.
 """
 
 from __future__ import annotations

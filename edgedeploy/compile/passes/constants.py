@@ -25,7 +25,7 @@ from edgedeploy.compile.expressions import (
     walk_of,
 )
 from edgedeploy.compile.optraits import along_axis, evaluate, moves_values, operator_name, tensors_of
-from edgedeploy.compile.passes import Compilation, Form, Pass
+from edgedeploy.compile.passes import Form, Pass
 from edgedeploy.errors import ModelError
 
 # Layers whose weights may stay integers.
@@ -81,11 +81,10 @@ def _bytes(expression: relax.Expr) -> int:
     """How many bytes a value takes; dimensions that are not fixed count as 0."""
     fields = expression.ty.fields if isinstance(expression.ty, relax.TupleType) else [expression.ty]
     tensors = [each for each in fields if isinstance(each, relax.TensorType) and each.shape]
-    return sum(math.prod(map(_size, each.shape)) * tvm.DataType(str(each.dtype)).itemsize for each in tensors)
-
-
-def _size(dimension: Any) -> int:
-    return int(dimension) if isinstance(dimension, tvm.tirx.IntImm) else 0
+    counts = (
+        math.prod(int(size) if isinstance(size, tvm.tirx.IntImm) else 0 for size in each.shape) for each in tensors
+    )
+    return sum(count * tvm.DataType(str(each.dtype)).itemsize for count, each in zip(counts, tensors, strict=True))
 
 
 class ConstantFolder(Rewriter):
@@ -192,12 +191,12 @@ def _flushed(argument: Any) -> Any:
     return constant(np.where(subnormal, np.float32(0), value)) if subnormal.any() else argument
 
 
-def _fold(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    """Fold constants; a CPU may compute with weights that are stored as integers."""
-    return fold_constants(module, but_quantised_weights=compilation.board.device is None)
-
-
-FOLD_CONSTANTS = Pass("fold-constants", "Evaluate operators on constants.", _fold)
+FOLD_CONSTANTS = Pass(
+    "fold-constants",
+    "Evaluate operators on constants.",
+    # A CPU may compute with weights that are stored as integers.
+    lambda module, compilation: fold_constants(module, but_quantised_weights=compilation.board.device is None),
+)
 FLUSH_SUBNORMALS = Pass(
     "flush-subnormals",
     "Set constants below the normal numbers to zero.",

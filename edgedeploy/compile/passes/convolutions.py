@@ -21,6 +21,7 @@ from edgedeploy.compile.expressions import (
     constant,
     constant_value,
     conv2d_like,
+    integers_of,
     is_call,
     is_oihw,
     rewritten,
@@ -78,16 +79,10 @@ class _TransposedRewriter(Rewriter):
 
 
 def _phases(weights: np.ndarray, strides: list[int], elements: list[int], groups: int) -> np.ndarray:
-    """The weights of each phase's convolution.
+    """The weights of each phase's convolution: phases x outputs x inputs of a group x rows x columns of elements.
 
-    Args:
-        weights: inputs x outputs of a group x rows x columns of kernel elements.
-        strides: of the transposed convolution.
-        elements: rows and columns of each phase; missing ones are zero.
-        groups: of channels.
-
-    Returns:
-        phases x outputs x inputs of a group x rows x columns of kernel elements.
+    `weights` are inputs x outputs of a group x rows x columns, `elements` the rows and columns of each phase; missing
+    ones are zero.
     """
     inputs, outputs, *sizes = weights.shape
     widths = [(0, count * stride - size) for count, stride, size in zip(elements, strides, sizes, strict=True)]
@@ -117,9 +112,7 @@ class _Trimmer(Rewriter):
         if weights is None:
             return None
         attrs, sizes, results = call.attrs, shape_of(call.args[0])[2:], shape_of(call)[2:]
-        strides, dilation, padding = (
-            [int(each) for each in values] for values in (attrs.strides, attrs.dilation, attrs.padding)
-        )
+        strides, dilation, padding = (integers_of(attrs, each) for each in ("strides", "dilation", "padding"))
         left = [
             _left(weights.shape[2 + axis], dilation[axis], strides[axis], padding[axis], sizes[axis], results[axis])
             for axis in (0, 1)
@@ -136,11 +129,7 @@ class _Trimmer(Rewriter):
 def _left(elements: int, dilation: int, stride: int, padding: int, size: int, results: int) -> range:
     """The elements of a kernel along one axis that meet a pixel, and those that cannot be cut off.
 
-    Args:
-        elements: of the kernel.
-        dilation, stride: in pixels.
-        padding: before the first pixel.
-        size, results: pixels of the feature map, and of the result.
+    `padding` is before the first of `size` pixels; the result has `results`.
     """
     last = (results - 1) * stride - padding
     after = last + (elements - 1) * dilation - size + 1  # padding that is read behind the last pixel
@@ -175,7 +164,7 @@ def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:
 
 
 class _ScaleFolder(Rewriter):
-    """Visits operators in order, so that each folds onto what is already folded below it."""
+    """Visits operators in order, so that each is folded into the ones folded before it."""
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         operator = operator_name(call)
@@ -239,9 +228,8 @@ class _AverageConvolver(Rewriter):
         if not is_call(call, "relax.nn.avg_pool2d") or not call.attrs.layout == call.attrs.out_layout == "NCHW":
             return None
         attrs, (_, channels, *sizes), results = call.attrs, shape_of(call.args[0]), shape_of(call)[2:]
-        elements, strides, dilation, padding = (
-            [int(each) for each in values] for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
-        )
+        names = "pool_size", "strides", "dilation", "padding"
+        elements, strides, dilation, padding = (integers_of(attrs, each) for each in names)
         count = math.prod(elements)
         if channels == 1 or not 1 < count <= _MOST_ELEMENTS or str(call.ty.dtype) != "float32" or results == [1, 1]:
             return None
@@ -311,7 +299,7 @@ class _ConcatenationSplitter(Rewriter):
 
     def _convolved(self, call: relax.Call, parts: list[relax.Expr]) -> relax.Expr | None:
         attrs, weights = call.attrs, constant_value(call.args[1])
-        floating = is_floating(str(call.ty.dtype))  # sums of integers are four times as wide as what is copied
+        floating = is_floating(str(call.ty.dtype))  # sums of integers are four times as wide as the copied values
         if weights is None or int(attrs.groups) != 1 or attrs.data_layout != "NCHW" or not floating:
             return None
         copied, added = np.prod(shape_of(call.args[0])), (len(parts) - 1) * np.prod(shape_of(call))

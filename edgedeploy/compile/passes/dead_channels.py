@@ -46,12 +46,7 @@ Values = np.ndarray
 
 @dataclass(frozen=True)
 class RemovedChannels:
-    """A layer that lost channels.
-
-    Attributes:
-        layer: its operator, its place among the network's layers of that kind, its size.
-        before, after: the number of its output channels.
-    """
+    """A layer that lost output channels: its operator, place among layers of that kind and size, and the counts."""
 
     layer: str
     before: int
@@ -60,13 +55,7 @@ class RemovedChannels:
 
 @dataclass(frozen=True)
 class ChannelDependency:
-    """Channels that stay or go together.
-
-    Attributes:
-        source: an operand.
-        channels: channels of it, by index; they stay if those of `results` stay.
-        results: as many channels of the operator's result.
-    """
+    """Channels of an operand, by index, that stay or go together with channels of the operator's result."""
 
     source: relax.Var
     channels: np.ndarray
@@ -77,10 +66,7 @@ class ChannelDependency:
 class Product:
     """An operator whose results are sums over input channels with constant weights.
 
-    Attributes:
-        source: its operand.
-        weights: result x input x window, the window flattened.
-        padded: whether some windows also take zeros from around the feature map.
+    Weights are result x input x window, the window flattened; padded windows also take zeros around the feature map.
     """
 
     source: relax.Var

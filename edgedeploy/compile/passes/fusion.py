@@ -19,6 +19,7 @@ from edgedeploy.compile.expressions import (
     calls_of,
     constant_value,
     function_name,
+    integers_of,
     is_call,
     shape_of,
     types_of,
@@ -105,19 +106,14 @@ class _Lowerer(Rewriter):
 
 
 def _window(call: relax.Call) -> Window:
-    strides, dilation, padding = (
-        tuple(int(each) for each in getattr(call.attrs, name)) for name in ("strides", "dilation", "padding")
-    )
-    return Window(tuple(shape_of(call.args[1])[:2]), strides, dilation, padding)  # type: ignore[arg-type]
+    sizes = (tuple(integers_of(call.attrs, each)) for each in ("strides", "dilation", "padding"))
+    return Window(tuple(shape_of(call.args[1])[:2]), *sizes)  # type: ignore[arg-type]
 
 
 def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
     """A window over integers that includes the padding of an operator before it; None if there is none.
 
-    Args:
-        window: of a convolution without padding of its own.
-        pad: the expression of its data.
-        rows: the axis of the data's rows; that of columns is the next one.
+    `pad` is the expression of its data, and `rows` the axis of the data's rows; that of columns is the next one.
     """
     if not is_call(pad, "relax.nn.pad") or pad.attrs.pad_mode != "constant" or any(window.padding):
         return None
@@ -169,7 +165,8 @@ class _BroadcastSeparator(Rewriter):
         # Of a feature map that nothing else reads, the function of the layer that computes it is a good place.
         welcome = any(size == whole and self.uses[each] == 1 for each, size in computed.items())
         # Matrices among the operands of a stack of more dimensions: a product's rows would not be the result's.
-        matrices = any(len(shape_of(each)) < len(shape_of(call)) and _same_matrices(each, call) for each in computed)
+        shape, shapes = shape_of(call), [shape_of(each) for each in computed]
+        matrices = any(1 < len(each) < len(shape) and each[-2:] == shape[-2:] for each in shapes)
         fusible = int(function.attrs.get("op_pattern", INJECTIVE)) < INJECTIVE
         if not fusible or not (matrices or (broadcasts and not welcome)):
             return None
@@ -177,14 +174,9 @@ class _BroadcastSeparator(Rewriter):
         return relax.call_tir(apart, call.args[1], call.ty_args[0])
 
 
-def _same_matrices(operand: relax.Expr, result: relax.Expr) -> bool:
-    """Whether the last two dimensions are the same."""
-    return len(shape_of(operand)) > 1 and shape_of(operand)[-2:] == shape_of(result)[-2:]
-
-
 KEEP_BROADCASTS_APART = Pass(
     "keep-broadcasts-apart",
-    "Keep what broadcasts a layer's result out of its function.",
+    "Keep operators that broadcast a layer's result out of its function.",
     walk_of(_BroadcastSeparator),
     _FUNCTIONS,
 )
@@ -195,7 +187,6 @@ class FusedFunction:
     """A layer in its group.
 
     Attributes:
-        layer: the layer.
         function: the Relax function of the group, before it becomes one loop nest; or the layer's own alone.
         module: holds the functions that the group calls.
     """

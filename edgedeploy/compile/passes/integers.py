@@ -28,7 +28,7 @@ from edgedeploy.compile.expressions import (
 from edgedeploy.compile.integer_layers import IntegerLayer, Values, activation_before, is_half_away, layer_of
 from edgedeploy.compile.integer_operators import OPERATORS, Surroundings, scaled_layers
 from edgedeploy.compile.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
-from edgedeploy.compile.passes import Compilation, Form, Pass, of_module
+from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.constants import fold_constants
 from edgedeploy.compile.quantisation import (
     BYTES,
@@ -60,14 +60,14 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     A network stays as it was if none of its layers can be computed in integers. One with nothing in float but
     conversions at its inputs and outputs, and which rounds halves to even, gets the attribute `THROUGHOUT`.
 
-    Args:
-        module: the network, in NCHW; its weights may be `dequantize` of constants.
-        cpu: the host's backend, which states how it stores quantised tensors.
+    Expects NCHW; weights may be `dequantize` of constants.
     """
     taken: list[IntegerLayer] = []
     scaled: list[relax.Expr] = []
     moved = _move_integers(module, cpu.activation_type)
-    written = rewritten(_Writer, moved, cpu, _type_in_file(module), taken, scaled)
+    types = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
+    type_in_file = max(BYTES, key=lambda dtype: types[dtype])
+    written = rewritten(_Writer, moved, cpu, type_in_file, taken, scaled)
     if taken:
         # First dead code of floats is removed, then the conversions at the borders are written out.
         written = relax.transform.CanonicalizeBindings()(written)
@@ -77,14 +77,10 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     return fold_constants(module)
 
 
-def _compute(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    return compute_in_integers(module, host_of(compilation.board))
-
-
 COMPUTE_IN_INTEGERS = Pass(
     "compute-in-integers",
-    "Compute quantised layers, and what lies between them, in integers.",
-    _compute,
+    "Compute quantised layers, and operators between them, in integers.",
+    lambda module, compilation: compute_in_integers(module, host_of(compilation.board)),
     _QUANTISED,
     applies=lambda board: board.device is None,
 )
@@ -115,12 +111,6 @@ def _calls(module: tvm.IRModule) -> list[relax.Expr]:
     return [binding.value for binding in bindings_of(module["main"])]
 
 
-def _type_in_file(module: tvm.IRModule) -> str:
-    """The type of most quantised feature maps of a network."""
-    found = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
-    return max(BYTES, key=lambda dtype: found[dtype])
-
-
 class _Writer(Rewriter):
     """Writes the expressions before a `quantize` in integers."""
 
@@ -132,7 +122,7 @@ class _Writer(Rewriter):
         taken: list[IntegerLayer],
         scaled: list[relax.Expr],
     ) -> None:
-        """Begin with a network; layers in integers are appended to `taken`, values rounded as floats to `scaled`."""
+        """Append layers in integers to `taken`, and values that are rounded as floats to `scaled`."""
         super().__init__(module)
         self._cpu, self._taken, self._scaled = cpu, taken, scaled
         self._values = Values(module["main"], self.uses)
@@ -198,9 +188,7 @@ class _Readers:
     def __init__(self, function: relax.Function) -> None:
         self._readers: dict[relax.Var, list[relax.VarBinding]] = {}
         for binding in bindings_of(function):
-            parts: list[relax.Expr] = []
-            relax.analysis.post_order_visit(binding.value, parts.append)
-            for each in dict.fromkeys(each for each in parts if isinstance(each, relax.Var)):
+            for each in relax.analysis.free_vars(binding.value):
                 self._readers.setdefault(each, []).append(binding)
 
     def are_loops_apart(self, variables: Sequence[relax.Var]) -> bool:

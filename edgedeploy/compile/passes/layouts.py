@@ -105,7 +105,9 @@ class _TransposeRemover(Rewriter):
             before = axes_of(source)
             if before and [before[axis] for axis in axes] == sorted(axes):
                 return source.args[0]
-            if _moves_nothing(shape_of(call.args[0]), axes):
+            # `lower-anchors` looks for transposes to NHWC at the network's inputs.
+            long = [axis for axis in axes if shape_of(call.args[0])[axis] > 1]
+            if axes != NHWC_OF_NCHW and long == sorted(long):
                 call = relax.op.reshape(call.args[0], shape_of(call))
         if is_call(call, "relax.nn.pad"):
             return self._padded_before(call)
@@ -162,16 +164,8 @@ class _TransposeRemover(Rewriter):
         return features, None
 
 
-def _moves_nothing(shape: list[int], axes: list[int]) -> bool:
-    """Whether a transpose keeps the order of the axes longer than one."""
-    if axes == NHWC_OF_NCHW:
-        return False  # `lower-anchors` looks for it at the network's inputs
-    long = [axis for axis in axes if shape[axis] > 1]
-    return long == sorted(long)
-
-
 REMOVE_TRANSPOSES = Pass(
-    "remove-transposes", "Remove transposes that the layout leaves without need.", of_module(remove_transposes), _NHWC
+    "remove-transposes", "Remove needless transposes that the layout leaves.", of_module(remove_transposes), _NHWC
 )
 
 

@@ -28,7 +28,7 @@ from edgedeploy.compile.expressions import (
     types_of,
 )
 from edgedeploy.compile.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
-from edgedeploy.compile.passes import Compilation, Pass
+from edgedeploy.compile.passes import Pass
 from edgedeploy.compile.types import LayerTypes
 
 # From a convolution's channels, the pixels of its result and its types, to the channels that it should have.
@@ -38,8 +38,7 @@ PaddedCount = Callable[[int, int, LayerTypes], int]
 def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
     """Pad the outputs of convolutions to whole vectors of channels, or to a power of two below that.
 
-    Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
-    their values are computed by the same sums.
+    Expects NCHW activations and OIHW weights. Outputs keep their shapes, and their values are the same sums.
     """
     # Layouts are not carried through variables that only rename others.
     return canonicalised(_Padder, module, padded)
@@ -65,10 +64,7 @@ class _Padder(Rewriter):
     def _padded(self, value: relax.Expr) -> relax.Expr | None:
         """The padded tensor that `value` was cut from."""
         cut = self.bound_value(value)
-        if not is_call(cut, "relax.strided_slice"):
-            return None
-        whole = cut.args[0]
-        return whole if isinstance(whole, relax.Var) and _is_channel_cut(cut) else None
+        return cut.args[0] if is_call(cut, "relax.strided_slice") and _is_channel_cut(cut) else None
 
     def _cut(self, padded: relax.Expr, channels: int, added: float = 0.0) -> relax.Expr:
         """The first `channels` channels of a padded tensor; dead code if every use finds the padded one."""
@@ -135,13 +131,18 @@ class _Padder(Rewriter):
 def _is_channel_cut(cut: relax.Call) -> bool:
     """Whether a slice keeps the first channels of an NCHW tensor and everything else."""
     before, after = shape_of(cut.args[0]), shape_of(cut)
-    if len(before) != 4 or before[:1] + before[2:] != after[:1] + after[2:] or after[1] >= before[1]:
+    if (
+        not isinstance(cut.args[0], relax.Var)
+        or len(before) != 4
+        or before[:1] + before[2:] != after[:1] + after[2:]
+        or after[1] >= before[1]
+    ):
         return False
     return len(cut.args) == 4 and [int(value) for value in cut.args[2].fields] == [0]
 
 
-def _pad(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    return pad_channels(module, host_of(compilation.board).padded_channels)
-
-
-PAD_CHANNELS = Pass("pad-channels", "Pad channels to whole vectors.", _pad)
+PAD_CHANNELS = Pass(
+    "pad-channels",
+    "Pad channels to whole vectors.",
+    lambda module, compilation: pad_channels(module, host_of(compilation.board).padded_channels),
+)

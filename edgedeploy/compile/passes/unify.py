@@ -229,7 +229,9 @@ DECOMPOSE_OPERATORS = Pass(
     "Write operators of training as those of inference, and splits into many parts in groups.",
     of_module(decompose),
 )
-UNIFY_OPERATORS = Pass("unify-operators", "Write in one way what importers write in several.", of_module(unify))
+UNIFY_OPERATORS = Pass(
+    "unify-operators", "Give operators that importers write in several ways one form.", of_module(unify)
+)
 CANONICALISE_OPERATORS = Pass(
     "canonicalise-operators", "Write bounds and leaky ReLUs as maximum, minimum and products.", of_module(canonicalise)
 )

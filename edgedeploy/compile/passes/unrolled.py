@@ -232,7 +232,9 @@ class _Roller(Rewriter):
             if value is not None and value.size == width == value.shape[-1]:
                 bias = bias + value.reshape(-1)
             elif product is not None and before is None:
-                weights, before = constant_value(product.args[1]), self._without_reshapes(product.args[0])
+                weights, before = constant_value(product.args[1]), product.args[0]
+                while (reshape := self._of(before, "reshape")) is not None:
+                    before = reshape.args[0]
             elif sliced is not None and products is None and not any(sliced[1][1:]):
                 products, index = sliced[0], sliced[1][0]
                 if shape_of(term) != [1, *shape_of(products)[1:]]:
@@ -259,10 +261,5 @@ class _Roller(Rewriter):
         for each in total.args:
             yield from self._terms(each)
 
-    def _without_reshapes(self, expression: Any) -> Any:
-        while (call := self._of(expression, "reshape")) is not None:
-            expression = call.args[0]
-        return expression
 
-
-ROLL_LOOPS = Pass("roll-loops", "Write LSTMs that are unrolled as one function each.", walk_of(_Roller, canonicalised))
+ROLL_LOOPS = Pass("roll-loops", "Write unrolled LSTMs as one function each.", walk_of(_Roller, canonicalised))

@@ -25,6 +25,7 @@ from edgedeploy.compile.expressions import (
     axes_of,
     constant,
     constant_value,
+    integers_of,
     is_call,
     shape_of,
     walk_of,
@@ -37,12 +38,7 @@ _POOLS = {"nn.max_pool3d": relax.op.nn.max_pool2d, "nn.avg_pool3d": relax.op.nn.
 
 @dataclass(frozen=True)
 class _Images:
-    """A kind of images that a volume is.
-
-    Attributes:
-        order: the axes of volumes in the order of an image's batch, channels, rows and columns.
-        axes: the axes of volumes that are an image's own; others are joined into one.
-    """
+    """A kind of images: the order of a volume's axes in it, and the axes that are not joined with others."""
 
     order: list[int]
     axes: tuple[int, ...]
@@ -267,9 +263,7 @@ class _Lifter(Rewriter):
 
 def _axes(call: relax.Call, elements: Sequence[int]) -> list[_Axis]:
     """A window of so many elements along depth, height and width."""
-    strides, dilation, padding = (
-        [int(each) for each in getattr(call.attrs, name)] for name in ("strides", "dilation", "padding")
-    )
+    strides, dilation, padding = (integers_of(call.attrs, each) for each in ("strides", "dilation", "padding"))
     return [_Axis(int(elements[i]), strides[i], dilation[i], padding[i], padding[3 + i]) for i in range(3)]
 
 
