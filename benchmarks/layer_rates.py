@@ -32,7 +32,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 
 from edgedeploy.board import Board, load_board
-from edgedeploy.compile.linking import link
+from edgedeploy.compile.codegen import link
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.compile.types import lanes_for
 from edgedeploy.network import Network

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.board import Board
-from edgedeploy.compile.passes.installed import provider_code, provider_versions
+from edgedeploy.compile.passes import provider_code, provider_versions
 from edgedeploy.files import digest_of
 from edgedeploy.frontends.format import Format
 from edgedeploy.kept import key_of

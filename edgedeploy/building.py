@@ -37,8 +37,8 @@ from edgedeploy.zoo.source import Source, find_source, note_weights
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
+    from edgedeploy.compile.configuration import Tuned
     from edgedeploy.compile.pipeline import Compiled
-    from edgedeploy.compile.tuned import Tuned
     from edgedeploy.network import Network
     from edgedeploy.records.database import Records
 
@@ -257,14 +257,13 @@ def _build(
     progress: Progress,
 ) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
+    from edgedeploy.compile.codegen import link
     from edgedeploy.compile.entries import entry_name
-    from edgedeploy.compile.explain import gigaflops
-    from edgedeploy.compile.linking import link
+    from edgedeploy.compile.explain import gigaflops, work_of
     from edgedeploy.compile.passes.order import passes_for
     from edgedeploy.compile.passes.running import PassLog
     from edgedeploy.compile.pipeline import compile_entries
     from edgedeploy.compile.targets import check_target
-    from edgedeploy.compile.work import work_of
     from edgedeploy.package.abi import misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 

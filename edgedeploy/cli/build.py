@@ -283,7 +283,7 @@ def _print_built(built: Built, *, virtual: bool, print_pass_times: bool) -> None
 
 def _show_passes(disabled: Sequence[str], json_output: bool) -> None:
     """List all passes in order; disabled ones of other packages are not loaded."""
-    from edgedeploy.compile.passes.installed import load_installed
+    from edgedeploy.compile.passes import load_installed
     from edgedeploy.compile.passes.order import ordered
 
     records = [

@@ -1,4 +1,4 @@
-"""What functions of a network run on: how their layers may be computed there, and which templates schedule them."""
+"""Backends, which run functions of a network: the forms of their layers, and the templates that schedule them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp
+from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.schedules import TEMPLATE_ATTRIBUTE, Scheduled, Template, with_narrow_indices
 from edgedeploy.compile.schedules.kernel import Kernel, after
 from edgedeploy.compile.strategy import Strategy
@@ -22,10 +22,7 @@ from edgedeploy.compile.strategy import Strategy
 def write_module(module: Any, path: Path) -> None:
     """Write an LLVM module of TVM's as an object file.
 
-    LLVM ends the process where a disk is full, so it writes into memory, and Python to the disk.
-
-    Raises:
-        OSError: the file cannot be written.
+    LLVM ends the process if a disk is full, so it writes into memory, and Python to the disk.
     """
     with os.fdopen(os.memfd_create("object"), "w+b") as memory:
         module.write_to_file(f"/proc/self/fd/{memory.fileno()}", "o")
@@ -39,7 +36,7 @@ class Generated:
     Attributes:
         objects: modules that TVM links as they are.
         libraries: the LLVM modules behind them, for reports.
-        launched: functions that TVM itself compiles for the board's target: kernels, and what starts them.
+        launched: functions that TVM itself compiles for the board's target: kernels, and functions that launch them.
     """
 
     objects: list[Any] = field(default_factory=list)
@@ -49,12 +46,11 @@ class Generated:
 
 @dataclass(frozen=True)
 class Backend(ABC):
-    """One kind of thing that functions run on, as a board has it.
+    """A processor of a board that functions run on.
 
     Attributes:
-        board: whose it is.
-        forms: that configurations may have there.
-        templates: that schedule functions for it, in the order in which they are asked.
+        forms: the types of configurations for it.
+        templates: schedule functions for it, in the order in which they are tried.
     """
 
     board: Board
@@ -63,20 +59,20 @@ class Backend(ABC):
 
     @abstractmethod
     def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
-        """The ways to compute a layer."""
+        """The forms of a layer."""
 
     @property
     def little_work(self) -> int:
-        """The arithmetic operations of a function that the CPU does before this backend would begin."""
+        """The arithmetic operations that the CPU does before this backend would begin with a function."""
         return -1
 
     @abstractmethod
     def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:
-        """Generate the code of scheduled functions for a network's library; `folder` is there for files."""
+        """Generate the code of scheduled functions for a network's library; `folder` is for files."""
 
     @abstractmethod
     def write_objects(self, functions: tvm.IRModule, folder: Path) -> None:
-        """Write object files of scheduled functions, which become a library of their own when they are linked."""
+        """Write object files of scheduled functions, which are linked into a library of their own."""
 
     def schedule(
         self,
@@ -89,9 +85,8 @@ class Backend(ABC):
 
         Args:
             function: one operator or a fused group of them, as Relax's legalisation writes it.
-            packable: the parameters, by index, that are constant wherever the function is called.
-            configuration: that the layer in the function, if there is one, was written in.
-            layer: that layer.
+            packable: the parameters, by index, that are constants in all calls of the function.
+            configuration, layer: of the layer in the function; None if it holds none.
         """
         kernel = Kernel(function, packable, configuration, layer)
         template = next((template for template in self.templates if template.matches(kernel)), None)
@@ -101,11 +96,10 @@ class Backend(ABC):
             kernel = Kernel(with_narrow_indices(function), packable, configuration, layer)
         packing = template.apply(kernel, self.board)
         # The first attribute makes TVM's pipeline leave the function as it is.
-        said = {"tirx.is_scheduled": True, TEMPLATE_ATTRIBUTE: template.name}
-        scheduled = kernel.schedule.mod["main"].with_attr(said)
-        tile = str(kernel.configuration) if kernel.configuration else ""
-        done = Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
-        return replace(done, tile=tile)
+        attributes = {"tirx.is_scheduled": True, TEMPLATE_ATTRIBUTE: template.name}
+        scheduled, chosen = kernel.schedule.mod["main"].with_attr(attributes), kernel.configuration
+        tile = str(chosen) if chosen else ""
+        return Scheduled(scheduled, template.name, packing, chosen, kernel.operations, kernel.parallel, tile=tile)
 
     def configured(self, group: FusedFunction, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""

@@ -1,7 +1,9 @@
-"""A network of scheduled functions to the code of its library."""
+"""Generates the code of a network of scheduled functions, and links it with the board's toolchain."""
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 from collections.abc import Set
 from dataclasses import dataclass
@@ -13,13 +15,20 @@ from tvm import relax
 from tvm.relax import vm_build
 from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
-from edgedeploy.compile.backend import Backend, Generated
-from edgedeploy.compile.memory import planned_memory
+from edgedeploy.board import Board
+from edgedeploy.compile.backend import Backend, Generated, write_module
+from edgedeploy.compile.memory import planned_memory, share_storages
 from edgedeploy.compile.placement import with_one_scope
-from edgedeploy.compile.storages import share_storages
+from edgedeploy.errors import ToolchainError
 from edgedeploy.package.manifest import Memory
+from edgedeploy.runtime.native import GUARDS, THREAD_POOL
+from edgedeploy.toolchain import link_shared
 
 _Functions = dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc]
+
+# The room for objects of a network's functions, in bytes. TVM writes them, by LLVM, which ends the process if a disk is
+# full.
+_ROOM = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -44,14 +53,10 @@ class Code:
 def generate(module: tvm.IRModule, host: Backend, device: Backend, on_device: Set[str] = frozenset()) -> Code:
     """Machine code of a module whose functions are scheduled.
 
-    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, less those that would fuse
+    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, without the steps that fuse
     scheduled functions once more.
 
-    Args:
-        module: a network of scheduled functions.
-        host: the board's CPU.
-        device: what the network runs on beside it.
-        on_device: the functions, by name, that run there; the others run on the CPU.
+    `on_device` are the names of the functions that run on the device; the others run on the CPU, `host`.
     """
     cpu, target = tvm.target.Target(host.board.cpu_target()), tvm.target.Target(host.board.target())
     module, builder, functions, constants = _lowered(module, cpu)
@@ -72,18 +77,34 @@ def _lowered(
 ) -> tuple[tvm.IRModule, relax.ExecBuilder, _Functions, dict[str, Any]]:
     """A module lowered for the virtual machine; its instructions, its functions, and its constants by name."""
     plan, *finalize = cpu_pipeline.finalize_passes(target)
+    dispatch, lower = cpu_pipeline.library_dispatch_passes(target), cpu_pipeline.dataflow_lower_passes(target)
     with target:
-        module = tvm.transform.Sequential(
-            [
-                *cpu_pipeline.library_dispatch_passes(target),
-                relax.transform.LegalizeOps(),
-                *cpu_pipeline.dataflow_lower_passes(target),
-                plan,
-            ]
-        )(module)
+        module = tvm.transform.Sequential([*dispatch, relax.transform.LegalizeOps(), *lower, plan])(module)
         module = tvm.transform.Sequential(finalize)(share_storages(module))
     module = with_one_scope(module)
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
     builder = relax.ExecBuilder()
     functions = vm_build._filter_tir(vm_build._vmcodegen(builder, module))
     return module, builder, dict(functions.functions) if functions else {}, dict(constants)
+
+
+def link(code: Code, library: Path, board: Board) -> None:
+    """Link a network's code, its weights, its threads and its guards into the shared library that TVM loads."""
+    try:
+        with tempfile.TemporaryFile() as room:
+            os.posix_fallocate(room.fileno(), 0, _ROOM)
+    except OSError as error:
+        raise ToolchainError("the network's objects cannot be written", why=error.strerror) from error
+
+    def compile_with(output: str, objects: list[str], **_: Any) -> None:
+        link_shared([*map(Path, objects), THREAD_POOL, GUARDS], Path(output), board)
+
+    def pack_weights(module: Any, in_program: bool, prefix: str, folder: str) -> str:
+        """The object with the weights. TVM's own lacks the CPU and the ABI, which linkers compare."""
+        path = str(Path(folder) / f"{prefix}devc.o")
+        pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
+        write_module(pack(module, in_program, json.dumps(board.cpu_target()), prefix), Path(path))
+        return path
+
+    compile_with.object_format = "o"  # type: ignore[attr-defined]
+    code.executable.export_library(str(library), fcompile=compile_with, fpack_imports=pack_weights)

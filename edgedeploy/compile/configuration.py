@@ -1,4 +1,4 @@
-"""Configurations: the ways to compute a layer that differ in speed only. Each is plain data, and can be recorded.
+"""Configurations: forms of a layer that differ in speed only. Each is plain data, and can be recorded.
 
 Each backend has forms of its own. A configuration is chosen by a backend's model, or by measuring candidates on the
 board (`edgedeploy tune`).
@@ -7,9 +7,12 @@ board (`edgedeploy tune`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 
+import tvm
+from tvm_ffi import structural_hash
 from typing_extensions import override
 
 from edgedeploy.compile.tiles import Tile
@@ -17,25 +20,21 @@ from edgedeploy.documents import Record
 
 
 class Configuration(Record, ABC):
-    """What all configurations share: in which form a layer is computed."""
+    """The base of all configurations; `form` is how a layer is computed."""
 
     form: str
 
     @classmethod
     def gene_names(cls) -> list[str]:
-        """The numbers that a search varies, by their fields, such as `tile.rows`.
-
-        Raises:
-            TypeError: a field is no number: no search would see it.
-        """
+        """The numbers that a search varies, by their fields, such as `tile.rows`."""
         names: list[str] = []
         for name, field in cls.model_fields.items():
             if isinstance(field.annotation, type) and is_dataclass(field.annotation):
                 names += [f"{name}.{part.name}" for part in fields(field.annotation)]
             elif field.annotation in (int, bool):
                 names.append(name)
-            elif name != "form":
-                raise TypeError(f"{cls.__name__}.{name} is no number")
+            elif name != "form":  # no search would see it
+                raise TypeError(f"{cls.__name__}.{name} is not a number")
         return names
 
     @property
@@ -46,11 +45,11 @@ class Configuration(Record, ABC):
     @property
     @abstractmethod
     def register_tile(self) -> Tile:
-        """Whose sums are in registers at the same time."""
+        """The tile whose sums are in registers at the same time."""
 
 
 class Tiled(Configuration):
-    """What those share that state their register tile."""
+    """A configuration that states its register tile."""
 
     tile: Tile
 
@@ -61,3 +60,23 @@ class Tiled(Configuration):
 
     def __str__(self) -> str:
         return str(self.tile)
+
+
+# From a function's workload to the best measured configuration of its layer; None if nothing is known.
+Tuned = Callable[[tvm.IRModule], Configuration | None]
+
+
+def untuned(workload: tvm.IRModule) -> None:
+    """The `Tuned` that knows nothing."""
+
+
+def workload_of(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
+    """A function as tuning records know it: alone, called `main`, without the attributes of passes."""
+    for name in dict(function.attrs):
+        function = function.without_attr(name)
+    return tvm.IRModule({"main": function.with_attr({"global_symbol": "main", "tirx.noalias": True})})
+
+
+def workload_hash(workload: tvm.IRModule) -> str:
+    """The structural hash of a workload in tuning records: 16 hexadecimal digits, the same in every process."""
+    return format(int(structural_hash(workload)) & (2**64 - 1), "016x")

@@ -1,8 +1,8 @@
-"""Elementary functions as arithmetic that runs on whole vectors: exp, sigmoid, tanh, log, erf, constant powers.
+"""Elementary functions as arithmetic on whole vectors: exp, sigmoid, tanh, log, erf, constant powers.
 
 LLVM turns `exp` of a vector into one call of the C library for each value. Here they become polynomials in
 float32, accurate to a few units in the last place, with no branch and no table; every CPU vectorises them.
-Infinities and NaN give what the C library gives; results of `exp` below the smallest normal number become zero.
+Infinities and NaN give the C library's results; results of `exp` below the smallest normal number become zero.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG2_E = 1.44269504088896341
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits.
 _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
-# Where exp becomes infinite, and where it is no normal number any more.
+# Limits beyond which exp is infinite, or not a normal number.
 _LARGEST_EXPONENT, _SMALLEST_EXPONENT = 88.7228317, -88.02
 _SMALLEST_NORMAL = 2.0**-126
 _HALF_ROOT_BITS = 0x3F3504F3  # sqrt(1/2)
@@ -71,7 +71,7 @@ _ERF = (
 
 @functools.cache
 def use_vector_arithmetic() -> None:
-    """Have TVM's LLVM targets compute the elementary functions of float32 values so, in this process.
+    """Have TVM's LLVM targets compute the elementary functions of float32 values by these forms, in this process.
 
     TVM refuses a second rule of the same level: only the first call does anything.
     """
@@ -95,7 +95,7 @@ def _lowering(name: str, function: Callable[..., Expression | None]) -> Callable
 
 
 def _of_elements(call: Call) -> Expression:
-    """A vector of what the call gives for each element of its arguments."""
+    """A vector of the results for each element of a call's arguments."""
     lanes = range(call.ty.dtype.lanes)
     element = str(call.ty.dtype).rsplit("x", 1)[0]
     results = [Call(call.op, [Shuffle([each], [lane]) for each in call.args], ret_ty=element) for lane in lanes]
@@ -107,12 +107,7 @@ def exponential(value: Expression) -> Expression:
 
     def of(x: Var) -> Expression:
         clamped = tirx.max(tirx.min(x, _like(x, _LARGEST_EXPONENT)), _like(x, _SMALLEST_EXPONENT))
-        return _named(clamped, lambda c: _named(c * _like(x, _LOG2_E) + _like(x, _ROUNDER), lambda r: scaled(x, c, r)))
-
-    def scaled(x: Var, clamped: Var, rounded: Var) -> Expression:
-        whole = rounded - _like(x, _ROUNDER)
-        rest = clamped - whole * _like(x, _LN2_HIGH) - whole * _like(x, _LN2_LOW)
-        return _named(rest, lambda r: _named(_bits(rounded) - (_ROUNDER_BITS - 127), lambda b: product(x, r, b)))
+        return _reduced(clamped, lambda r, bits: _named(bits, lambda b: product(x, r, b)))
 
     def product(x: Var, rest: Var, bits: Var) -> Expression:
         # Two to the 128th is no float32: there, half of it and a factor of two.
@@ -125,19 +120,28 @@ def exponential(value: Expression) -> Expression:
 
 
 def decay(value: Expression) -> Expression:
-    """e to the power of a value that is not positive, as of a softmax: without what large ones need."""
+    """e to the power of a value that is not positive, as in a softmax: no code for large ones."""
 
     def of(x: Var) -> Expression:
         clamped = Select(x < _like(x, _SMALLEST_EXPONENT), _like(x, _SMALLEST_EXPONENT), x)  # NaN stays NaN
-        return _named(clamped, lambda c: _named(c * _like(x, _LOG2_E) + _like(x, _ROUNDER), lambda r: scaled(c, r)))
+        return _reduced(clamped, product)
 
-    def scaled(clamped: Var, rounded: Var) -> Expression:
-        whole = rounded - _like(clamped, _ROUNDER)
-        rest = clamped - whole * _like(clamped, _LN2_HIGH) - whole * _like(clamped, _LN2_LOW)
-        power = reinterpret(clamped.ty.dtype, (_bits(rounded) - (_ROUNDER_BITS - 127)) << 23)
-        return _named(rest, lambda r: (_polynomial(_EXP, r) * (r * r) + r + _like(r, 1.0)) * power)
+    def product(rest: Var, bits: Expression) -> Expression:
+        power = reinterpret(rest.ty.dtype, bits << 23)
+        return (_polynomial(_EXP, rest) * (rest * rest) + rest + _like(rest, 1.0)) * power
 
     return _named(value, of)
+
+
+def _reduced(value: Expression, body: Callable[[Var, Expression], Expression]) -> Expression:
+    """An expression of a value less the nearest multiple of ln 2, and the multiple's biased exponent."""
+
+    def split(x: Var, rounded: Var) -> Expression:
+        whole = rounded - _like(x, _ROUNDER)
+        rest = x - whole * _like(x, _LN2_HIGH) - whole * _like(x, _LN2_LOW)
+        return _named(rest, lambda r: body(r, _bits(rounded) - (_ROUNDER_BITS - 127)))
+
+    return _named(value, lambda x: _named(x * _like(x, _LOG2_E) + _like(x, _ROUNDER), lambda r: split(x, r)))
 
 
 def sigmoid(value: Expression) -> Expression:
@@ -146,7 +150,7 @@ def sigmoid(value: Expression) -> Expression:
 
 
 def natural_logarithm(value: Expression) -> Expression:
-    """The logarithm of the mantissa, which lies between sqrt(1/2) and sqrt(2), plus the exponent's."""
+    """The logarithm of the mantissa, between sqrt(1/2) and sqrt(2), plus the exponent's."""
 
     def of(x: Var) -> Expression:
         return _named(_bits(x) - _HALF_ROOT_BITS, lambda bits: parts(x, bits))
@@ -160,7 +164,7 @@ def natural_logarithm(value: Expression) -> Expression:
         square = rest * rest
         tail = _polynomial(_LOG, rest) * rest * square + exponent * _like(x, _LN2_LOW) - square * _like(x, 0.5)
         finite = Select(x < _like(x, math.inf), tail + rest + exponent * _like(x, _LN2_HIGH), x)
-        # Zero, and the subnormal numbers that processors take for zero; negative numbers; NaN.
+        # Zero, and subnormal numbers, which processors take for zero; negative numbers; NaN.
         other = Select(x < _like(x, 0.0), _like(x, math.nan), Select(x < _like(x, 1.0), _like(x, -math.inf), x))
         return Select(x >= _like(x, _SMALLEST_NORMAL), finite, other)
 
@@ -168,7 +172,7 @@ def natural_logarithm(value: Expression) -> Expression:
 
 
 def power(base: Expression, exponent: Expression) -> Expression:
-    """exp(exponent * log(base)) for a constant that is not whole, for which negative bases have no power.
+    """exp(exponent * log(base)) for a constant exponent that is not whole: negative bases have no such power.
 
     Other powers are LLVM's, which computes squares by a product and calls the C library for the rest.
     """
@@ -189,10 +193,10 @@ POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
 }
 
 
-# What TVM itself has no rule for in other floats, once there is one of ours.
+# Functions that TVM has no rule for in other floats, once there is one of ours.
 _OF_LLVM = {"exp", "log", "pow"}
 
-# Operators that TVM's vectoriser splits into scalar calls, as it is not told that they take vectors.
+# Operators that TVM's vectoriser splits into scalar calls unless they are marked.
 _ONE_BY_ONE = ("nearbyint", "erf")
 
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant
-from edgedeploy.compile.fusion import OPAQUE
+from edgedeploy.compile.expressions import OPAQUE
 from edgedeploy.compile.operators.preparation import tables, write
 from edgedeploy.network import CutOff, Network, Reference
 from edgedeploy.tensors import TensorSpec

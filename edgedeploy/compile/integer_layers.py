@@ -1,4 +1,4 @@
-"""Convolutions and products of quantised tensors, as sums of integers and what makes bytes of them.
+"""Convolutions and products of quantised tensors, as sums of integers and their conversion to bytes.
 
 A layer's result is `clip(rint(float32(sum + bias) * scale) + zero_point)` with `scale = float32(x_scale * w_scale) /
 y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and XNNPACK compute.
@@ -7,68 +7,46 @@ y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.away import AWAY_FROM_ZERO
-from edgedeploy.compile.expressions import constant, constant_value, is_call, is_oihw, shape_of
-from edgedeploy.compile.optraits import Kind, along_axis, evaluate, is_kind, moves_values, operator_name, tensors_of
-from edgedeploy.compile.quantisation import Steps, rounded, to_integers
+from edgedeploy.compile.expressions import axes_of, bindings_of, constant, constant_value, is_call, is_oihw, shape_of
+from edgedeploy.compile.optraits import Kind, along_axis, is_kind, moves_values, operator_name, tensors_of
+from edgedeploy.compile.quantisation import AWAY_FROM_ZERO, Steps, rounded, to_integers
+
+if TYPE_CHECKING:
+    from edgedeploy.compile.backends.cpu import CpuBackend
 
 
-class Storage(Protocol):
-    """How a CPU stores quantised tensors."""
-
-    @property
-    def activation_type(self) -> str:
-        """Of feature maps: `uint8` or `int8`."""
-
-    def weight_type(self, weights: np.ndarray) -> str:
-        """Of weights, less their zero point: `int8`, or a wider type if they need it."""
-
-    @property
-    def adds_to_convert(self) -> bool:
-        """Whether additions make floats of small sums sooner than conversions do."""
-
-    @property
-    def filters_in_float(self) -> bool:
-        """Whether sums of single channels may be floats, to which biases are added as floats."""
-
-
-# As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 and that integer.
+# As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 plus that integer.
 CONVERTER_BITS, CONVERTER, SMALL = 0x4B400000, 12582912.0, 2**22
 
 # Float32 holds all whole numbers below.
 _EXACT = 2**24
 
-# So many output channels share the sum of a pixel's data, at least.
+# The fewest output channels that share the sum of a pixel's data.
 _SHARING = 16
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A constant that a network stores as integers, as the operator that reads it sees it.
-
-    Attributes:
-        integers: less their zero point; int64.
-        scales: in a shape that broadcasts to theirs; float32.
-    """
+    """A constant that is stored as int64 `integers` less their zero point, and float32 `scales` that broadcast."""
 
     integers: np.ndarray
     scales: np.ndarray
 
 
 class Values:
-    """What a network's variables are bound to, and how often they are used."""
+    """The values of a network's variables, and how often they are used."""
 
     def __init__(self, function: relax.Function, uses: Any) -> None:
-        self._bound = {each.var: each.value for block in function.body.blocks for each in block.bindings}
+        self._bound = {each.var: each.value for each in bindings_of(function)}
         self._uses = uses
 
     def of(self, expression: Any) -> Any:
-        """What a variable is bound to; any other expression is its own value."""
+        """The value of a variable; any other expression is its own value."""
         return self._bound.get(expression, expression) if isinstance(expression, relax.Var) else expression
 
     def is_shared(self, expression: Any) -> bool:
@@ -94,35 +72,34 @@ class Values:
         if before is None:
             return None
         scales = np.broadcast_to(before.scales, before.integers.shape)
-        integers, scales = (self._evaluated(call, each) for each in (before.integers, scales))
-        return None if integers is None else Stored(integers, scales)
+        return Stored(*(_moved(call, each) for each in (before.integers, scales)))
 
-    @staticmethod
-    def _evaluated(call: relax.Call, value: np.ndarray) -> Any:
-        if is_kind(call, Kind.RESHAPE):
-            return value.reshape(shape_of(call))
-        if operator_name(call) == "broadcast_to":
-            return np.broadcast_to(value, shape_of(call))
-        found = evaluate(call, [value])
-        return None if found is None else np.asarray(found, value.dtype)
+
+def _moved(call: relax.Call, value: np.ndarray) -> np.ndarray:
+    """An array, of any type, after an operator that moves values."""
+    if is_kind(call, Kind.RESHAPE):
+        return value.reshape(shape_of(call))
+    if operator_name(call) == "broadcast_to":
+        return np.broadcast_to(value, shape_of(call))
+    return value.transpose(axes_of(call))
 
 
 @dataclass(frozen=True)
 class Activation:
-    """What lies between a layer's sums and the integers of its result, other than rounding.
+    """The operators between a layer's sums and the integers of its result, other than rounding.
 
     Attributes:
-        source: the expression before all that.
+        source: the expression before them.
         moves: operators that only move values, the last one first.
         low, high: the bounds of the values.
-        away: whether they are rounded away from zero behind it.
+        half_away: whether halves are rounded away from zero then.
     """
 
     source: Any
     moves: tuple[relax.Call, ...] = ()
     low: float = -np.inf
     high: float = np.inf
-    away: bool = False
+    half_away: bool = False
 
     def bounds(self, steps: Steps) -> tuple[int, int]:
         """The least and the greatest integer of the result: rounding keeps the order of values."""
@@ -137,7 +114,7 @@ class Activation:
 
 
 def activation_before(values: Values, expression: Any) -> Activation:
-    """Bounds and moves that a value has passed through; up to where it is used elsewhere too."""
+    """Bounds and moves that a value has passed through, back to the first value that is used elsewhere too."""
     found = Activation(expression)
     while not values.is_shared(found.source):
         call = values.of(found.source)
@@ -145,8 +122,8 @@ def activation_before(values: Values, expression: Any) -> Activation:
         if limits:
             low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
             found = replace(found, source=limits[0], low=low, high=high)
-        elif is_away(call):
-            found = replace(found, source=call.args[0], away=True)
+        elif is_half_away(call):
+            found = replace(found, source=call.args[0], half_away=True)
         elif moves_values(call):
             found = replace(found, source=call.args[0], moves=(*found.moves, call))
         else:
@@ -154,14 +131,14 @@ def activation_before(values: Values, expression: Any) -> Activation:
     return found
 
 
-def is_away(call: Any) -> bool:
-    """Whether it is what says that halves go away from zero."""
+def is_half_away(call: Any) -> bool:
+    """Whether it is the mark of rounding halves away from zero."""
     factor = constant_value(call.args[1]) if is_call(call, "relax.multiply") else None
     return factor is not None and factor.size == 1 and factor.item() == AWAY_FROM_ZERO
 
 
 def _limits(call: Any) -> tuple[Any, float, float] | None:
-    """What a bound is put on, and the values between which it lies then."""
+    """The operand of a bound, and the limits of its values then."""
     name = operator_name(call)
     if name == "nn.relu":
         return call.args[0], 0.0, np.inf
@@ -183,13 +160,13 @@ class IntegerLayer:
 
     Attributes:
         call: its operator, on floats.
-        data: the integers that it reads, a variable of the network.
-        steps: of these.
+        data: its integers, a variable of the network.
+        steps: of `data`.
         weights: less their zero point.
-        bias: for each of its channels, in products of the steps of data and weights.
-        offset: the same as float32 values, where they are no whole number of such products; else zeros.
-        scales: for each of its channels, the value of such a product; float32.
-        activation: what its sums pass through.
+        bias: for each channel, in products of the steps of data and weights.
+        offset: the same in float32 values, if they are not whole numbers of such products; else zeros.
+        scales: for each channel, the value of such a product; float32.
+        activation: the operators that its sums pass through.
     """
 
     call: relax.Call
@@ -203,14 +180,14 @@ class IntegerLayer:
 
     @property
     def is_convolution(self) -> bool:
-        """Whether it is no product."""
+        """Whether it is a convolution, not a product."""
         return is_call(self.call, "relax.nn.conv2d")
 
-    def sums(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, bias: np.ndarray) -> relax.Expr:
+    def sums(self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, bias: np.ndarray) -> relax.Expr:
         """The sums of products of integers as they are stored, and a bias, in int32."""
-        shift = self._shift(storage)
+        shift = self._shift(cpu)
         held = self.weights - shift
-        weights, source = constant(held, storage.weight_type(held)), data
+        weights, source = constant(held, cpu.weight_type(held)), data
         if self.is_convolution:
             attrs, padding = self.call.attrs, [int(width) for width in self.call.attrs.padding]
             if self.steps.zero_point and any(padding):
@@ -231,14 +208,14 @@ class IntegerLayer:
             sums = build.emit(relax.op.add(sums, of_pixel))
         return sums
 
-    def _shift(self, storage: Storage) -> int:
-        """What is taken from weights so that they fit into 8 bits, and added as often as the sum of a pixel's data.
+    def _shift(self, cpu: CpuBackend) -> int:
+        """The number subtracted from weights so that they fit into 8 bits; the sum of a pixel's data is added for it.
 
-        It is zero where they fit as they are, and where those sums are no small part of the work.
+        It is zero if they fit already, or if those sums are much of the work.
         """
         low, high = int(self.weights.min()), int(self.weights.max())
         shift = (low + high + 1) // 2
-        if storage.weight_type(self.weights) == "int8" or storage.weight_type(self.weights - shift) != "int8":
+        if cpu.weight_type(self.weights) == "int8" or cpu.weight_type(self.weights - shift) != "int8":
             return 0
         if not self.is_convolution:
             return shift if self.weights.shape[1] >= _SHARING else 0
@@ -248,71 +225,67 @@ class IntegerLayer:
 
     @property
     def sum_of_weights(self) -> np.ndarray:
-        """For each channel."""
+        """One sum for each channel."""
         return self.weights.sum(axis=self._summed_axes)
 
     @property
     def fits(self) -> bool:
-        """Whether int16 holds every weight, and int32 every sum on the way, whatever the data."""
+        """Whether int16 holds every weight, and int32 every partial sum, for all data."""
         return bool(np.abs(self.weights).max(initial=0) < 2**15 and self._largest_sum < 2**31)
 
     @property
     def _largest_sum(self) -> int:
-        """That no sum on the way exceeds, whatever the data."""
+        """The largest magnitude of partial sums, for all data."""
         largest = max(abs(limit) for limit in self.steps.limits)
         bias = np.abs(self._whole_bias)
         return int((np.abs(self.weights).sum(axis=self._summed_axes) * largest + bias).max(initial=0))
 
     @property
     def _whole_bias(self) -> np.ndarray:
-        """What makes sums of products of values, with their bias, of those of integers as they are stored."""
+        """The bias of sums of products of integers as they are stored, with their zero points."""
         return self.bias - self.steps.zero_point * self.sum_of_weights
 
     @property
     def _is_depthwise(self) -> bool:
         return self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
 
-    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
+    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
         """The integers of the result, by its steps."""
         bounds = self.activation.bounds(steps)
-        if steps.away and self.is_convolution and not self.offset.any():  # conv_kernel_ref_int8.c of Tengine divides
-            value = build.emit(self.floats(build, data, storage))
+        if (
+            steps.half_away and self.is_convolution and not self.offset.any()
+        ):  # conv_kernel_ref_int8.c of Tengine divides
+            value = build.emit(self.floats(build, data, cpu))
             return self.activation.moved(build, to_integers(build, value, steps, bounds))
-        value = build.emit(self.floats(build, data, storage, steps.scale))
+        value = build.emit(self.floats(build, data, cpu, steps.scale))
         return self.activation.moved(build, rounded(build, value, steps, bounds, self._largest(steps.scale)))
 
     def _largest(self, divisor: np.float32) -> float:
-        """What no value of its sums and bias over a divisor exceeds, whatever the data."""
+        """The largest magnitude of its sums and bias over a divisor, for all data."""
         least, greatest = (limit - self.steps.zero_point for limit in self.steps.limits)
         above, below = (part.sum(axis=self._summed_axes) for part in (self.weights.clip(0), self.weights.clip(None, 0)))
         ends = np.stack([above * greatest + below * least, above * least + below * greatest]) + self.bias
         return float(((np.abs(ends) * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
 
     def floats(
-        self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage, divisor: np.float32 = np.float32(1)
+        self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
     ) -> relax.Expr:
         """The sums and bias in float32, over a divisor, without an activation."""
-        return self._scaled(build, data, self.scales / divisor, self.offset / divisor, storage)
-
-    def _scaled(
-        self, build: relax.BlockBuilder, data: relax.Expr, factors: np.ndarray, rest: np.ndarray, storage: Storage
-    ) -> relax.Expr:
-        """The sums times factors, and what is left of a bias."""
         bias = self._whole_bias
-        if storage.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
-            sums = self.sums(build, data, storage, np.zeros_like(bias))
+        if cpu.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
+            sums = self.sums(build, data, cpu, np.zeros_like(bias))
             sums = build.emit(relax.op.astype(sums, "float32"))
             sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "float32"))) if bias.any() else sums
         else:
-            added = CONVERTER_BITS if storage.adds_to_convert and self._largest_sum < SMALL else 0
-            sums = self.sums(build, data, storage, bias + added)
+            added = CONVERTER_BITS if cpu.adds_to_convert and self._largest_sum < SMALL else 0
+            sums = self.sums(build, data, cpu, bias + added)
             if added:
                 sums = build.emit(relax.op.subtract(sums, constant(added, "int32")))
             sums = build.emit(relax.op.astype(sums, "float32"))
-        value = relax.op.multiply(sums, constant(self._by_channel(factors), "float32"))
-        if not rest.any():
+        value = relax.op.multiply(sums, constant(self._by_channel(self.scales / divisor), "float32"))
+        if not self.offset.any():
             return value
-        return relax.op.add(build.emit(value), constant(self._by_channel(rest), "float32"))
+        return relax.op.add(build.emit(value), constant(self._by_channel(self.offset / divisor), "float32"))
 
     @property
     def _summed_axes(self) -> tuple[int, ...]:
@@ -328,11 +301,8 @@ class IntegerLayer:
 def layer_of(values: Values, call: Any, source: Any, activation: Activation = Activation(None)) -> IntegerLayer | None:
     """The layer whose sums, with its bias, a call computes, if they can be computed in integers.
 
-    Args:
-        values: the network's.
-        call: an operator on floats.
-        source: gives the integers that an expression was dequantised from, and their steps, or None.
-        activation: what the sums pass through.
+    `call` is an operator on floats; `source` returns the integers that an expression was dequantised from, and their
+    steps, or None.
     """
     offset = None
     if is_call(call, "relax.add"):
@@ -372,7 +342,7 @@ def _is_layer(call: Any) -> bool:
 
 
 def _bias(values: Values, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
-    """What is added to a layer's sums, for each channel; None if that is no constant, or not so."""
+    """The addend of a layer's sums, for each channel; None if it is not a constant, or varies over anything else."""
     if offset is None:
         return np.zeros(channels, np.float32)
     value = constant_value(values.of(offset))
@@ -387,7 +357,7 @@ def _bias(values: Values, offset: Any, channels: int, axis: int, rank: int) -> n
 
 
 def _whole_and_rest(bias: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A bias as whole numbers of products, in int64, or as it is where it is none.
+    """A bias as whole numbers of products, in int64, and zeros; or zeros and the bias if the numbers are not whole.
 
     Networks store it in int32, which float32 holds but for its rounding.
     """

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 from tvm import te
@@ -27,20 +27,17 @@ class AnchorOp(Record, ABC):
     """A layer with weights.
 
     Attributes:
+        name: of its function, alone or fused with others.
         data, weights: their shapes.
         types: of both, of the sums and of the result.
         constant: whether the weights are known when the network is built, and may be packed.
     """
 
+    name: ClassVar[str]
     data: tuple[int, ...]
     weights: tuple[int, ...]
     types: LayerTypes
     constant: bool
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What its function is called, alone or fused with others."""
 
     @property
     @abstractmethod
@@ -49,7 +46,7 @@ class AnchorOp(Record, ABC):
 
     @property
     def batch(self) -> int:
-        """How many feature maps it is computed for."""
+        """The number of feature maps."""
         return self.data[0]
 
     @property
@@ -64,20 +61,20 @@ class AnchorOp(Record, ABC):
 
     @property
     def terms(self) -> int:
-        """The products that are summed up for each value of the result."""
+        """The number of products in each value of the result."""
         return math.prod(self.weights[:-1])
 
     @abstractmethod
     def in_tiles(self, tile: Tile, **others: Any) -> Form:
-        """The layer as sums over what a template computes at a time; `others` is what its operator takes beside."""
+        """The layer as sums over the tiles of a template; `others` are further arguments of its operator."""
 
     def canonical(self) -> Form:
-        """The layer as a textbook has it: for other schedulers, and to know it again among tuning records."""
+        """The layer as a textbook defines it: for other schedulers, and to recognise it in tuning records."""
         return self.in_tiles(ONE_BY_ONE)
 
 
 class _Convolution(AnchorOp):
-    """What all kinds of convolution share: n x height x width x channels, unless they say otherwise."""
+    """The base of convolutions, of data n x height x width x channels unless a subclass differs."""
 
     window: Window
 
@@ -94,7 +91,7 @@ class _Convolution(AnchorOp):
 
     @property
     def groups(self) -> int:
-        """Of channels, each of which sums over its own inputs."""
+        """Groups of channels, each with its own inputs."""
         return self._data[2] // self.inputs
 
     @property
@@ -116,23 +113,15 @@ class _Convolution(AnchorOp):
 class Convolution(_Convolution):
     """A convolution in NHWC, HWIO."""
 
+    name = direct.DENSE
     kind: Literal["convolution"] = "convolution"
-
-    @property
-    @override
-    def name(self) -> str:
-        return direct.DENSE
 
 
 class FirstConvolution(_Convolution):
     """A convolution from NCHW into NHWC: a network's first layer."""
 
+    name = f"{direct.DENSE}_nchw"
     kind: Literal["first convolution"] = "first convolution"
-
-    @property
-    @override
-    def name(self) -> str:
-        return f"{direct.DENSE}_nchw"
 
     @property
     @override
@@ -148,25 +137,18 @@ class FirstConvolution(_Convolution):
 class DepthwiseConvolution(_Convolution):
     """A convolution in NHWC, HWIO, of as many groups as channels."""
 
+    name = direct.DEPTHWISE
     kind: Literal["depthwise convolution"] = "depthwise convolution"
-
-    @property
-    @override
-    def name(self) -> str:
-        return direct.DEPTHWISE
 
 
 class Product(AnchorOp):
-    """What products of matrices share."""
+    """The base of products of matrices."""
 
-    @property
-    @override
-    def name(self) -> str:
-        return MATMUL
+    name = MATMUL
 
 
 class Dense(Product):
-    """Rows x terms times terms x columns, where the rows may have several dimensions; the weights are constants."""
+    """Rows x terms times terms x columns; the rows may have several dimensions, the weights are constants."""
 
     kind: Literal["dense"] = "dense"
 
@@ -182,16 +164,11 @@ class Dense(Product):
 
     @override
     def in_tiles(self, tile: Tile, **others: Any) -> Form:
-        rows = tile.columns
-        return partial(product, columns=self.weights[1], types=self.types, tile_rows=rows, **others)
+        return partial(product, columns=self.weights[1], types=self.types, tile_rows=tile.columns, **others)
 
 
 class BatchMatmul(Product):
-    """Products of two stacks of matrices, which are broadcast, as attention has them.
-
-    Attributes:
-        transposed: whether the second matrices are columns x terms.
-    """
+    """Products of two broadcast stacks of matrices, as in attention; transposed ones are columns x terms."""
 
     kind: Literal["batch matmul"] = "batch matmul"
     transposed: bool

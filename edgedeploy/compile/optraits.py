@@ -1,6 +1,6 @@
-"""What operators of Relax are: the one table that passes and frontends ask.
+"""The table of Relax's operators, for passes and frontends.
 
-Of operators that are not here no template is known to do them well: `edgedeploy build --explain` reports them.
+`edgedeploy build --explain` reports operators that are not in it: no template is known to do them well.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.elementary import POLYNOMIALS
+from edgedeploy.compile.expressions import bindings_of, shape_of
 from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE
 from edgedeploy.tensors import quotient_of_integers
 
-# The attributes of functions that templates write anew.
+# The attributes of functions that templates rewrite.
 _WRITTEN = {PREPARATION_ATTRIBUTE, RECURRENCE_ATTRIBUTE}
 
-# Computes a call on arrays in the place of its tensors.
+# Evaluates a call on arrays in the place of its tensors.
 Evaluator = Callable[..., np.ndarray]
 
 
@@ -45,7 +46,7 @@ class Operator:
 
     Attributes:
         kind: how its results depend on its operands.
-        evaluate: what it makes of constants, if numpy computes that: of channels of zeros as well, which padding adds.
+        evaluate: computes it on arrays by numpy, also on channels of zeros, which padding adds; None if it cannot.
         function: the elementary function of TIR in it, empty if there is none.
     """
 
@@ -72,14 +73,14 @@ def is_kind(call: Any, *kinds: Kind) -> bool:
 
 
 def moves_values(expression: Any) -> bool:
-    """Whether an expression is its tensor's values in another order or shape, all of them, once."""
+    """Whether an expression is all of its tensor's values, once, in another order or shape."""
     return operator_name(expression) == "permute_dims" or is_kind(expression, Kind.RESHAPE)
 
 
 def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """What a call makes of arrays in the place of its tensors; None if numpy does not compute it.
+    """The result of a call for arrays in the place of its tensors; None if numpy does not compute it.
 
-    NaN stays NaN in results of floats, so that it can stand for values that are not known.
+    NaN stays NaN in results of floats, so that it can stand for unknown values.
     """
     operator = OPERATORS.get(operator_name(call))
     if operator is None or operator.evaluate is None:
@@ -89,12 +90,12 @@ def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray | Non
 
 
 def tensors_of(call: relax.Call) -> list[relax.Expr]:
-    """The tensors among a call's arguments; shapes and the bounds of a clip are none."""
+    """The tensors among a call's arguments, without shapes and the bounds of a clip."""
     return [argument for argument in call.args if isinstance(argument.ty, relax.TensorType)]
 
 
 def channel_axis(call: relax.Call, value: np.ndarray) -> int:
-    """Which axis of a constant operand of an elementwise operator lies along axis 1 of the result; -1 if none does."""
+    """The axis of a constant operand of an elementwise operator along axis 1 of the result; -1 if there is none."""
     axis = value.ndim - len(call.ty.shape) + 1
     if operator_name(call) == "nn.prelu":
         axis = 0 if int(call.attrs.axis) % len(call.ty.shape) == 1 else -1
@@ -111,15 +112,13 @@ def keeps_channels(call: relax.Call) -> bool:
 
 
 def keeps_constants(call: relax.Call) -> bool:
-    """Whether such a call makes of a constant channel a channel of that constant."""
+    """Whether a call that keeps channels makes a channel of the same constant of a constant channel."""
     name = operator_name(call)
     if name == "nn.avg_pool2d":
         return not call.attrs.count_include_pad or not any(int(width) for width in call.attrs.padding)
     if name == "image.resize2d":
-        return (
-            call.attrs.method in ("nearest_neighbor", "linear")
-            and call.attrs.coordinate_transformation_mode != "tf_crop_and_resize"
-        )
+        crops = call.attrs.coordinate_transformation_mode == "tf_crop_and_resize"
+        return call.attrs.method in ("nearest_neighbor", "linear") and not crops
     return name not in ("sum", "prod")
 
 
@@ -132,7 +131,7 @@ def along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
 
 @cache
 def teach_layout_conversion() -> None:
-    """Have TVM's `ConvertLayout` pass through operators that it has no rule for, by another's that is alike."""
+    """Have TVM's `ConvertLayout` pass through operators without a rule, by the rule of a similar one."""
     elementwise = dict.fromkeys(("clip", "nn.leakyrelu", "nn.softplus", "ones_like", "zeros_like"), "abs")
     for name, alike in {**elementwise, "where": "ewise_fma", "nn.log_softmax": "nn.softmax"}.items():
         rule = tvm.ir.Op.get(f"relax.{alike}").get_attr("FRelaxInferLayout")
@@ -140,15 +139,14 @@ def teach_layout_conversion() -> None:
 
 
 def slow_operators(module: tvm.IRModule) -> dict[str, str]:
-    """By name, the operators of a network that are slow or may be, and why. Expects what is not legalised yet."""
+    """By name, the operators of a network that are slow or may be, and why. Expects it before legalisation."""
     names = set()
-    for block in module["main"].body.blocks:
-        for call in (binding.value for binding in block.bindings):
-            name = operator_name(call)
-            if name != "call_tir":
-                names.add(name)
-            elif not _WRITTEN.intersection((module[call.args[0]].attrs or {}).keys()):
-                names.add(call.args[0].name_hint)
+    for binding in bindings_of(module["main"]):
+        call, name = binding.value, operator_name(binding.value)
+        if name != "call_tir":
+            names.add(name)
+        elif not _WRITTEN.intersection((module[call.args[0]].attrs or {}).keys()):
+            names.add(call.args[0].name_hint)
     unknown = dict.fromkeys(sorted(names - OPERATORS.keys() - {""}), "no template is known to do it well")
     calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].calls_library]
     return unknown | dict.fromkeys(calls, "on a CPU, a call of the C library for each value")
@@ -162,14 +160,6 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
-def _selu(x: np.ndarray) -> np.ndarray:
-    return 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))
-
-
 def _dequantise(call: Any, quantised: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     scale, zero_point = (along_axis(value, call.attrs.axis, quantised.ndim) for value in (scale, zero_point))
     return (quantised.astype(np.int32) - zero_point.astype(np.int32)) * scale.astype(np.float32)
@@ -181,10 +171,6 @@ def _quantise(call: Any, value: np.ndarray, scale: np.ndarray, zero_point: np.nd
     low, high = (np.asarray(limit - zero_point.astype(np.int64), np.float32) for limit in (limits.min, limits.max))
     steps = np.rint(np.clip(value.astype(np.float32) / scale.astype(np.float32), low, high))
     return steps.astype(np.int64) + zero_point
-
-
-def _reshaped(call: Any, a: np.ndarray) -> np.ndarray:
-    return a.reshape([int(size) for size in call.ty.shape])
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -213,9 +199,11 @@ OPERATORS: dict[str, Operator] = {
     "log_add_exp": _elementwise(np.logaddexp, "exp"),
     "mod": _elementwise(np.fmod),
     "nn.gelu": _elementwise(lambda a: 0.5 * a * (1 + _erf(a / math.sqrt(2))), "erf"),
-    "nn.gelu_tanh": _elementwise(_gelu_tanh, "tanh"),
+    "nn.gelu_tanh": _elementwise(
+        lambda a: 0.5 * a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))), "tanh"
+    ),
     "nn.relu": _elementwise(lambda a: np.maximum(a, 0)),
-    "nn.selu": _elementwise(_selu, "exp"),
+    "nn.selu": _elementwise(lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * np.expm1(a)), "exp"),
     "nn.silu": _elementwise(lambda a: a * _sigmoid(a), "sigmoid"),
     "nn.softplus": _elementwise(lambda a: np.logaddexp(a, 0), "exp"),
     "power": _elementwise(np.power, "pow"),
@@ -235,7 +223,10 @@ OPERATORS: dict[str, Operator] = {
     ),
     **dict.fromkeys(("max", "mean", "min", "prod", "sum"), Operator(Kind.REDUCTION)),
     # The same values.
-    **dict.fromkeys(("expand_dims", "flatten", "reshape", "squeeze"), Operator(Kind.RESHAPE, _reshaped)),
+    **dict.fromkeys(
+        ("expand_dims", "flatten", "reshape", "squeeze"),
+        Operator(Kind.RESHAPE, lambda call, a: a.reshape(shape_of(call))),
+    ),
     "permute_dims": Operator(
         Kind.OTHER, lambda call, a: a.transpose([int(axis) for axis in call.attrs.axes] if call.attrs.axes else None)
     ),

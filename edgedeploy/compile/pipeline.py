@@ -15,26 +15,29 @@ from tvm import relax
 from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
-from edgedeploy.compile.at_load import lifted, transform_of
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends import backend_of, host_of
 from edgedeploy.compile.codegen import Code, generate
-from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.dead_channels import RemovedChannels
+from edgedeploy.compile.configuration import Configuration, Tuned, untuned, workload_of
 from edgedeploy.compile.entries import joined, renamed
-from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
-from edgedeploy.compile.fusion import FusedFunction
-from edgedeploy.compile.integers import THROUGHOUT
-from edgedeploy.compile.packing import all_when_built, constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.packing import (
+    all_when_built,
+    constant_parameters,
+    lifted,
+    replace_functions,
+    scheduled_name,
+    transform_of,
+)
 from edgedeploy.compile.passes import Compilation
-from edgedeploy.compile.passes.builtin import COPIED
-from edgedeploy.compile.passes.order import passes_for
+from edgedeploy.compile.passes.dead_channels import RemovedChannels
+from edgedeploy.compile.passes.fusion import FusedFunction
+from edgedeploy.compile.passes.integers import THROUGHOUT
+from edgedeploy.compile.passes.order import COPIED, passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
+from edgedeploy.compile.rounding import within
 from edgedeploy.compile.schedules import Scheduled
-from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
 from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
@@ -47,10 +50,9 @@ class Optimised:
 
     Attributes:
         module: the `tvm.IRModule` that calls them.
-        groups: those of them that hold a layer, by name.
+        groups: by name, the functions that hold a layer.
         removed: the layers that lost channels.
-        on_cpu: of a network for a device, the functions that run on the CPU all the same, by name; known
-            only of what `optimise` gives.
+        on_cpu: of a network for a device, the functions that run on the CPU nevertheless; only `optimise` fills it.
     """
 
     module: Any
@@ -60,7 +62,7 @@ class Optimised:
 
     @property
     def functions(self) -> dict[str, Any]:
-        """By name, those that can be scheduled."""
+        """By name, the functions that can be scheduled."""
         return {
             variable.name_hint: function
             for variable, function in self.module.functions.items()
@@ -76,7 +78,7 @@ class Lowered:
         module: the `tvm.IRModule` that calls them.
         functions: by name, how each function was scheduled.
         removed: the layers that lost channels.
-        on_cpu: of a network for a device, the functions that run on the CPU all the same, and why.
+        on_cpu: of a network for a device, the functions that run on the CPU nevertheless, and why.
         exact: whether it is computed in integers from its inputs to its outputs; then no sum is rounded either.
     """
 
@@ -94,12 +96,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Compiled(Lowered):
-    """A network as machine code.
-
-    Attributes:
-        code: the machine code, not yet linked.
-        weights: what the code transforms when it is loaded, as `at_load.Lifted` says.
-    """
+    """A network as code that is not linked yet; `weights` are those of `packing.Lifted`."""
 
     code: Code
     weights: list[np.ndarray] = field(default_factory=list)
@@ -114,21 +111,17 @@ def compile_network(
     disabled_passes: Collection[str] = (),
     listener: Listener = ignore,
 ) -> Compiled:
-    """Generate code for a board's CPU, or for its device and the CPU beside it.
+    """Generate code for a board's CPU, or for its device and its CPU.
 
     Args:
-        network: what `frontends` read.
-        board: what the code is for.
-        progress: is told about each step.
-        tuned: what measuring on the board has found out.
-        error_limit: how many times the rounding error of a reference the network's may be, as `compile.error_budget`
-            estimates it; where layers would exceed it, they take slower forms.
+        network: from `frontends`.
+        board: the target.
+        progress: hears of each step.
+        tuned: the results of measurements on the board.
+        error_limit: how many times the rounding error of a reference the network's may be, as `compile.rounding`
+            estimates it; layers that would exceed it take slower forms.
         disabled_passes: names of passes to leave out.
-        listener: is shown the module after each pass.
-
-    Raises:
-        CompileError: TVM refuses the network or the target, or a pass fails.
-        UnknownNameError, InputError, ConfigurationError: as `passes_for`.
+        listener: takes the module after each pass.
     """
     return compile_entries([(network, error_limit)], board, progress, tuned, disabled_passes, listener)
 
@@ -145,16 +138,12 @@ def compile_entries(
 ) -> Compiled:
     """As `compile_network`, for networks of the same weights, each with its limit of errors: one library for all.
 
-    The functions of later ones have names of their own; `main` of each is `entries.entry_name`. With `at_load`, weights
-    that grow by it are transformed when the library is loaded, on CPUs.
-
-    Raises:
-        EdgedeployError: as `compile_network`.
-        UnsupportedError: there are several, and they are for a device beside the CPU.
+    Functions of later networks are renamed; `main` of each is `entries.entry_name`. With `at_load`, weights that grow
+    when they are packed are packed when the library is loaded, on CPUs.
     """
     if len(networks) > 1 and board.device:
         raise UnsupportedError(
-            "networks for a device beside the CPU have one shape", hints=["build one package for each shape"]
+            "networks for a device next to the CPU have one shape", hints=["build one package for each shape"]
         )
     parts = [
         lower_network(
@@ -189,10 +178,7 @@ def lower_network(
     *,
     at_load: bool = False,
 ) -> Lowered:
-    """Optimise a network and schedule its functions.
-
-    Arguments are those of `compile_entries`.
-    """
+    """Optimise a network and schedule its functions; the arguments are those of `compile_entries`."""
     with _compiling(network, board):
         with progress.stage("optimise"):
             optimised = _optimised(network, board, disabled_passes, listener)
@@ -201,7 +187,7 @@ def lower_network(
 
 
 def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float, *, at_load: bool) -> Lowered:
-    """A network on the board's device, with what has no place there on the CPU."""
+    """A network on the board's device, with other functions on the CPU."""
     backend, exact = backend_of(board), bool((optimised.module.attrs or {}).get(THROUGHOUT, False))
     error_limit = 0.0 if exact else error_limit
     scheduled = _scheduled(optimised, optimised.functions, backend, tuned, error_limit)
@@ -221,15 +207,19 @@ def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float
 def _scheduled(
     optimised: Optimised, names: Iterable[str], backend: Backend, tuned: Tuned, error_limit: float
 ) -> dict[str, Scheduled]:
-    """By name, those functions that a backend has a template for.
+    """By name, the functions that a backend has a template for.
 
-    Each is scheduled as tuning found best, else as the models of the backend say, unless rounding errors forbid it.
+    Tuning's best configuration is used, else the one of the backend's models, unless rounding errors forbid it.
     """
     constants, functions = constant_parameters(optimised.module), optimised.functions
     measured = {name: tuned(workload_of(functions[name])) for name in names}
     layers = {name: optimised.groups[name].layer for name in measured if name in optimised.groups}
     strategies = {name: backend.strategy(layer) for name, layer in layers.items()}
-    fastest = {name: _fastest(strategy, backend, measured[name]) for name, strategy in strategies.items()}
+    fastest: dict[str, Configuration] = {}
+    for name, strategy in strategies.items():
+        best = measured[name]
+        fits = isinstance(best, backend.forms) and strategy.fits(best)
+        fastest[name] = best if best and fits else strategy.default()
     chosen = within(error_limit, strategies, fastest, call_counts(optimised.module))
 
     def schedule(name: str) -> Scheduled | None:
@@ -243,14 +233,8 @@ def _scheduled(
     return {name: entry for name, entry in found.items() if entry}
 
 
-def _fastest(strategy: Strategy[Any], backend: Backend, measured: Any) -> Configuration:
-    if isinstance(measured, backend.forms) and strategy.fits(measured):
-        return measured
-    return strategy.default()
-
-
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether a function computes something, in blocks below a root; TVM writes a few, as scattering, without one."""
+    """Whether a function computes in blocks below a root; TVM writes a few, as scattering, without one."""
     if not isinstance(function.body, SBlockRealize) or function.body.block.name_hint != "root":
         return False
     # Reshapes become views.
@@ -259,7 +243,7 @@ def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
 
 @contextmanager
 def _compiling(network: Network, board: Board) -> Iterator[None]:
-    """TVM's compiler set up for a board; what it raises becomes an error that names network and board."""
+    """TVM's compiler set up for a board; its exceptions become errors that name network and board."""
     try:
         with (
             doing(f"{network.file} for {board.triple} ({board.cpu})"),
@@ -278,7 +262,7 @@ def _compiling(network: Network, board: Board) -> Iterator[None]:
 
 
 def optimise(network: Network, board: Board) -> Optimised:
-    """The functions of a network, before they are scheduled, and where they run."""
+    """The functions of a network before they are scheduled, and the functions that run on the CPU."""
     with _compiling(network, board):
         optimised = _optimised(network, board)
         if not board.device:

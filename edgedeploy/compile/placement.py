@@ -1,4 +1,4 @@
-"""Where the functions of a network run that is for a device: there, or on the CPU beside it."""
+"""Places the functions of a network for a device: there, or on the CPU next to it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,26 @@ from tvm import relax
 from tvm.relax import TensorType, VDevice
 
 from edgedeploy.board import Board
-from edgedeploy.compile.expressions import Rewriter, calls_of, function_name, is_call, result_types, rewritten, walked
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    bindings_of,
+    calls_of,
+    function_name,
+    is_call,
+    result_types,
+    rewritten,
+    walked,
+)
 from edgedeploy.compile.schedules import Scheduled
 
 NO_SCHEDULE = "there is no schedule for it on the device"
-LITTLE_WORK = "it is done before a kernel would begin, and what it computes leaves the device anyway"
+LITTLE_WORK = "it is done before a kernel would begin, and its result leaves the device anyway"
 
-# What reads the network's outputs.
+# The reader of the network's outputs.
 _CALLER = ""
 
-# What TVM's memory planner is told that the CPU's memory is: it lets tensors of one scope share storage, whatever
-# device they are on. At run time there is but one scope, "global".
+# The scope of the CPU's memory for TVM's memory planner: it lets tensors of one scope share storage, even on several
+# devices. At run time there is one scope, "global".
 _HOST = "host"
 
 # TVM's own function, in its runtime and in agents.
@@ -31,20 +40,18 @@ _COPY = "runtime.TVMTensorCopyFromTo"
 def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], little_work: int) -> dict[str, str]:
     """The functions that run on the CPU, and why.
 
-    Those that no template takes must. Those with little work do where nothing on the device reads what they compute,
-    as the softmax at the end of a classifier: their results are copied instead of their inputs, and no kernel is begun.
+    Functions without a template must. Functions with little work do if nothing on the device reads their results, as
+    the softmax at the end of a classifier: their results are copied instead of their inputs, and no kernel is begun.
 
-    Args:
-        module: a network of functions; what is no function is a view.
-        scheduled: those that a template takes, by name, as they are on the device.
-        little_work: arithmetic operations of a function that the CPU does before the device would begin.
+    `scheduled` are the functions with a template, as they are on the device. The CPU does `little_work` arithmetic
+    operations before the device would begin.
     """
     main = module["main"]
     missing = {function_name(call) for _, call in calls_of(main)} - set(scheduled)
     little = {name for name, entry in scheduled.items() if entry.operations <= little_work}
     readers = _readers(module)
     before = None
-    while before != little:  # one that stays on the device keeps there what it reads
+    while before != little:  # a function that stays on the device keeps the functions before it there
         before = little
         here = little | missing | {_CALLER}
         little = little - {function_name(call) for variable, call in calls_of(main) if readers[variable] - here}
@@ -52,34 +59,32 @@ def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], l
 
 
 def _readers(module: tvm.IRModule) -> dict[relax.Var, set[str]]:
-    """For each variable the functions that read it, also through views and tuples."""
-    main = module["main"].body
+    """The names of the functions that read each variable, also through views and tuples."""
     found: dict[relax.Var, set[str]] = defaultdict(set)
 
     def read(expression: Any, by: Set[str]) -> None:
         for variable in relax.analysis.free_vars(expression):
             found[variable] |= by
 
-    read(main.body, {_CALLER})
-    for block in reversed(main.blocks):
-        for binding in reversed(block.bindings):
-            call = is_call(binding.value, "relax.call_tir")
-            read(binding.value, {function_name(binding.value)} if call else found[binding.var])
+    read(module["main"].body.body, {_CALLER})
+    for binding in reversed(bindings_of(module["main"])):
+        call = is_call(binding.value, "relax.call_tir")
+        read(binding.value, {function_name(binding.value)} if call else found[binding.var])
     return found
 
 
 def with_copies(module: tvm.IRModule, on_cpu: Set[str], board: Board) -> tvm.IRModule:
-    """A network whose functions named in `on_cpu` run on the CPU: tensors are copied where they change sides.
+    """A network whose functions named in `on_cpu` run on the CPU: tensors that change sides are copied once.
 
-    Each is copied once, whoever reads it. Inputs and constants are on the device to begin with; outputs are where
-    they were computed. Once memory is planned, `with_one_scope` is due.
+    Inputs and constants begin on the device; outputs stay where they were computed. `with_one_scope` must follow when
+    memory is planned.
     """
     return rewritten(_Copies, module, on_cpu, board) if on_cpu else module
 
 
 class _Copies(Rewriter):
     def __init__(self, module: tvm.IRModule, on_cpu: Set[str], board: Board) -> None:
-        # The virtual machine is given its devices in this order; what names none is on the first.
+        # The order of the virtual machine's devices; tensors without a device are on the first.
         self._cpu = VDevice(board.cpu_target(), memory_scope=_HOST)
         module.update_global_info("vdevice", [VDevice(board.target()), self._cpu])
         super().__init__(module)
@@ -105,7 +110,7 @@ class _Copies(Rewriter):
 
 
 def with_one_scope(module: tvm.IRModule) -> tvm.IRModule:
-    """A network whose memory is planned, with storage as the virtual machine can allocate it."""
+    """A network with planned memory, in the one scope that the virtual machine can allocate."""
     return walked(_OneScope, module) if module.global_infos.get("vdevice") else module
 
 

@@ -1,7 +1,10 @@
-"""Quantised tensors: their steps, how floats become integers and back, and rounding to steps in float.
+"""Quantised tensors: their steps, and how floats become integers and back by elementwise operators.
 
-All of it is written by operators that keep any layout: TVM's own forms of `quantize` and `dequantize` stop layouts, a
-transpose stays on each side. What networks say by pairs of them and `compute-in-integers` leaves, is rounded in float.
+TVM's own forms of `quantize` and `dequantize` stop layouts: a transpose stays on each side.
+
+Tengine and ncnn round halves away from zero, QuantizeLinear and processors to even. Networks mark that by a factor
+before a `quantize`, which moves halves beyond the middle, so that code without knowledge of it rounds them so, too.
+Code that recognises the factor leaves it out, and rounds exactly.
 """
 
 from __future__ import annotations
@@ -14,80 +17,99 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.away import rounded_away
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, parts_of, rewritten, shape_of
 from edgedeploy.compile.optraits import along_axis
 
 # The types that quantised feature maps are stored in.
 BYTES = ("uint8", "int8")
 
-# What no such integer less its zero point exceeds.
+# The largest magnitude of such integers less their zero point.
 SPAN = 255
 
-# Values below are integers of 16 bits when they are rounded, with any zero point of bytes added to them.
+# The next float32 after 1: products and quotients of float32 keep half a unit of the last place of it at least.
+AWAY_FROM_ZERO = np.nextafter(np.float32(1), np.float32(2))
+
+# Smaller values are integers of 16 bits when they are rounded, with any zero point of bytes added to them.
 _SHORT = 2**15 - 2**9
+
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What the integers of a tensor stand for: `(integer - zero_point) * scale`.
+    """The meaning of a tensor's integers: `(integer - zero_point) * scale`.
 
-    Attributes:
-        scale: a float32.
-        zero_point: the integer of 0.0.
-        dtype: of the integers.
-        away: whether values between two integers are rounded away from zero, not to even.
+    With `half_away`, values in the middle between two integers are rounded away from zero, not to even.
     """
 
     scale: np.float32
     zero_point: int
     dtype: str
-    away: bool = False
+    half_away: bool = False
 
     @property
     def limits(self) -> tuple[int, int]:
         """The least and the greatest integer."""
-        found = np.iinfo(self.dtype)
-        return int(found.min), int(found.max)
+        return _limits(self.dtype)
 
     def stored_as(self, dtype: str) -> Steps:
         """The same values by integers of another type."""
         return replace(self, zero_point=self.zero_point + shift_between(self.dtype, dtype), dtype=dtype)
 
     def to_even(self) -> Steps:
-        """The same without `away`, for values that lie so that it does not matter."""
-        return replace(self, away=False)
+        """The same without `half_away`, for values that are never halves."""
+        return replace(self, half_away=False)
 
     def quantised(self, values: np.ndarray | float) -> np.ndarray:
         """The integers of values, as QuantizeLinear of ONNX defines them; in int64."""
         low, high = (np.float32(limit - self.zero_point) for limit in self.limits)
         steps = np.clip(np.asarray(values, np.float32) / self.scale, low, high)
-        return (rounded_away if self.away else np.rint)(steps).astype(np.int64) + self.zero_point
+        whole = np.trunc(np.trunc(steps * 2) / 2 + np.copysign(0.5, steps)) if self.half_away else np.rint(steps)
+        return whole.astype(np.int64) + self.zero_point
 
     def dequantised(self, integers: np.ndarray) -> np.ndarray:
         """The values of integers, in float32."""
         return (np.asarray(integers, np.int32) - self.zero_point).astype(np.float32) * self.scale
 
 
+def _limits(dtype: str) -> tuple[int, int]:
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
+
+
 def shift_between(dtype: str, other: str) -> int:
-    """What is added to integers of a type when they are stored as another, so that both have the same bits but one."""
-    return int(np.iinfo(other).min) - int(np.iinfo(dtype).min)
+    """The number to add to integers of a type to store them as another, so that both have the same bits but one."""
+    return _limits(other)[0] - _limits(dtype)[0]
+
+
+def _is_quantisation(expression: Any) -> bool:
+    return is_call(expression, "relax.quantize") or is_call(expression, "relax.dequantize")
 
 
 def steps_of(call: Any) -> Steps | None:
-    """The steps of a `quantize` or `dequantize`; None if they are no constants, several, or not of bytes."""
-    if not (is_call(call, "relax.quantize") or is_call(call, "relax.dequantize")):
+    """The steps of a `quantize` or `dequantize`; None if they are not constants, several, or not of bytes."""
+    if not _is_quantisation(call):
         return None
-    quantised = call if is_call(call, "relax.quantize") else call.args[0]
-    real = call.args[0] if is_call(call, "relax.quantize") else call
-    parameters = _parameters(call)
-    dtype = str(quantised.ty.dtype)
+    integers, real = (call, call.args[0]) if is_call(call, "relax.quantize") else (call.args[0], call)
+    parameters, dtype = parameters_of(call), str(integers.ty.dtype)
     if parameters is None or dtype not in BYTES or str(real.ty.dtype) != "float32":
         return None
     scale, zero_point = parameters
     if scale.size != 1 or zero_point.size != 1 or not scale.item() > 0:
         return None
     return Steps(np.float32(scale.item()), int(zero_point.item()), dtype)
+
+
+def parameters_of(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
+    """Scale and zero point, in shapes that broadcast; None if they are not constants."""
+    scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
+    if scale is None or zero_point is None:
+        return None
+    axis, dimensions = call.attrs.axis, len(call.ty.shape)
+    return (
+        along_axis(scale.astype(np.float32), axis, dimensions),
+        along_axis(zero_point.astype(np.int64), axis, dimensions),
+    )
 
 
 def quantize(value: relax.Expr, steps: Steps) -> relax.Call:
@@ -105,7 +127,7 @@ def dequantize(value: relax.Expr, steps: Steps) -> relax.Call:
 def to_integers(
     build: relax.BlockBuilder, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None
 ) -> relax.Expr:
-    """The integers of a float32 tensor, elementwise: what ONNX defines as QuantizeLinear; bounds as of `rounded`."""
+    """The integers of a float32 tensor, elementwise, as ONNX defines QuantizeLinear; bounds as of `rounded`."""
     return rounded(build, build.emit(relax.op.divide(value, constant(steps.scale, "float32"))), steps, bounds)
 
 
@@ -129,22 +151,18 @@ def rounded(
     bounds: tuple[int, int] | None = None,
     largest: float = math.inf,
 ) -> relax.Expr:
-    """Float32 values in steps as integers: rounded as these say, then moved by the zero point, within bounds.
+    """Float32 values in steps as integers: rounded, then moved by the zero point, within bounds.
 
-    Args:
-        build: where it is emitted.
-        value: in steps.
-        steps: of the result.
-        bounds: the least and the greatest integer; those of the type unless given.
-        largest: what no value exceeds, whatever the data; where 16 bits hold it, bounds are those of such integers.
+    Bounds are the least and the greatest integer; the limits of the type if None. `largest` is the largest magnitude of
+    values for all data; if 16 bits hold it, bounds apply to such integers.
     """
     low, high = bounds or steps.limits
-    if largest < _SHORT and not steps.away:
+    if largest < _SHORT and not steps.half_away:
         value = build.emit(relax.op.astype(build.emit(relax.op.round(value)), "int16"))
         if steps.zero_point:
             value = build.emit(relax.op.add(value, constant(steps.zero_point, "int16")))
         return relax.op.astype(bounded(build, value, low, high), steps.dtype)
-    if steps.away:  # whole numbers of halves, which a factor takes beyond the middle
+    if steps.half_away:  # whole numbers of halves, which a factor takes beyond the middle
         halves = build.emit(relax.op.trunc(build.emit(relax.op.multiply(value, constant(2, "float32")))))
         value = build.emit(relax.op.multiply(halves, constant(0.5 + 2**-20, "float32")))
     value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
@@ -163,44 +181,79 @@ def bounded(
     return build.emit(relax.op.minimum(value, constant(high, dtype)))
 
 
-def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite `dequantize(quantize(x))` with constant scales to elementwise operators on float32.
+def has_quantisation(module: tvm.IRModule) -> bool:
+    """Whether a network quantises or dequantises tensors."""
+    return any(_is_quantisation(each) for each in parts_of(module["main"]))
 
-    With the integers' range [low, high], z their zero point and s the scale, what ONNX defines as
-    `(saturate(round(x / s) + z) - z) * s` is computed as `round(min(max(x / s, low - z), high - z)) * s`; halves are
-    rounded to even in both.
+
+def spell_out(module: tvm.IRModule) -> tvm.IRModule:
+    """Write `quantize` and `dequantize` of one scale as elementwise operators, but not of constants.
+
+    With the integers' range [low, high], z their zero point and s the scale, `round(clip(x / s, low - z, high - z)) +
+    z` quantises, halves to even, and `(q - z) * s` dequantises.
     """
-    return rewritten(_Rounder, module)
+    return rewritten(_Speller, module)
 
 
-class _Rounder(Rewriter):
+class _Speller(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if not is_call(call, "relax.dequantize") or str(call.ty.dtype) != "float32":
+        if not _is_quantisation(call) or constant_value(self.bound_value(call.args[0])) is not None:
             return None
-        quantised = self.bound_value(call.args[0])
-        if not is_call(quantised, "relax.quantize") or str(quantised.args[0].ty.dtype) != "float32":
+        scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
+        dtype = str((call if is_call(call, "relax.quantize") else call.args[0]).ty.dtype)
+        if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or dtype not in _INTEGERS:
             return None
-        parameters = [_parameters(each) for each in (quantised, call)]
-        if None in parameters or not all(map(np.array_equal, *parameters)):  # type: ignore[arg-type]
-            return None
-        scale, zero_point = parameters[0]  # type: ignore[misc]
-        limits = np.iinfo(str(quantised.ty.dtype))
-        if limits.bits > 16:  # float32 does not hold all of their values
-            return None
-        low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
-        value = self.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
-        value = self.emit(relax.op.round(bounded(self.builder_, value, low, high)))
-        return relax.op.multiply(value, constant(scale, "float32"))
+        write = to_floats if is_call(call, "relax.dequantize") else to_integers
+        return write(self.builder_, call.args[0], Steps(np.float32(scale.item()), int(zero_point.item()), dtype))
 
 
-def _parameters(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
-    """Scale and zero point, in shapes that broadcast; None if they are no constants."""
-    scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
-    if scale is None or zero_point is None:
+def recognise(module: tvm.IRModule) -> tvm.IRModule:
+    """Undo `spell_out`."""
+    return rewritten(_Recogniser, module)
+
+
+class _Recogniser(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if is_call(call, "relax.multiply"):
+            return self._dequantised(call)
+        if is_call(call, "relax.astype") and str(call.ty.dtype) in _INTEGERS:
+            return self._quantised(call, str(call.ty.dtype))
         return None
-    dimensions = len(call.ty.shape)
-    axis = call.attrs.axis
-    return (
-        along_axis(scale.astype(np.float32), axis, dimensions),
-        along_axis(zero_point.astype(np.int64), axis, dimensions),
-    )
+
+    def _dequantised(self, call: relax.Call) -> relax.Expr | None:
+        scale, (value, zero) = _scalar(call.args[1]), self._moved(call.args[0])
+        if scale is None or not is_call(value, "relax.astype"):
+            return None
+        integers = value.args[0]
+        if str(value.ty.dtype) != "float32" or str(integers.ty.dtype) not in _INTEGERS:
+            return None
+        if shape_of(integers) != shape_of(call):  # a factor of more dimensions
+            return None
+        return relax.op.dequantize(integers, constant(scale, "float32"), constant(-zero, "int32"))
+
+    def _quantised(self, call: relax.Call, dtype: str) -> relax.Expr | None:
+        value, zero = self._moved(call.args[0])
+        parts: list[relax.Call] = []
+        for operator in ("relax.round", "relax.minimum", "relax.maximum", "relax.divide"):
+            if not is_call(value, operator):
+                return None
+            parts.append(value)
+            value = self.bound_value(value.args[0])
+        *bounds, scale = (_scalar(each.args[1]) for each in parts[1:])
+        if scale is None or bounds != [limit - zero for limit in reversed(_limits(dtype))]:
+            return None
+        data = parts[-1].args[0]
+        if shape_of(data) != shape_of(call):
+            return None
+        return relax.op.quantize(data, constant(scale, "float32"), constant(zero, "int32"), out_dtype=dtype)
+
+    def _moved(self, value: Any) -> tuple[Any, int]:
+        """The other operand of a sum with a whole number, and that number."""
+        bound = self.bound_value(value)
+        zero = _scalar(bound.args[1]) if is_call(bound, "relax.add") else None
+        return (bound, 0) if zero is None or zero != int(zero) else (self.bound_value(bound.args[0]), int(zero))
+
+
+def _scalar(expression: Any) -> float | None:
+    value = constant_value(expression)
+    return float(value.item()) if value is not None and value.size == 1 and np.isfinite(value).all() else None

@@ -1,4 +1,4 @@
-"""How a backend computes one layer: its configurations, what a model expects of them, and the code of each."""
+"""How a backend computes one layer: its configurations, their estimated times, and the code of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from tvm import te
@@ -17,7 +17,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnchorOp, Form
 from edgedeploy.compile.rounding import rounding_in, summed
 
-# Other forms are preferred to those that are not quicker than this part of their time: the models are no better.
+# Another form must take less than this part of the first one's time: the models are no better.
 WORTHWHILE = 0.9
 
 Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
@@ -25,42 +25,37 @@ Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
 
 @dataclass(frozen=True)
 class Strategy(ABC, Generic[Anchor]):
-    """The ways in which a backend can compute a layer.
-
-    Attributes:
-        layer: it.
-        board: whose backend it is.
-    """
+    """The forms in which a board's backend can compute a layer."""
 
     layer: Anchor
     board: Board
 
     @abstractmethod
     def default(self) -> Configuration:
-        """The configuration that a model of the backend says is the fastest."""
+        """The fastest configuration by the backend's model."""
 
     @abstractmethod
     def candidates(self) -> Iterator[Configuration]:
-        """All that may be worth a trial, the default among them; each is possible."""
+        """All configurations that may be worth a trial, the default among them; each fits."""
 
     @abstractmethod
     def estimate(self, configuration: Configuration) -> float:
-        """The time that a model expects, in units of the backend's own; good for comparing configurations."""
+        """The time by the backend's model, in a unit of its own; good for comparing configurations."""
 
     @abstractmethod
     def fits(self, configuration: Configuration) -> bool:
-        """Whether the layer can be computed so: true for each of `candidates`, and for more."""
+        """Whether the layer can be computed in a configuration: true for each of `candidates`, and for more."""
 
     @abstractmethod
     def lower(self, configuration: Configuration) -> Form:
-        """The layer in that configuration; the backend's schedule templates expect these forms."""
+        """The layer in a configuration, as the backend's schedule templates expect it."""
 
     def alternatives(self) -> list[Configuration]:
-        """The fastest configuration of each way to compute it, as far as their rounding errors differ."""
+        """The fastest configurations of forms with different rounding errors."""
         return [self.default()]
 
     def rounding(self, configuration: Configuration) -> float:
-        """The variance of its rounding errors, as `compile.rounding` has it."""
+        """The variance of its rounding errors, as defined in `compile.rounding`."""
         return rounding_in(self.layer.types, self.roundings(configuration))
 
     def roundings(self, configuration: Configuration) -> float:
@@ -72,7 +67,7 @@ class Strategy(ABC, Generic[Anchor]):
         return weights
 
     def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
-        """`packed` as code that may run when a network is loaded, to the last bit; None where there is none."""
+        """`packed` as code that may run when a network is loaded, to the last bit; None if there is none."""
         return None
 
     def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
@@ -84,31 +79,49 @@ class Strategy(ABC, Generic[Anchor]):
         return self.layer.types.weights
 
     def described(self, configuration: Configuration) -> str:
-        """What reports say of a configuration."""
+        """A configuration in reports."""
         instruction, rate = self.step(configuration)
         return f"{configuration}, {instruction}, {rate:.3g} products per cycle" if instruction else str(configuration)
 
     def step(self, configuration: Configuration) -> tuple[str, float]:
-        """By which instruction it multiplies, and how many products of the layer that takes in a cycle at most.
-
-        An empty word where the backend does not say.
-        """
+        """The instruction that multiplies, empty if unknown, and the most products of the layer per cycle."""
         return "", 0.0
 
     def reason(self, configuration: Configuration) -> str:
-        """Why a model prefers a form to those that one would expect; empty where it does not."""
+        """Why a model prefers a form to the expected one; empty if it does not."""
         return ""
+
+
+def _of_family(name: str) -> Any:
+    """A method that calls the same method of the family that a configuration fits."""
+
+    def method(self: Several[Any], configuration: Configuration, *others: Any) -> Any:
+        return getattr(self.family(configuration), name)(configuration, *others)
+
+    return method
 
 
 @dataclass(frozen=True)
 class Several(Strategy[Anchor]):
-    """A layer that can be computed in several families of forms, whose estimates are in the same unit.
+    """A layer with several families of forms, whose estimates are in the same unit; each configuration fits one.
 
-    Attributes:
-        families: of which each configuration fits one; the first is preferred to others that are hardly quicker.
+    The first family is preferred to others that are hardly faster.
     """
 
     families: tuple[Strategy[Anchor], ...]
+
+    estimate = _of_family("estimate")
+    lower = _of_family("lower")
+    rounding = _of_family("rounding")
+    packed = _of_family("packed")
+    packed_form = _of_family("packed_form")
+    packed_shape = _of_family("packed_shape")
+    packed_type = _of_family("packed_type")
+    step = _of_family("step")
+
+    def family(self, configuration: Configuration) -> Strategy[Anchor]:
+        """The family that a configuration fits."""
+        return next(each for each in self.families if each.fits(configuration))
 
     @override
     def default(self) -> Configuration:
@@ -128,49 +141,14 @@ class Several(Strategy[Anchor]):
         return [form for each in self.families for form in each.alternatives()]
 
     @override
-    def estimate(self, configuration: Configuration) -> float:
-        return self._family(configuration).estimate(configuration)
-
-    @override
     def fits(self, configuration: Configuration) -> bool:
         return any(each.fits(configuration) for each in self.families)
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        return self._family(configuration).lower(configuration)
-
-    @override
-    def rounding(self, configuration: Configuration) -> float:
-        return self._family(configuration).rounding(configuration)
-
-    @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        return self._family(configuration).packed(configuration, weights)
-
-    @override
-    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
-        return self._family(configuration).packed_form(configuration)
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        return self._family(configuration).packed_shape(configuration)
-
-    @override
-    def packed_type(self, configuration: Configuration) -> str:
-        return self._family(configuration).packed_type(configuration)
-
-    @override
-    def step(self, configuration: Configuration) -> tuple[str, float]:
-        return self._family(configuration).step(configuration)
-
-    @override
     def reason(self, configuration: Configuration) -> str:
-        first, family = self.families[0], self._family(configuration)
+        first, family = self.families[0], self.family(configuration)
         if family is first:
             return ""
         usual = first.default()
         part = family.estimate(configuration) / first.estimate(usual)
         return f"estimated at {part:.2f} of the time with {first.step(usual)[0]}"
-
-    def _family(self, configuration: Configuration) -> Strategy[Anchor]:
-        return next(each for each in self.families if each.fits(configuration))

@@ -1,4 +1,4 @@
-"""Whether LLVM knows what a board's profile names: it goes on with a generic CPU, or crashes, where it does not."""
+"""Checks a board's triple, CPU and features: for unknown names LLVM generates generic code, or crashes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from edgedeploy.errors import ConfigurationError
 
 
 def check_target(board: Board) -> None:
-    """Refuse triples, CPUs and features that LLVM does not know.
-
-    Raises:
-        ConfigurationError: the profile names one.
-    """
+    """Refuse triples, CPUs and features that LLVM does not know."""
     if not codegen.llvm_is_valid_cpu(board.cpu, board.triple):
         if not codegen.llvm_is_valid_cpu("generic", board.triple):
             raise ConfigurationError(f"LLVM generates no code for the triple {board.triple!r}")
@@ -25,7 +21,7 @@ def check_target(board: Board) -> None:
     has = _features_of(board.cpu_target())
     for feature in board.features:
         name = feature[1:]
-        # LLVM lists what is switched on, and knows what can be.
+        # LLVM lists the features that are on, and knows others.
         if name not in has and name not in _features_of({**board.cpu_target(), "mattr": [f"+{name}"]}):
             raise _unknown(f"feature {feature!r} of {board.architecture}", name, sorted(has))
         if feature.startswith("+") and name not in has:

@@ -19,7 +19,7 @@ class Tile:
     channels: Positive
 
     def whole(self, height: int, width: int) -> tuple[int, int]:
-        """The least rows and columns, at least as many, that whole tiles cover."""
+        """Rows and columns rounded up to whole tiles."""
         return round_up(height, self.rows), round_up(width, self.columns)
 
     def useful(self, height: int, width: int) -> float:
@@ -33,7 +33,7 @@ class Tile:
 
 ONE_BY_ONE = Tile(1, 1, 1)
 
-# Work of so many cycles is not worth other threads: they begin and end a microsecond or two later than the first one.
+# Less work, in cycles, is not worth other threads: they begin and end a microsecond or two later than the first one.
 _SERIAL_CYCLES = 6_000
 
 # Of steps of a convolution's sum, each of up to thirty multiply-adds.
@@ -47,10 +47,10 @@ class WeightOrder:
     Attributes:
         by_channels: whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for
             a few rows of pixels before the next rows.
-        slices: in how many parts a tile's weights are used, each for all pixels before the next: as many as there are
-            rows of the kernel, or one; of a kernel of one row, any number that divides the input channels.
-        interval: where the next slice is fetched ahead, the steps of the sum between two fetches; 0 where it is not.
-        panel: otherwise, how many tiles of a row of them use a tile's weights before the next tile's.
+        slices: the parts of a tile's weights, each used for all pixels before the next: as many as there are rows of
+            the kernel, or one; for a kernel of one row, any number that divides the input channels.
+        interval: the steps of the sum between two fetches of the next slice; 0 if it is not fetched ahead.
+        panel: if not `by_channels`, how many tiles of a row use a tile's weights before the next tile's.
     """
 
     by_channels: bool = False
@@ -60,21 +60,21 @@ class WeightOrder:
 
     @property
     def written_out(self) -> int:
-        """How many steps of the sum follow each other in the code: up to `interval`, which they divide.
+        """The steps of the sum that follow each other in the code: they divide `interval`.
 
-        Which step fetches is known of these when the code is generated. More of them take LLVM seconds for each
-        function, and the first cache of instructions does not hold them.
+        The code generator knows which of them fetches. More of them take LLVM seconds for each function, and the first
+        cache of instructions does not hold them.
         """
         return max(count for count in divisors(max(1, self.interval)) if count <= _MOST_WRITTEN_OUT)
 
 
 def round_up(number: int, step: int) -> int:
-    """The least multiple of `step` that is not below `number`."""
+    """The least multiple of `step` from `number` on."""
     return -(-number // step) * step
 
 
 def ravelled(indices: Sequence[Any], shape: Sequence[int]) -> Any:
-    """The place in memory of an element of an array: numbers, or TVM's expressions."""
+    """The flat index of an element of an array; of numbers, or TVM's expressions."""
     place: Any = 0
     for index, size in zip(indices, shape, strict=True):
         place = place * size + index
@@ -95,11 +95,11 @@ def vector_length(extent: int, lanes: int) -> int:
 
 
 def padded_count(channels: int, lanes: int) -> int:
-    """The least number of channels, at least as many, that fills vectors without a tail.
+    """Channels rounded up to whole vectors.
 
-    Tiles of several vectors need numbers that these divide: one vector alone would wait for its own sums. So it is
-    four vectors where that adds less than a thirtieth. Counts below a whole vector become a power of two of at
-    least 4: shorter vectors serve them.
+    Tiles of several vectors must divide it: one vector alone would wait for its own sums. So it is a multiple of four
+    vectors if that adds less than a thirtieth. Counts below a whole vector become a power of two of at least 4, for
+    shorter vectors.
     """
     if channels >= lanes:
         fours = round_up(channels, 4 * lanes)
@@ -108,10 +108,10 @@ def padded_count(channels: int, lanes: int) -> int:
 
 
 def is_worth_threads(operations: float, rate: float) -> bool:
-    """Whether work is worth other threads, where a core does so many of its operations in a cycle."""
+    """Whether work is worth other threads; `rate` is the operations of a core per cycle."""
     return operations > _SERIAL_CYCLES * rate
 
 
 def imbalance(tasks: int, cores: int) -> float:
-    """How many times as long equal tasks take on all cores as they would if they could be cut to fit."""
+    """The time of equal tasks on all cores, relative to tasks that could be cut to fit."""
     return -(-tasks // cores) * cores / tasks

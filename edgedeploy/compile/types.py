@@ -1,7 +1,4 @@
-"""The element types that a layer computes with, and what follows from them: bytes, lanes, and how much is rounded.
-
-Types are named as numpy and TVM name them.
-"""
+"""The element types of a layer, by the names of numpy and TVM: their bits, lanes, and rounding."""
 
 from __future__ import annotations
 
@@ -18,25 +15,21 @@ _WITH_BITS = re.compile(r"(?:float|bfloat|int|uint)(8|16|32|64)")
 
 
 def bits_of(dtype: str) -> int:
-    """The bits that a value takes in memory.
-
-    Raises:
-        ValueError: no element type is called so.
-    """
+    """The bits of a value in memory."""
     if dtype == "bool":
         return 8
     if not (match := _WITH_BITS.fullmatch(dtype)):
-        raise ValueError(f"{dtype!r} is no element type")
+        raise ValueError(f"invalid element type {dtype!r}")
     return int(match[1])
 
 
 def bytes_of(dtype: str) -> int:
-    """The bytes that a value takes in memory; raises as `bits_of`."""
+    """The bytes of a value in memory."""
     return bits_of(dtype) // 8
 
 
 def lanes_for(board: Board, dtype: str) -> int:
-    """How many values of a type a vector register of the board holds; raises as `bits_of`."""
+    """How many values of a type a vector register of the board holds."""
     return board.vector.bits // bits_of(dtype)
 
 
@@ -46,15 +39,11 @@ def is_floating(dtype: str) -> bool:
 
 
 def unit_roundoff(dtype: str) -> float:
-    """The largest relative error of one rounding to nearest, half of the machine epsilon; 0 for integers.
-
-    Raises:
-        ValueError: no element type whose roundings are known is called so.
-    """
+    """The largest relative error of one rounding to nearest, half of the machine epsilon; 0 for integers."""
     if dtype in _PRECISION:
         return 2.0 ** -_PRECISION[dtype]
     if "float" in dtype:
-        raise ValueError(f"nothing is known of how {dtype!r} rounds")
+        raise ValueError(f"unknown rounding of {dtype!r}")
     bits_of(dtype)
     return 0.0
 
@@ -64,10 +53,10 @@ class LayerTypes:
     """The types of a layer.
 
     Attributes:
-        data: of the feature map that it reads.
-        weights: of its weights, as they are packed.
-        accumulator: in which products are summed up; registers hold sums, and data and weights are widened to it.
-        result: of what it stores.
+        data: of its feature map.
+        weights: as they are packed.
+        accumulator: of the sums of products, in registers; data and weights are widened to it.
+        result: of the stored values.
     """
 
     data: str
@@ -89,5 +78,5 @@ class LayerTypes:
         return value.astype(self.accumulator) * weight.astype(self.accumulator)
 
 
-# What the templates are measured for.
+# Templates are measured for it.
 FLOAT32 = LayerTypes.uniform("float32")

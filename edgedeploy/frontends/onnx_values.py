@@ -10,7 +10,7 @@ import onnx
 import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
-from edgedeploy.compile.constants import Room
+from edgedeploy.compile.passes.constants import Room
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.onnx_nodes import ONNX_DOMAINS, Shapes, branches, opset_of, reads, replace_nodes
 from edgedeploy.onnxruntime_session import cpu_session

@@ -13,8 +13,7 @@ from edgedeploy.resolved import ResolvedBoard
 if TYPE_CHECKING:
     import tvm
 
-    from edgedeploy.compile.configuration import Configuration
-    from edgedeploy.compile.tuned import Tuned
+    from edgedeploy.compile.configuration import Configuration, Tuned
 
 # Instead of a folder: no records.
 NO_RECORDS = "none"
@@ -56,7 +55,7 @@ def tuned_by(records: Records | None) -> Tuned:
         return lambda workload: None
 
     from edgedeploy.compile.backends import known_configuration
-    from edgedeploy.compile.tuned import workload_hash
+    from edgedeploy.compile.configuration import workload_hash
 
     def find(workload: tvm.IRModule) -> Configuration | None:
         best = records.best(workload_hash(workload))

@@ -202,7 +202,7 @@ def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progres
 
 
 def _compiled_here(draft: Draft) -> float:
-    from edgedeploy.compile.linking import link
+    from edgedeploy.compile.codegen import link
     from edgedeploy.compile.pipeline import compile_entries
     from edgedeploy.package.abi import read_abi
 

@@ -160,7 +160,7 @@ def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
 def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:
     """Arguments of a call that are indices, the lengths of the axes that they index, and options of `Use.indexes`."""
     from edgedeploy.compile.expressions import constant_value
-    from edgedeploy.compile.guards import indexed_axes
+    from edgedeploy.compile.passes.arithmetic import indexed_axes
 
     if axes := indexed_axes(call):
         yield 1, min(axes), {"written": name in _WRITING}

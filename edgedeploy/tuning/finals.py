@@ -18,9 +18,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from edgedeploy.building import Referenced, build
-from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.configuration import Configuration, Tuned, workload_hash
 from edgedeploy.compile.packing import scheduled_name
-from edgedeploy.compile.tuned import Tuned, workload_hash
 from edgedeploy.progress import Progress
 from edgedeploy.records.events import TaskResult
 from edgedeploy.records.trial import Trial

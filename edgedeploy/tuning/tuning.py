@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from edgedeploy.board import Board
-from edgedeploy.compile.tuned import untuned
+from edgedeploy.compile.configuration import untuned
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.facts import VIRTUAL
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes

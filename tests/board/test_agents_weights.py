@@ -15,7 +15,7 @@ from support.networks import Graph
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.compile import at_load
+from edgedeploy.compile import packing
 
 Manifest = dict[str, Any]
 
@@ -45,8 +45,8 @@ def test_outputs_are_those_of_weights_transformed_when_it_was_built(
     program, *options = command_of(board)
     (tmp_path / "in.bin").write_bytes(np.random.default_rng(3).standard_normal(32 * 24 * 24).astype("<f4").tobytes())
     outputs = []
-    for when, least in (("loaded", at_load.LEAST_GROWTH), ("built", 1 << 30)):
-        monkeypatch.setattr(at_load, "LEAST_GROWTH", least)
+    for when, least in (("loaded", packing.LEAST_GROWTH), ("built", 1 << 30)):
+        monkeypatch.setattr(packing, "LEAST_GROWTH", least)
         (tmp_path / when).mkdir()
         built = packaged(layers(tmp_path / when / "net.onnx"), board)
         assert bool(built.manifest.transformed) == (when == "loaded")

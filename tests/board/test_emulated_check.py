@@ -14,7 +14,7 @@ from support.commands import output_of
 from support.networks import Graph, tiny
 
 from edgedeploy.board import Board, load_board
-from edgedeploy.compile import linking, pipeline
+from edgedeploy.compile import codegen, pipeline
 from edgedeploy.compile.pipeline import Compiled, compile_entries
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
@@ -80,7 +80,7 @@ def test_code_that_crashes_there_is_an_error(tmp_path: Path, board: str, monkeyp
     def link_with_it(objects: list[Path], output: Path, for_board: object) -> None:
         link_shared([*objects, crash], output, load_board(board))
 
-    monkeypatch.setattr(linking, "link_shared", link_with_it)
+    monkeypatch.setattr(codegen, "link_shared", link_with_it)
     with pytest.raises(NumericalError, match="fails under qemu"):
         packaged(tiny(tmp_path / "net.onnx"), board)
     assert not (tmp_path / "net.tar.gz").exists()

@@ -11,11 +11,10 @@ from tvm import relax
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.fusion import FusedFunction, fused_functions
 from edgedeploy.compile.layers import AnyAnchorOp, FirstConvolution, Product
-from edgedeploy.compile.linking import THREAD_POOL, link_shared
-from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
+from edgedeploy.compile.passes.fusion import LAYER_ATTRIBUTE, FusedFunction, fused_functions
 from edgedeploy.compile.quantisation import Steps, rounded
 from edgedeploy.compile.schedules import Scheduled
 from support.emulated import emulated_program

@@ -10,10 +10,10 @@ from tvm import te
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
+from edgedeploy.compile.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Product
-from edgedeploy.compile.linking import THREAD_POOL, link_shared
+from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.types import is_floating
 
 LOCAL = load_board("local")

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.linking import link
+from edgedeploy.compile.codegen import link
 from edgedeploy.compile.pipeline import Compiled
 
 

@@ -12,8 +12,8 @@ from support.agreement import network_of, results_of
 from support.networks import Graph
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.entries import taking_frames
 from edgedeploy.compile.explain import explain
-from edgedeploy.compile.frames import taking_frames
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.package.usage import PIXEL_FORMATS, Camera, Fit, ModelInput

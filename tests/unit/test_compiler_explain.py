@@ -15,8 +15,7 @@ from tvm.script import tirx
 from unit.test_integer_steps import BOARDS
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.explain import explain, transposes
-from edgedeploy.compile.loops import Stores, stores_of
+from edgedeploy.compile.explain import Stores, explain, stores_of, transposes
 from edgedeploy.compile.pipeline import Lowered, lower_network
 from edgedeploy.compile.schedules import Template
 from edgedeploy.frontends.onnx import read_onnx

@@ -17,12 +17,11 @@ from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
 from edgedeploy.compile.backends.opencl.strategy import WorkGroup, WorkItem
-from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.fusion import FusedFunction
+from edgedeploy.compile.configuration import Configuration, workload_hash, workload_of
 from edgedeploy.compile.layers import LAYER
+from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.tiles import Tile, WeightOrder
-from edgedeploy.compile.tuned import workload_hash, workload_of
 from edgedeploy.network import Network
 from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.records.best import tuned_by

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from edgedeploy.compile.integer_lines import every_integer, lines_through
+from edgedeploy.compile.integer_operators import every_integer, lines_through
 from edgedeploy.compile.quantisation import Steps
 from edgedeploy.onnxruntime_session import cpu_session
 

@@ -24,8 +24,7 @@ from edgedeploy import build_key as keys
 from edgedeploy.board import load_board
 from edgedeploy.cli.build import complete_pass
 from edgedeploy.compile.passes import Compilation, Pass
-from edgedeploy.compile.passes.builtin import PASSES
-from edgedeploy.compile.passes.order import passes_for
+from edgedeploy.compile.passes.order import PASSES, passes_for
 from edgedeploy.compile.passes.running import run_passes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import CompileError, ConfigurationError
@@ -372,11 +371,11 @@ def test_a_module_that_is_not_well_formed_is_refused(network: Network) -> None:
         ("mine", "1 / 0", "ZeroDivisionError: division by zero"),
         ("mine", "None", "is NoneType, not Pass"),
         ("mine", one("module", "another"), "gives one of the name 'another'"),
-        ("mine", one("module", "../mine"), "'../mine' is no name of a pass"),
+        ("mine", one("module", "../mine"), "invalid name of a pass '../mine'"),
         ("mine", one("module", where='before="fold-scales", after="fold-scales"'), "not both"),
-        ("mine", one("module", where=""), "it does not say before or after which pass it runs"),
+        ("mine", one("module", where=""), "it has neither `before` nor `after`"),
         ("mine", one("module", where='after="fold-scale"'), "did you mean fold-scales"),
-        ("mine", one("module", where='after="mine"'), "it runs beside mine, which is disabled or has no place itself"),
+        ("mine", one("module", where='after="mine"'), "it runs next to mine, which is disabled or has no place itself"),
         ("mine", one("module", where='after="convert-layout"'), "mine works on NCHW, and convert-layout leaves NHWC"),
         ("mine", one("module", where='leaves=Form("NHWC"), before="fold-scales"'), "fold-scales works on NCHW"),
         ("mine", one("module", where='expects=Form("fused functions"), after="merge-fused"'), "lowered from their"),

@@ -200,8 +200,8 @@ from edgedeploy import supervision
 real = supervision.supervise
 def instead():
     real()
-    from edgedeploy.compile.passes import builtin
-    builtin.remove_channels = lambda module: (tempfile.mkdtemp(prefix="edgedeploy-"), {end})
+    from edgedeploy.compile.passes import dead_channels
+    dead_channels.remove_channels = lambda module: (tempfile.mkdtemp(prefix="edgedeploy-"), {end})
 supervision.supervise = instead
 """
     done = patched(program, tmp_path, "--json")
@@ -248,12 +248,12 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("how", [TVM, *slow(*(how for how in SWALLOWED if how != TVM))])
 def test_ctrl_c_that_a_library_swallows_ends_with_130(how: str, tmp_path: Path) -> None:
     program = f"""
-from edgedeploy.compile.passes import builtin
-real = builtin.remove_channels
+from edgedeploy.compile.passes import dead_channels
+real = dead_channels.remove_channels
 def instead(module):
     exec({SWALLOWED[how]!r})
     return real(module)
-builtin.remove_channels = instead
+dead_channels.remove_channels = instead
 """
     done = patched(program, tmp_path)
     assert done.returncode == 130, done.stderr
@@ -294,5 +294,5 @@ def test_ctrl_c_at_any_moment_ends_with_130(board: str, tmp_path: Path) -> None:
 
 
 def test_a_process_ends_well_after_reducers_were_registered() -> None:
-    program = "from edgedeploy.compile.extremes import register_reducers; register_reducers()"
+    program = "from edgedeploy.compile.passes.legalisation import register_reducers; register_reducers()"
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

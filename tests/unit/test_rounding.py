@@ -16,10 +16,10 @@ from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.compile.rounding import within
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx

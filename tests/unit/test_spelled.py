@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant
-from edgedeploy.compile.spelled import has_quantisation, recognise, spell_out
+from edgedeploy.compile.quantisation import has_quantisation, recognise, spell_out
 
 
 def module(shape: list[int], dtype: str, write: Callable[..., relax.Expr]) -> tvm.IRModule:

@@ -15,9 +15,8 @@ from support.tuning_records import result, trial_of
 from edgedeploy import building
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends import known_configuration
-from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.configuration import Configuration, untuned
 from edgedeploy.compile.packing import scheduled_name
-from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.records.trial import Trial
 from edgedeploy.resolved import resolve

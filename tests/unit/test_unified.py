@@ -15,8 +15,8 @@ from tvm import relax
 from edgedeploy.board import load_board
 from edgedeploy.compile.expressions import constant, parts_of
 from edgedeploy.compile.optraits import operator_name
+from edgedeploy.compile.passes.unify import decompose, unify
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.compile.unified import decompose, unify
 from edgedeploy.frontends.importing import specifications
 from edgedeploy.network import Network
 

@@ -18,9 +18,9 @@ from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.building import build
-from edgedeploy.compile import at_load
-from edgedeploy.compile.at_load import lifted
+from edgedeploy.compile import packing
 from edgedeploy.compile.explain import functions
+from edgedeploy.compile.packing import lifted
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
@@ -118,7 +118,7 @@ def test_weights_that_grow_by_little_are_transformed_when_it_is_built(
 ) -> None:
     network = read_onnx(layers(tmp_path / "net.onnx"))
     assert len(lifted(lower_network(network, LOCAL, at_load=True).module).weights) == 1
-    monkeypatch.setattr(at_load, "LEAST_GROWTH", 1 << 30)
+    monkeypatch.setattr(packing, "LEAST_GROWTH", 1 << 30)
     assert not lifted(lower_network(network, LOCAL, at_load=True).module).weights
 
 

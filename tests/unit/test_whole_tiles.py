@@ -19,10 +19,10 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.codegen import scheduled_as
 from edgedeploy.compile.configuration import Tiled
-from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.rows import Rows, write
+from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.types import LayerTypes
 
 CODE = """

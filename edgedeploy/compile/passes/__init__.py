@@ -1,23 +1,25 @@
 """Passes: named steps that rewrite a network's module, from what a frontend read to the functions to schedule.
 
-`builtin` lists those of edgedeploy, `installed` finds those of other packages, `order` puts both in one list,
-and `running` applies it.
+`order` lists edgedeploy's own and adds those of other packages (entry points of the group `edgedeploy.passes`, each a
+`Pass` of the same name), and `running` applies them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgedeploy.board import Board
+from edgedeploy.plugins import Group, code_of, package_of
 
 if TYPE_CHECKING:
-    from edgedeploy.compile.dead_channels import RemovedChannels
-    from edgedeploy.compile.fusion import FusedFunction
+    from edgedeploy.compile.passes.dead_channels import RemovedChannels
+    from edgedeploy.compile.passes.fusion import FusedFunction
 
-# Names are typed, and are part of file names.
+# Users type these names, and they are part of file names.
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 # What a module consists of: operators of Relax, by the layout of their feature maps (weights are OIHW, or HWIO);
@@ -27,12 +29,12 @@ Layout = Literal["NCHW", "NHWC", "functions", "fused functions", "fused function
 
 @dataclass(frozen=True)
 class Form:
-    """What a module is like before a pass, or after it.
+    """What a module is like before or after a pass.
 
     Attributes:
         layout: what it consists of.
-        types: of the tensors that the pass rewrites, as numpy names them, or that it makes of them; tensors of other
-            types stay as they are. Empty for all types.
+        types: numpy's names of the types of tensors that the pass rewrites or creates; tensors of other types stay as
+            they are. Empty for all types.
     """
 
     layout: Layout
@@ -44,21 +46,17 @@ class Form:
 
 @dataclass
 class Compilation:
-    """What passes know beside the module, and what they leave for later stages.
+    """What passes know besides the module, and what they leave for later stages.
 
     Attributes:
-        board: what the code is for.
+        board: the target of the build.
         removed: the layers that lost channels.
-        groups: by name, the functions that hold a layer, before they became one loop nest each.
+        groups: by name, the functions that hold a layer, before each became one loop nest.
     """
 
     board: Board
     removed: list[RemovedChannels] = field(default_factory=list)
     groups: dict[str, FusedFunction] = field(default_factory=dict)
-
-
-def _always(board: Board) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,13 @@ class Pass:
     Attributes:
         name: as users see it: lower-case words between hyphens.
         what: what it does, in one sentence.
-        run: makes a new `tvm.IRModule` of one, within the board's target; it may raise anything.
-        expects: what it works on.
-        leaves: what it makes of that; the same unless given.
+        run: returns a new `tvm.IRModule` for one, within the board's target; it may raise anything.
+        expects: the form that it works on.
+        leaves: the form of its result; the same if None.
         required: why nothing can be built without it; empty if it can be disabled.
-        before, after: the pass that it runs directly before or after, for passes of other packages: one of the two.
+        before, after: the pass before or after which it runs directly, for passes of other packages: one of the two.
         applies: whether a board needs it.
         package: the name and version of the package that it comes from; empty for edgedeploy's own.
-
-    Raises:
-        ValueError: its name has another form, or it says two places.
     """
 
     name: str
@@ -88,18 +83,18 @@ class Pass:
     required: str = ""
     before: str = ""
     after: str = ""
-    applies: Callable[[Board], bool] = _always
+    applies: Callable[[Board], bool] = lambda board: True
     package: str = ""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is no name of a pass: write lower-case words between hyphens")
+            raise ValueError(f"invalid name of a pass {self.name!r}: write lower-case words between hyphens")
         if self.before and self.after:
             raise ValueError(f"pass {self.name} can run before {self.before} or after {self.after}, not both")
 
     @property
     def result(self) -> Form:
-        """What it leaves."""
+        """The form of its result."""
         return self.leaves or self.expects
 
     @property
@@ -108,8 +103,13 @@ class Pass:
         return f"pass {self.name}" + (f" of {self.package}" if self.package else "")
 
 
+def of_module(function: Callable[[Any], Any]) -> Callable[[Any, Compilation], Any]:
+    """The `run` of a pass that needs nothing but the module."""
+    return lambda module, compilation: function(module)
+
+
 def rewriting(pattern: Any, rewrite: Callable[[Any, Mapping[Any, Any]], Any]) -> Callable[[Any, Compilation], Any]:
-    """What a pass runs that replaces operators.
+    """The `run` of a pass that replaces operators.
 
     Args:
         pattern: of `tvm.relax.dpl`, the calls to replace.
@@ -117,12 +117,38 @@ def rewriting(pattern: Any, rewrite: Callable[[Any, Mapping[Any, Any]], Any]) ->
             shape and dtype, or the call itself.
     """
 
-    def run(module: Any, compilation: Compilation) -> Any:
+    def run(module: Any) -> Any:
         import tvm
         from tvm.relax.dpl import rewrite_call
 
-        functions = dict(module.functions)
-        main = module.get_global_var("main")
-        return tvm.IRModule(functions | {main: rewrite_call(pattern, rewrite, module["main"])}, attrs=module.attrs)
+        main = rewrite_call(pattern, rewrite, module["main"])
+        return tvm.IRModule({**module.functions, module.get_global_var("main"): main}, attrs=module.attrs)
 
-    return run
+    return of_module(run)
+
+
+GROUP: Group[Pass] = Group(
+    "edgedeploy.passes", "pass", "Pass", lambda found: found.name if isinstance(found, Pass) else None
+)
+
+
+def entries() -> list[EntryPoint]:
+    """The entry points of all installed packages, by name."""
+    return GROUP.entries()
+
+
+def provider_versions() -> dict[str, str]:
+    """The packages that passes come from, with their versions."""
+    return {entry.dist.name: entry.dist.version for entry in entries() if entry.dist}
+
+
+def provider_code() -> dict[str, str]:
+    """A hash of each module or package that passes come from: its code may change while its version stays."""
+    return {name: code_of(name) for name in sorted({entry.module.partition(".")[0] for entry in entries()})}
+
+
+def load_installed(disabled: Collection[str] = ()) -> list[Pass]:
+    """The passes of other packages, by name; disabled ones are not even imported."""
+    found = GROUP.load(disabled, hints=lambda name: [f"leave it out: --disable-pass {name}"])
+    packages = {entry.name: package_of(entry) for entry in entries()}
+    return [replace(each, package=packages[each.name]) for each in found]

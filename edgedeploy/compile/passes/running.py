@@ -16,24 +16,18 @@ from edgedeploy.errors import last_line
 from edgedeploy.files import cannot_write, replacing
 from edgedeploy.supervision import doing
 
+# Takes each pass that was applied, the module that it returned, which later passes may change, and its time in seconds.
+Listener = Callable[[Pass, tvm.IRModule, float], None]
+
 
 class PassError(Exception):
-    """A pass failed.
-
-    Attributes:
-        hints: things to try.
-    """
+    """A pass failed; `hints` are things to try."""
 
     def __init__(self, failed: Pass, error: Exception) -> None:
         super().__init__(f"{failed.title}: {type(error).__name__}: {last_line(error)}")
-        self.hints = ["see what it was given: --dump passes"]
+        self.hints = ["see its input: --dump passes"]
         if not failed.required:
             self.hints.append(f"build without it: --disable-pass {failed.name}")
-
-
-# Is shown each pass that was applied, the module that it made, which later passes may change, and how long it took, in
-# seconds.
-Listener = Callable[[Pass, tvm.IRModule, float], None]
 
 
 def ignore(applied: Pass, module: tvm.IRModule, seconds: float) -> None:
@@ -43,13 +37,8 @@ def ignore(applied: Pass, module: tvm.IRModule, seconds: float) -> None:
 def run_passes(
     module: tvm.IRModule, passes: Iterable[Pass], compilation: Compilation, listener: Listener = ignore
 ) -> tvm.IRModule:
-    """Apply passes one after the other.
-
-    Raises:
-        PassError: one raises, or gives no module; or one of another package gives a module that is not well-formed, or
-            of another network.
-    """
-    module = module.clone()  # some passes change what they are given
+    """Apply passes one after the other; raises `PassError`."""
+    module = module.clone()  # some passes change their argument
     for each in passes:
         begun = time.perf_counter()
         try:
@@ -58,7 +47,7 @@ def run_passes(
             seconds = time.perf_counter() - begun
             if not isinstance(result, tvm.IRModule):
                 raise TypeError(f"it returned {type(result).__name__}, not an IRModule")
-            if each.package:  # tests see to edgedeploy's own; it takes nearly as long as all of them
+            if each.package:  # tests check edgedeploy's own; the check takes nearly as long as all of them
                 relax.analysis.well_formed(result)
                 if not structural_equal(_interface(result), _interface(module)):
                     raise ValueError("it changed the inputs or outputs of the network")
@@ -75,7 +64,7 @@ def _interface(module: tvm.IRModule) -> Any:
 
 
 class PassLog:
-    """A listener that keeps times, and writes each module into a folder if it has one.
+    """A listener that records times, and writes each module into a folder if it has one.
 
     Attributes:
         times: of each pass in order, in seconds.
@@ -86,18 +75,18 @@ class PassLog:
         self._folder = folder
         if folder:
             try:
-                for path in folder.glob("[0-9][0-9]-*.ir.py"):  # of a build before
+                for path in folder.glob("[0-9][0-9]-*.ir.py"):  # of an earlier build
                     path.unlink()
             except OSError as error:
                 raise cannot_write(folder, error) from error
 
     def __call__(self, applied: Pass, module: tvm.IRModule, seconds: float) -> None:
-        """Note the time, and write the module."""
+        """Record the time, and write the module."""
         self.times.append((applied.name, seconds))
         self.write(applied.name, module)
 
     def write(self, name: str, module: tvm.IRModule) -> None:
-        """Write a module as `NN-NAME.ir.py`, if there is a folder, under the number of passes that made it."""
+        """Write a module as `NN-NAME.ir.py`, if there is a folder; NN is the number of passes so far."""
         if self._folder:
             with replacing(self._folder / f"{len(self.times):02}-{name}.ir.py") as temporary:
                 temporary.write_text(module.script(), encoding="utf-8")

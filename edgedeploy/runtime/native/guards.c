@@ -1,4 +1,4 @@
-/* Checks of integers that a network has computed, linked into each network's library: see compile/guards.py.
+/* Checks of integers that a network has computed, linked into each network's library: see compile/passes/arithmetic.py.
  *
  * Each function copies a tensor, and raises an InputError where an element cannot be used.
  */

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 
 from edgedeploy.board import Board
-from edgedeploy.compile.extremes import register_reducers
+from edgedeploy.compile.passes.legalisation import register_reducers
 from edgedeploy.compile.schedules.access import (
     boundaries,
     combines_stored_conditions,

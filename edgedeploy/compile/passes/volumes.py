@@ -1,4 +1,4 @@
-"""Operators on volumes as operators on images, which layout conversion and templates know.
+"""Writes operators on volumes as operators on images, which layout conversion and templates know.
 
 Volumes are n x channels x depth x height x width. In memory with neighbouring channels, which layout conversion leaves,
 one volume is two kinds of images at the same time, and neither costs a copy:
@@ -16,39 +16,49 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import (
+    NCHW_OF_NHWC,
+    NHWC_OF_NCHW,
     Rewriter,
     axes_of,
     constant,
     constant_value,
+    integers_of,
     is_call,
-    rewritten,
     shape_of,
+    walk_of,
 )
-from edgedeploy.compile.layouts import NCHW_OF_NHWC
-from edgedeploy.compile.lowering import NHWC_OF_NCHW
 from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
+from edgedeploy.compile.passes import Pass
 
 _POOLS = {"nn.max_pool3d": relax.op.nn.max_pool2d, "nn.avg_pool3d": relax.op.nn.avg_pool2d}
 
-# The axes of volumes along which frames and sheets lie, in the order of their memory but for the channels.
-_FRAMES, _SHEETS = [2, 0, 1, 3, 4], [1, 2, 0, 3, 4]
+
+@dataclass(frozen=True)
+class _Images:
+    """A kind of images: the order of a volume's axes in it, and the axes that are not joined with others."""
+
+    order: list[int]
+    axes: tuple[int, ...]
+
+    def sizes(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        """Batch, rows and columns of the images of a volume of a shape."""
+        batch, _, depth, height, width = shape
+        return (depth * batch, height, width) if self is _FRAMES else (1, depth, batch * height * width)
+
+    def volume_axes(self) -> list[int]:
+        """The axes that bring `order` back to a volume's."""
+        return [int(axis) for axis in np.argsort(self.order)]
 
 
-def lift_volumes(module: tvm.IRModule) -> tvm.IRModule:
-    """Write three-dimensional convolutions and pools, and elementwise operators and reductions after them, in two.
-
-    Expects volumes in NCDHW, and constants in the place of their variables.
-    """
-    return rewritten(_Lifter, module)
+_FRAMES, _SHEETS = _Images([2, 0, 1, 3, 4], (1, 3, 4)), _Images([1, 2, 0, 3, 4], (1, 2))
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """How a window lies along one axis: elements, stride, dilation, padding before and behind."""
+    """A window along one axis: elements, stride, dilation, padding before and behind."""
 
     elements: int
     stride: int
@@ -58,11 +68,16 @@ class _Axis:
 
     @property
     def moves_nothing(self) -> bool:
-        """Whether each result is made of the value at its place."""
+        """Whether each result depends on the value at its place only."""
         return (self.elements, self.stride, self.before, self.behind) == (1, 1, 0, 0)
 
 
 class _Lifter(Rewriter):
+    """Writes three-dimensional convolutions and pools, and elementwise operators and reductions after them, in two.
+
+    Expects volumes in NCDHW, and constants in the place of their variables.
+    """
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         name = operator_name(call)
         if name == "nn.conv3d":
@@ -89,9 +104,8 @@ class _Lifter(Rewriter):
         depth, *plane = _axes(call, weights.shape[2:])
         groups, shape, dtype = int(attrs.groups), shape_of(call), str(call.ty.dtype)
         if depth.elements > 1 and all(each.moves_nothing for each in plane):
-            sheets = self._sheets(call.args[0])
-            along = [depth, plane[0]]
-            return self._of_sheets(_convolved(sheets, weights[..., 0], along, groups, dtype), shape)
+            sheets = self._images(_SHEETS, call.args[0])
+            return self._volume(_SHEETS, _convolved(sheets, weights[..., 0], [depth, plane[0]], groups, dtype), shape)
         elements = _elements_that_read(depth, shape_of(call.args[0])[2], shape[2])
         if groups == 1:
             frames = [self._moved(call.args[0], depth, elements, shape[2])]
@@ -105,13 +119,13 @@ class _Lifter(Rewriter):
         )
         for each in others:
             total = self.emit(relax.op.add(each, total))
-        return self._of_frames(total, shape)
+        return self._volume(_FRAMES, total, shape)
 
     def _moved(self, volume: relax.Expr, depth: _Axis, elements: Sequence[int], count: int) -> relax.Expr:
-        """For each of `count` results along the depth, a frame of the channels that some elements of a kernel meet."""
+        """For each of `count` results along the depth, a frame of the channels under some elements of a kernel."""
         batch, channels, size, height, width = shape_of(volume)
-        lies = self._source(volume) is not None
-        if lies:
+        is_lifted = self._source(volume) is not None
+        if is_lifted:
             along, across, moved = 1, 3, self._memory(volume, 1, size, batch * height * width)
         else:  # an input of the network, whose planes are copied as they are
             ordered = self.emit(relax.op.permute_dims(volume, [2, 0, 1, 3, 4]))
@@ -126,13 +140,12 @@ class _Lifter(Rewriter):
             moved = self.emit(relax.op.nn.pad(moved, widths))
         if (len(elements), count, depth.stride) != (1, before + size + behind, 1):
             begins = [before + start for start in starts]
-            ends = [begin + reach for begin in begins]
             parts = [
-                self.emit(relax.op.strided_slice(moved, [along], [begin], [end], [depth.stride]))
-                for begin, end in zip(begins, ends, strict=True)
+                self.emit(relax.op.strided_slice(moved, [along], [begin], [begin + reach], [depth.stride]))
+                for begin in begins
             ]
             moved = self.emit(relax.op.concat(parts, across)) if len(parts) > 1 else parts[0]
-        if lies:
+        if is_lifted:
             return self._image(moved, count * batch, height, width)
         return self.emit(relax.op.reshape(moved, [count * batch, len(elements) * channels, height, width]))
 
@@ -143,23 +156,19 @@ class _Lifter(Rewriter):
         depth, *plane = _axes(call, [int(size) for size in attrs.pool_size])
         batch, channels, _, height, width = shape_of(call)
         volume: relax.Expr = call.args[0]
-        others: dict[str, Any] = {
-            "ceil_mode": bool(attrs.ceil_mode),
-            "count_include_pad": bool(attrs.count_include_pad),
-        }
-        others["layout"] = "NHWC"
+        others = {each: bool(getattr(attrs, each)) for each in ("ceil_mode", "count_include_pad")}
         if not all(each.moves_nothing for each in plane):
             shape = [batch, channels, shape_of(volume)[2], height, width]
-            memory = self._memory(volume, shape[2] * batch, *shape_of(volume)[3:])
-            pooled = self._in_frames(_pooled(pool, memory, plane, **others), shape)
+            memory = self._memory(volume, *_FRAMES.sizes(shape_of(volume)))
+            pooled = self._of_memory(_FRAMES, _pooled(pool, memory, plane, **others), shape)
             if depth.moves_nothing:
                 return pooled
             volume = self.emit(pooled)
-        memory = self._memory(volume, 1, shape_of(volume)[2], batch * height * width)
+        memory = self._memory(volume, *_SHEETS.sizes(shape_of(volume)))
         along = [depth, _Axis(1, 1, 1, 0, 0)]
-        return self._in_sheets(_pooled(pool, memory, along, **others), shape_of(call))
+        return self._of_memory(_SHEETS, _pooled(pool, memory, along, **others), shape_of(call))
 
-    # What lies between them.
+    # Operators between them.
 
     def _reduction(self, name: str, call: relax.Call, axes: list[int]) -> relax.Expr:
         reduce, volume = getattr(relax.op, name), call.args[0]
@@ -171,10 +180,11 @@ class _Lifter(Rewriter):
             memory = self._memory(volume, depth * batch, height, width)
             height, width = 1, 1
             shape = [batch, channels, depth, height, width]
-            volume = self.emit(self._in_frames(reduce(memory, [1, 2], True), shape))
+            volume = self.emit(self._of_memory(_FRAMES, reduce(memory, [1, 2], True), shape))
         if 2 in axes:
             memory = self._memory(volume, 1, depth, batch * height * width)
-            volume = self.emit(self._in_sheets(reduce(memory, [1], True), [batch, channels, 1, height, width]))
+            shape = [batch, channels, 1, height, width]
+            volume = self.emit(self._of_memory(_SHEETS, reduce(memory, [1], True), shape))
         same = shape_of(volume) == shape_of(call)
         return self.bound_value(volume) if same else relax.op.reshape(volume, shape_of(call))
 
@@ -183,21 +193,20 @@ class _Lifter(Rewriter):
         shape, source = shape_of(volume), self._source(volume)
         if source is None or shape_of(call) != shape:
             return None
-        _, in_frames = source
+        _, kind = source
         slopes = list(call.args[1:]) if operator_name(call) == "nn.prelu" else []
         others = call.args[: len(call.args) - len(slopes)]
-        arguments = [*(self._operand(each, shape, in_frames=in_frames) for each in others), *slopes]
+        arguments = [*(self._operand(each, shape, kind) for each in others), *slopes]
         if any(each is None for each in arguments):
             return None
-        lifted = relax.Call(call.op, arguments, call.attrs)
-        return self._of_frames(lifted, shape) if in_frames else self._of_sheets(lifted, shape)
+        return self._volume(kind, relax.Call(call.op, arguments, call.attrs), shape)
 
-    def _operand(self, argument: relax.Expr, shape: list[int], *, in_frames: bool) -> relax.Expr | None:
-        """An argument of an elementwise operator on volumes of a shape; None where it has none among images."""
+    def _operand(self, argument: relax.Expr, shape: list[int], kind: _Images) -> relax.Expr | None:
+        """An argument of an elementwise operator on volumes of a shape, for images; None if there is none."""
         if not isinstance(argument.ty, relax.TensorType):
             return argument
         if shape_of(argument) == shape:
-            return self._frames(argument) if in_frames else self._sheets(argument)
+            return self._images(kind, argument)
         value, rank = constant_value(argument), len(shape_of(argument))
         if value is not None and value.size == 1:
             return constant(value.reshape(()))
@@ -207,90 +216,54 @@ class _Lifter(Rewriter):
             return self.emit(relax.op.reshape(argument, shaped)) if value is None else constant(value.reshape(shaped))
         if value is None:
             return None
-        kept = (1, 3, 4) if in_frames else (1, 2)
-        wide = [size if axis in kept else whole for axis, (size, whole) in enumerate(zip(own, shape, strict=True))]
-        laid = np.broadcast_to(value.reshape(own), wide)
-        if in_frames:
-            return constant(laid.transpose(_FRAMES).reshape(-1, *(own[axis] for axis in kept)))
-        return constant(laid.transpose(_SHEETS).reshape(1, own[1], own[2], -1))
+        wide = [size if axis in kind.axes else whole for axis, (size, whole) in enumerate(zip(own, shape, strict=True))]
+        ordered = np.broadcast_to(value.reshape(own), wide).transpose(kind.order)
+        return constant(ordered.reshape((-1, own[1], *own[3:]) if kind is _FRAMES else (1, own[1], own[2], -1)))
 
     # From volumes to images and back.
 
-    def _source(self, volume: relax.Expr) -> tuple[relax.Expr, bool] | None:
-        """The image that a volume was made of, if it was, and whether it is of frames."""
+    def _source(self, volume: relax.Expr) -> tuple[relax.Expr, _Images] | None:
+        """The image behind a volume, and its kind; None if there is none."""
         value = self.bound_value(volume)
         axes = axes_of(value)
-        if axes is None or len(axes) != 5:
+        kind = next((each for each in (_FRAMES, _SHEETS) if axes == each.volume_axes()), None)
+        if kind is None or not is_call(image := self.bound_value(value.args[0]), "relax.reshape"):
             return None
-        image = self.bound_value(value.args[0])
-        if not is_call(image, "relax.reshape") or len(shape_of(image.args[0])) != 4:
-            return None
-        kinds = {tuple(np.argsort(_FRAMES)): True, tuple(np.argsort(_SHEETS)): False}
-        in_frames = kinds.get(tuple(axes))
-        batch, channels, depth, height, width = shape_of(volume)
-        expected = (
-            [depth * batch, channels, height, width] if in_frames else [1, channels, depth, batch * height * width]
-        )
-        return (image.args[0], in_frames) if in_frames is not None and shape_of(image.args[0]) == expected else None
+        batch, rows, columns = kind.sizes(shape_of(volume))
+        expected = [batch, shape_of(volume)[1], rows, columns]
+        return (image.args[0], kind) if shape_of(image.args[0]) == expected else None
 
-    def _frames(self, volume: relax.Expr) -> relax.Expr:
-        batch, _, depth, height, width = shape_of(volume)
-        source = self._source(volume)
-        if source is not None and source[1]:
+    def _images(self, kind: _Images, volume: relax.Expr) -> relax.Expr:
+        source, sizes = self._source(volume), kind.sizes(shape_of(volume))
+        if source is not None and source[1] is kind:
             return source[0]
-        sizes = depth * batch, height, width
-        return self._image(self._memory(volume, *sizes), *sizes)
-
-    def _sheets(self, volume: relax.Expr) -> relax.Expr:
-        batch, _, depth, height, width = shape_of(volume)
-        source = self._source(volume)
-        if source is not None and not source[1]:
-            return source[0]
-        sizes = 1, depth, batch * height * width
         return self._image(self._memory(volume, *sizes), *sizes)
 
     def _memory(self, volume: relax.Expr, *sizes: int) -> relax.Expr:
         """A volume by depth, n, height and width, with neighbouring channels: in so many batches, rows and columns."""
         source = self._source(volume)
         image, order = (volume, [2, 0, 3, 4, 1]) if source is None else (source[0], NHWC_OF_NCHW)
-        return self.emit(
-            relax.op.reshape(self.emit(relax.op.permute_dims(image, order)), [*sizes, shape_of(volume)[1]])
-        )
+        ordered = self.emit(relax.op.permute_dims(image, order))
+        return self.emit(relax.op.reshape(ordered, [*sizes, shape_of(volume)[1]]))
 
     def _image(self, memory: relax.Expr, *sizes: int) -> relax.Expr:
         """An image of so many batches, rows and columns with neighbouring channels, in NCHW."""
         shaped = self.emit(relax.op.reshape(memory, [*sizes, shape_of(memory)[-1]]))
         return self.emit(relax.op.permute_dims(shaped, NCHW_OF_NHWC))
 
-    def _in_frames(self, memory: relax.Expr, shape: list[int]) -> relax.Expr:
-        """The volume of a shape that frames with neighbouring channels are."""
-        batch, _, depth, height, width = shape
-        return self._of_frames(self._image(self.emit(memory), depth * batch, height, width), shape)
+    def _of_memory(self, kind: _Images, memory: relax.Expr, shape: list[int]) -> relax.Expr:
+        """The volume of a shape that images with neighbouring channels are."""
+        return self._volume(kind, self._image(self.emit(memory), *kind.sizes(shape)), shape)
 
-    def _in_sheets(self, memory: relax.Expr, shape: list[int]) -> relax.Expr:
-        """The volume of a shape that sheets with neighbouring channels are."""
-        batch, _, depth, height, width = shape
-        return self._of_sheets(self._image(self.emit(memory), 1, depth, batch * height * width), shape)
-
-    def _of_frames(self, frames: relax.Expr, shape: list[int]) -> relax.Expr:
-        """The volume of a shape that frames are."""
-        batch, channels, depth, height, width = shape
-        ordered = relax.op.reshape(self.emit(frames), [depth, batch, channels, height, width])
-        return relax.op.permute_dims(self.emit(ordered), np.argsort(_FRAMES).tolist())
-
-    def _of_sheets(self, sheets: relax.Expr, shape: list[int]) -> relax.Expr:
-        """The volume of a shape that sheets are."""
-        batch, channels, depth, height, width = shape
-        ordered = relax.op.reshape(self.emit(sheets), [channels, depth, batch, height, width])
-        return relax.op.permute_dims(self.emit(ordered), np.argsort(_SHEETS).tolist())
+    def _volume(self, kind: _Images, images: relax.Expr, shape: list[int]) -> relax.Expr:
+        """The volume of a shape that images are."""
+        ordered = relax.op.reshape(self.emit(images), [shape[axis] for axis in kind.order])
+        return relax.op.permute_dims(self.emit(ordered), kind.volume_axes())
 
 
 def _axes(call: relax.Call, elements: Sequence[int]) -> list[_Axis]:
-    """How a window of so many elements lies along depth, height and width."""
-    attrs = call.attrs
-    strides, dilation, padding = (
-        [int(each) for each in values] for values in (attrs.strides, attrs.dilation, attrs.padding)
-    )
+    """A window of so many elements along depth, height and width."""
+    strides, dilation, padding = (integers_of(call.attrs, each) for each in ("strides", "dilation", "padding"))
     return [_Axis(int(elements[i]), strides[i], dilation[i], padding[i], padding[3 + i]) for i in range(3)]
 
 
@@ -304,8 +277,8 @@ def _convolved(image: relax.Expr, weights: np.ndarray, axes: Sequence[_Axis], gr
 
 
 def _pooled(pool: Any, image: relax.Expr, axes: Sequence[_Axis], **others: Any) -> relax.Call:
-    sizes, strides, dilation = zip(*((each.elements, each.stride, each.dilation) for each in axes), strict=True)
-    return pool(image, list(sizes), list(strides), _padding(axes), list(dilation), **others)
+    sizes, strides, dilation = ([getattr(each, name) for each in axes] for name in ("elements", "stride", "dilation"))
+    return pool(image, sizes, strides, _padding(axes), dilation, layout="NHWC", **others)
 
 
 def _elements_that_read(axis: _Axis, size: int, results: int) -> list[int]:
@@ -316,3 +289,6 @@ def _elements_that_read(axis: _Axis, size: int, results: int) -> list[int]:
         return any(0 <= first + result * axis.stride < size for result in range(results))
 
     return [element for element in range(axis.elements) if meets(element)] or [0]
+
+
+LIFT_VOLUMES = Pass("lift-volumes", "Write operators on volumes as operators on images.", walk_of(_Lifter))

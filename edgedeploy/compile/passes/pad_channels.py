@@ -1,8 +1,8 @@
 """Pads channel counts to whole vector registers.
 
-A layer with 255 or 136 channels cannot be tiled by full vectors. Here the convolution that makes them gets
-filters of zeros until they fill whole vectors; what follows works on the padded channels, the next
-convolution ignores them (its weights for them are zero), and where the true shape is needed they are cut off.
+A layer with 255 or 136 channels cannot be tiled by full vectors. The convolution that computes them gets filters of
+zeros until they fill whole vectors; operators after it work on the padded channels, the next convolution ignores them
+(its weights for them are zero), and they are cut off wherever the true shape is needed.
 """
 
 from __future__ import annotations
@@ -15,35 +15,33 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.expressions import (
     Rewriter,
+    canonicalised,
     constant,
     constant_value,
+    conv2d_like,
     is_call,
     is_oihw,
-    rewritten,
     shape_of,
     types_of,
 )
 from edgedeploy.compile.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
+from edgedeploy.compile.passes import Pass
 from edgedeploy.compile.types import LayerTypes
 
-# From how many channels a convolution has, the pixels of its result and its types, to how many it should have.
+# From a convolution's channels, the pixels of its result and its types, to the channels that it should have.
 PaddedCount = Callable[[int, int, LayerTypes], int]
 
 
 def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
-    """Pad what convolutions output to whole vectors of channels, or to a power of two below that.
+    """Pad the outputs of convolutions to whole vectors of channels, or to a power of two below that.
 
-    Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
-    their values are computed by the same sums.
-
-    Args:
-        module: the network.
-        padded: how many channels convolutions should have.
+    Expects NCHW activations and OIHW weights. Outputs keep their shapes, and their values are the same sums.
     """
     # Layouts are not carried through variables that only rename others.
-    return relax.transform.CanonicalizeBindings()(rewritten(_Padder, module, padded))
+    return canonicalised(_Padder, module, padded)
 
 
 class _Padder(Rewriter):
@@ -52,8 +50,8 @@ class _Padder(Rewriter):
     def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
         super().__init__(module)
         self._padded_count = padded
-        # By padded tensor, the value of the channels that were added. It must be finite: the weights that are zero
-        # for these channels would not remove an infinity or a NaN.
+        # By padded tensor, the value of the added channels. It must be finite: the weights that are zero for these
+        # channels would not remove an infinity or a NaN.
         self._added: dict[Any, float] = {}
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
@@ -66,10 +64,7 @@ class _Padder(Rewriter):
     def _padded(self, value: relax.Expr) -> relax.Expr | None:
         """The padded tensor that `value` was cut from."""
         cut = self.bound_value(value)
-        if not is_call(cut, "relax.strided_slice"):
-            return None
-        whole = cut.args[0]
-        return whole if isinstance(whole, relax.Var) and _is_channel_cut(cut) else None
+        return cut.args[0] if is_call(cut, "relax.strided_slice") and _is_channel_cut(cut) else None
 
     def _cut(self, padded: relax.Expr, channels: int, added: float = 0.0) -> relax.Expr:
         """The first `channels` channels of a padded tensor; dead code if every use finds the padded one."""
@@ -80,34 +75,24 @@ class _Padder(Rewriter):
         return relax.op.strided_slice(whole, axes=[1], begin=[0], end=[channels])
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
-        attrs, weights = call.attrs, constant_value(call.args[1])
+        weights = constant_value(call.args[1])
         if weights is None or not is_oihw(call):
             return None
         outputs, inputs = weights.shape[:2]
-        data = self._padded(call.args[0])
-        groups = int(attrs.groups)
+        data, groups = self._padded(call.args[0]), int(call.attrs.groups)
+        wider = 0 if data is None else int(data.ty.shape[1]) - inputs
         if data is not None and inputs == 1 and groups == outputs:
             # One channel from one channel is a filter for each channel too, which is less work than a sum of zeros.
             wanted = groups = int(data.ty.shape[1])
-            widths = [(0, wanted - outputs), (0, 0)]
+            wider = 0
         elif groups == 1:
             wanted = self._padded_count(outputs, math.prod(shape_of(call)[2:]), types_of(call))
-            wider = 0 if data is None else int(data.ty.shape[1]) - inputs
             if wanted == outputs and not wider:
                 return None
-            widths = [(0, wanted - outputs), (0, wider)]
         else:
             return None
-        padded = relax.op.nn.conv2d(
-            call.args[0] if data is None else data,
-            constant(np.pad(weights, [*widths, (0, 0), (0, 0)])),
-            attrs.strides,
-            attrs.padding,
-            attrs.dilation,
-            groups,
-            out_dtype=str(call.ty.dtype),
-        )
-        return self._cut(padded, outputs)
+        kernel = constant(np.pad(weights, [(0, wanted - outputs), (0, wider), (0, 0), (0, 0)]))
+        return self._cut(conv2d_like(call, call.args[0] if data is None else data, kernel, groups=groups), outputs)
 
     def _elementwise(self, call: relax.Call) -> relax.Expr | None:
         wholes = [self._padded(argument) for argument in call.args]
@@ -146,6 +131,18 @@ class _Padder(Rewriter):
 def _is_channel_cut(cut: relax.Call) -> bool:
     """Whether a slice keeps the first channels of an NCHW tensor and everything else."""
     before, after = shape_of(cut.args[0]), shape_of(cut)
-    if len(before) != 4 or before[:1] + before[2:] != after[:1] + after[2:] or after[1] >= before[1]:
+    if (
+        not isinstance(cut.args[0], relax.Var)
+        or len(before) != 4
+        or before[:1] + before[2:] != after[:1] + after[2:]
+        or after[1] >= before[1]
+    ):
         return False
     return len(cut.args) == 4 and [int(value) for value in cut.args[2].fields] == [0]
+
+
+PAD_CHANNELS = Pass(
+    "pad-channels",
+    "Pad channels to whole vectors.",
+    lambda module, compilation: pad_channels(module, host_of(compilation.board).padded_channels),
+)

@@ -1,8 +1,8 @@
-"""LSTMs that an exporter wrote step by step, as the loops that they are.
+"""Writes LSTMs that an exporter unrolled, step by step, as loops.
 
 PyTorch's decompositions, and litert-torch with them, write an LSTM over a hundred steps as a hundred times its
-operators: twenty functions for each step, and a file whose size grows with the steps. What they compute is found again
-from its end: `h = sigmoid(o) * tanh(c)`, `c = sigmoid(f) * c' + sigmoid(i) * tanh(g)`, the four gates being parts of
+operators: twenty functions for each step, and a file whose size grows with the steps. The search begins at the end of a
+step: `h = sigmoid(o) * tanh(c)`, `c = sigmoid(f) * c' + sigmoid(i) * tanh(g)`, the four gates being parts of
 `x[t] + h' W + b`.
 """
 
@@ -11,27 +11,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    bindings_of,
+    canonicalised,
+    constant,
+    constant_value,
+    is_call,
+    shape_of,
+    walk_of,
+)
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import called
 from edgedeploy.compile.optraits import operator_name
+from edgedeploy.compile.passes import Pass
 
-# Fewer steps are no longer as loops.
+# Fewer steps are not shorter as loops.
 _LEAST_STEPS = 3
 
-_ACTIVATIONS = tuple(Activation(name=name) for name in ("sigmoid", "tanh", "tanh"))
-
-
-def roll_loops(module: tvm.IRModule) -> tvm.IRModule:
-    """Write LSTMs that are unrolled as one function each. Expects constants in the place of their variables."""
-    return relax.transform.CanonicalizeBindings()(rewritten(_Roller, module))
+_ACTIVATIONS = (tuple(Activation(name=name) for name in ("sigmoid", "tanh", "tanh")),)
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,12 @@ class _Step:
     """One step of an LSTM.
 
     Attributes:
-        state, cell: what it gives.
+        state, cell: its results.
         before: the state and the cell of the step before; None in the first step, which begins with zeros.
         products: of the inputs of all steps, steps x batch x gates.
-        index: of its own among these.
+        index: the step's index in these.
         weights: of the state, hidden x gates; None in the first step.
-        bias: that is added to all gates.
+        bias: added to all gates.
         starts: where input, output, forget and cell gate begin; the forget gate is None in the first step.
     """
 
@@ -59,22 +63,22 @@ class _Step:
 
     def follows(self, other: _Step) -> bool:
         """Whether it is the next step of the same LSTM."""
-        same_weights = other.weights is None or (
-            self.weights is not None and np.array_equal(self.weights, other.weights)
-        )
         return (
             self.products.same_as(other.products)
             and self.index == other.index + 1
-            and same_weights
+            and (other.weights is None or np.array_equal(self.weights, other.weights))  # type: ignore[arg-type]
             and np.array_equal(self.bias, other.bias)
             and all(mine == its for mine, its in zip(self.starts, other.starts, strict=True) if its is not None)
         )
 
 
 class _Roller(Rewriter):
+    """Writes LSTMs that are unrolled as one function each. Expects constants in the place of their variables."""
+
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        # What calls are replaced by: those that give the states, the last cell, and all states one after the other.
+        self._bound: dict[relax.Var, relax.Call] = {each.var: each.value for each in bindings_of(module["main"])}
+        # By the calls that compute states and last cells: the layer's number, and the step of a state.
         self._states: dict[relax.Call, tuple[int, int]] = {}
         self._last_cells: dict[relax.Call, int] = {}
         self._layers = list(self._found())
@@ -94,40 +98,36 @@ class _Roller(Rewriter):
             return relax.op.reshape(part, shape)
         if is_call(original, "relax.concat") and int(original.attrs.axis) == 0:
             fields = list(original.args[0].fields) if isinstance(original.args[0], relax.Tuple) else []
-            made = [self._states.get(self._bound.get(each)) for each in fields]
-            if made and made[0] and made == [(made[0][0], index) for index in range(len(self._layers[made[0][0]]))]:
-                return relax.op.reshape(self._roll(made[0][0])[0], shape_of(original))
+            found = [self._states.get(self._bound.get(each)) for each in fields]
+            if found and found[0]:
+                number, _ = found[0]
+                if found == [(number, index) for index in range(len(self._layers[number]))]:
+                    return relax.op.reshape(self._roll(number)[0], shape_of(original))
         return None
 
     def _roll(self, number: int) -> tuple[relax.Var, relax.Var]:
-        """The states of all steps of a layer, and its last cell; emitted where they are needed first."""
+        """The states of all steps of a layer, and its last cell; emitted at their first use."""
         if number not in self._rolled:
             first, last = self._layers[number][0], self._layers[number][-1]
             count, batch, _ = shape_of(first.products)
             assert last.weights is not None
             hidden = len(last.weights)
             layer = Recurrence(
-                cell="lstm",
-                steps=count,
-                batch=batch,
-                hidden=hidden,
-                backwards=(False,),
-                activations=(_ACTIVATIONS,),
+                cell="lstm", steps=count, batch=batch, hidden=hidden, backwards=(False,), activations=_ACTIVATIONS
             )
             order = np.concatenate([np.arange(start, start + hidden) for start in last.starts if start is not None])
             products = self._products(first.products, order, last.bias)
-            given = {
+            operands = {
                 "products": self.emit(relax.op.reshape(products, [count, batch, 1, layer.gates, hidden])),
                 "weights": constant(last.weights[:, order].reshape(1, hidden, layer.gates, hidden)),
                 **dict.fromkeys(("hidden", "cell"), constant(np.zeros([1, batch, hidden]), "float32")),
             }
-            states, _, cell = map(self.emit, called(self.builder_, layer, given))
-            shape = shape_of(first.state)
-            self._rolled[number] = states, self.emit(relax.op.reshape(cell, shape))
+            states, _, cell = map(self.emit, called(self.builder_, layer, operands))
+            self._rolled[number] = states, self.emit(relax.op.reshape(cell, shape_of(first.state)))
         return self._rolled[number]
 
     def _products(self, value: relax.Expr, order: np.ndarray, bias: np.ndarray) -> relax.Var:
-        """Products of inputs and a bias, with gates in another order: that of the weights that they are made of."""
+        """Products of inputs and a bias, with gates in another order: the order of the weights is changed."""
         reshape, total, product = (self._of(value, name) for name in ("reshape", "add", "matmul"))
         if reshape is not None and shape_of(reshape.args[0])[-1] == len(order):
             return self.emit(relax.op.reshape(self._products(reshape.args[0], order, bias), shape_of(reshape)))
@@ -142,15 +142,10 @@ class _Roller(Rewriter):
             ordered = relax.op.take(self.visit_expr(value), constant(order, "int64"), axis=-1)
         return self.emit(relax.op.add(self.emit(ordered), constant(bias[order], "float32")))
 
-    # What is found.
-
-    @cached_property
-    def _bound(self) -> dict[relax.Var, relax.Call]:
-        blocks = self.module["main"].body.blocks
-        return {each.var: each.value for block in blocks for each in block.bindings}
+    # The search.
 
     def _found(self) -> Iterator[list[_Step]]:
-        """The steps of each LSTM that is unrolled, all of them."""
+        """The steps of each unrolled LSTM, all of them."""
         steps = [step for step in map(self._step, self._bound) if step is not None]
         after = {step.before: step for step in steps if step.before is not None}
         for step in steps:
@@ -165,32 +160,28 @@ class _Roller(Rewriter):
                 yield chain
 
     def _of(self, expression: Any, name: str) -> relax.Call | None:
-        """What a variable is bound to, if that is an operator of a name."""
+        """The value of a variable, if it is an operator of a name."""
         call = self._bound.get(expression) if isinstance(expression, relax.Var) else None
         return call if operator_name(call) == name else None
 
     def _step(self, variable: relax.Var) -> _Step | None:
-        """The step that gives a state."""
-        product = self._of(variable, "multiply")
-        found = self._gated(product)
+        """The step that computes a state."""
+        found = self._gated(variable)
         if found is None:
             return None
         output, cell = found
         forgotten, added = None, cell
         total = self._of(cell, "add")
         if total is not None:
-            parts = {self._is_candidate(each): each for each in total.args}
+            parts = {self._gated(each) is not None: each for each in total.args}
             if set(parts) != {True, False} or self._of(parts[False], "multiply") is None:
                 return None
             forgotten, added = parts[False], parts[True]
-        candidate = self._gated(self._of(added, "multiply"))
-        if candidate is None:
+        candidate = self._gated(added)
+        forget = self._gated(forgotten, tanh=False) if forgotten is not None else (None, None)
+        if candidate is None or forget is None:
             return None
-        given, fresh = candidate
-        forget = self._forgotten(forgotten) if forgotten is not None else (None, None)
-        if forget is None:
-            return None
-        gates = [self._part(each, shape_of(variable)) for each in (given, output, forget[0], fresh)]
+        gates = [self._part(each, shape_of(variable)) for each in (candidate[0], output, forget[0], candidate[1])]
         sources = {source for source, _ in (each for each in gates if each)}
         if len(sources) != 1 or gates[0] is None or gates[1] is None or gates[3] is None:
             return None
@@ -198,28 +189,17 @@ class _Roller(Rewriter):
             return None
         return self._gathered(variable, cell, sources.pop(), forget[1], [each and each[1] for each in gates])
 
-    def _is_candidate(self, expression: Any) -> bool:
-        """Whether it is `sigmoid(i) * tanh(g)`."""
-        return self._gated(self._of(expression, "multiply")) is not None
-
-    def _gated(self, product: relax.Call | None) -> tuple[Any, Any] | None:
-        """Of `sigmoid(a) * tanh(b)`, a and b."""
-        for gate, value in (product.args, list(product.args)[::-1]) if product is not None else ():
-            sigmoid, tanh = self._of(gate, "sigmoid"), self._of(value, "tanh")
-            if sigmoid is not None and tanh is not None:
-                return sigmoid.args[0], tanh.args[0]
-        return None
-
-    def _forgotten(self, expression: Any) -> tuple[Any, Any] | None:
-        """Of `sigmoid(f) * c`, f and c."""
+    def _gated(self, expression: Any, *, tanh: bool = True) -> tuple[Any, Any] | None:
+        """The operands a and b of `sigmoid(a) * tanh(b)`, or of `sigmoid(a) * b`."""
         product = self._of(expression, "multiply")
         for gate, value in (product.args, list(product.args)[::-1]) if product is not None else ():
-            if (sigmoid := self._of(gate, "sigmoid")) is not None:
-                return sigmoid.args[0], value
+            sigmoid, bounded = self._of(gate, "sigmoid"), self._of(value, "tanh")
+            if sigmoid is not None and (bounded is not None or not tanh):
+                return sigmoid.args[0], bounded.args[0] if tanh and bounded is not None else value
         return None
 
     def _part(self, expression: Any, shape: list[int]) -> tuple[relax.Var, int] | None:
-        """What a gate of a shape is sliced out of, and where along the last axis it begins."""
+        """The source of a gate of a shape, a slice, and where it begins along the last axis."""
         sliced = self._slice(expression)
         if sliced is None or shape_of(expression) != shape or shape_of(sliced[0])[:-1] != shape[:-1]:
             return None
@@ -227,7 +207,7 @@ class _Roller(Rewriter):
         return None if any(others) else (source, start)
 
     def _slice(self, expression: Any) -> tuple[relax.Var, list[int]] | None:
-        """What is sliced, without strides, and where it begins along each axis."""
+        """The source of a slice without strides, and where it begins along each axis."""
         call = self._of(expression, "strided_slice")
         if call is None or not isinstance(call.args[0], relax.Var):
             return None
@@ -252,7 +232,9 @@ class _Roller(Rewriter):
             if value is not None and value.size == width == value.shape[-1]:
                 bias = bias + value.reshape(-1)
             elif product is not None and before is None:
-                weights, before = constant_value(product.args[1]), self._without_reshapes(product.args[0])
+                weights, before = constant_value(product.args[1]), product.args[0]
+                while (reshape := self._of(before, "reshape")) is not None:
+                    before = reshape.args[0]
             elif sliced is not None and products is None and not any(sliced[1][1:]):
                 products, index = sliced[0], sliced[1][0]
                 if shape_of(term) != [1, *shape_of(products)[1:]]:
@@ -279,7 +261,5 @@ class _Roller(Rewriter):
         for each in total.args:
             yield from self._terms(each)
 
-    def _without_reshapes(self, expression: Any) -> Any:
-        while (call := self._of(expression, "reshape")) is not None:
-            expression = call.args[0]
-        return expression
+
+ROLL_LOOPS = Pass("roll-loops", "Write unrolled LSTMs as one function each.", walk_of(_Roller, canonicalised))

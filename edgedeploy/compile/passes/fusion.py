@@ -1,0 +1,282 @@
+"""Layers as functions in canonical form that state their anchor operator, and operators that are fused with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import tvm
+from tvm import relax, te
+
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.expressions import (
+    INJECTIVE,
+    NHWC_OF_NCHW,
+    Rewriter,
+    axes_of,
+    calls_of,
+    constant_value,
+    function_name,
+    integers_of,
+    is_call,
+    shape_of,
+    types_of,
+    walk_of,
+)
+from edgedeploy.compile.layers import (
+    LAYER,
+    AnyAnchorOp,
+    BatchMatmul,
+    Convolution,
+    Dense,
+    DepthwiseConvolution,
+    FirstConvolution,
+)
+from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.passes import Compilation, Form, Pass, of_module
+from edgedeploy.compile.schedules.kernel import Packing
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.types import is_floating
+
+# The attribute of a function that holds a layer, as JSON.
+LAYER_ATTRIBUTE = "edgedeploy.layer"
+
+# Layers of more input channels read NHWC: in NCHW they would go from one line of the cache to another for each of them.
+_FEW_CHANNELS = 16
+
+_FUNCTIONS = Form("functions")
+
+
+class _Lowerer(Rewriter):
+    """Replaces each `conv2d`, and each product of matrices, by a function of ours.
+
+    Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. If a first layer's input of few channels is
+    transposed for it, the function reads the NCHW feature map instead: its input values are broadcast one by one.
+    """
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if is_call(call, "relax.matmul"):
+            return self._product(call)
+        if is_call(call, "relax.nn.conv2d") and call.attrs.data_layout == "NHWC":
+            return self._convolution(call)
+        return None
+
+    def _convolution(self, call: relax.Call) -> relax.Expr:
+        data, groups, outputs = call.args[0], int(call.attrs.groups), shape_of(call.args[1])[3]
+        window = _window(call)
+        transpose = self.bound_value(data)
+        kind: type[AnyAnchorOp] = Convolution
+        if shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
+            kind = DepthwiseConvolution
+        elif groups == 1 and shape_of(data)[3] <= _FEW_CHANNELS and axes_of(transpose) == NHWC_OF_NCHW:
+            kind, data = FirstConvolution, transpose.args[0]
+        rows = 2 if kind is FirstConvolution else 1
+        pad = self.bound_value(data)
+        if (padded := _with_padding(window, pad, rows)) is not None:
+            window, data = padded, pad.args[0]
+        return self._emit(kind, call, data, call.args[1], window=window)
+
+    def _product(self, call: relax.Call) -> relax.Expr | None:
+        data, weights = call.args
+        rank = len(shape_of(weights))
+        if min(len(shape_of(data)), rank) < 2:
+            return None
+        if constant_value(weights) is not None and rank == 2:
+            return self._emit(Dense, call, data, weights)
+        transpose = self.bound_value(weights)
+        transposed = axes_of(transpose) == [*range(rank - 2), rank - 1, rank - 2]
+        return self._emit(BatchMatmul, call, data, transpose.args[0] if transposed else weights, transposed=transposed)
+
+    def _emit(
+        self, kind: type[AnyAnchorOp], call: relax.Call, data: relax.Expr, weights: relax.Expr, **others: Any
+    ) -> relax.Expr:
+        layer = kind(
+            data=tuple(shape_of(data)),
+            weights=tuple(shape_of(weights)),
+            types=types_of(call),
+            constant=constant_value(weights) is not None,
+            **others,
+        )
+        form, attributes = layer.canonical(), {LAYER_ATTRIBUTE: layer.model_dump_json()}
+        return self.builder_.call_te(
+            lambda *tensors: form(*tensors), data, weights, primfunc_name_hint=layer.name, primfunc_attrs=attributes
+        )
+
+
+def _window(call: relax.Call) -> Window:
+    sizes = (tuple(integers_of(call.attrs, each)) for each in ("strides", "dilation", "padding"))
+    return Window(tuple(shape_of(call.args[1])[:2]), *sizes)  # type: ignore[arg-type]
+
+
+def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
+    """A window over integers that includes the padding of an operator before it; None if there is none.
+
+    `pad` is the expression of its data, and `rows` the axis of the data's rows; that of columns is the next one.
+    """
+    if not is_call(pad, "relax.nn.pad") or pad.attrs.pad_mode != "constant" or any(window.padding):
+        return None
+    widths = [int(width) for width in pad.attrs.pad_width]
+    (top, bottom), (left, right) = (widths[2 * axis : 2 * axis + 2] for axis in (rows, rows + 1))
+    if is_floating(str(pad.ty.dtype)) or sum(widths) != top + bottom + left + right:
+        return None
+    return replace(window, padding=(top, left, bottom, right), padding_value=float(pad.attrs.pad_value))
+
+
+LOWER_ANCHORS = Pass(
+    "lower-anchors",
+    "Make functions of convolutions and products, which templates schedule.",
+    walk_of(_Lowerer),
+    Form("NHWC"),
+)
+
+
+def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
+    """Keep slices out of the functions of the convolutions before them.
+
+    TVM takes a slice that begins at zero for an elementwise operator. Fused, it would leave the convolution's
+    tiles with a tail that no full vector covers.
+    """
+    for variable, function in list(module.functions.items()):
+        if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint.startswith("strided_slice"):
+            module.update_func(variable, function.with_attr("op_pattern", INJECTIVE))
+    return module
+
+
+KEEP_SLICES_APART = Pass(
+    "keep-slices-apart", "Keep slices out of the convolutions before them.", of_module(_keep_slices_apart), _FUNCTIONS
+)
+
+
+class _BroadcastSeparator(Rewriter):
+    """Keeps an operator that broadcasts a layer's result out of the layer's function.
+
+    The gate of a squeeze-and-excitation block has one pixel, which all pixels of a feature map are multiplied by: in
+    one function the layer that computes the gate would be computed for each of them.
+    """
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if not is_call(call, "relax.call_tir") or not isinstance(call.ty_args[0], relax.TensorType):
+            return None
+        function, whole = self.module[call.args[0]], math.prod(shape_of(call))
+        computed = {each: math.prod(shape_of(each)) for each in original.args[1].fields if isinstance(each, relax.Var)}
+        broadcasts = any(size < whole for size in computed.values())
+        # Of a feature map that nothing else reads, the function of the layer that computes it is a good place.
+        welcome = any(size == whole and self.uses[each] == 1 for each, size in computed.items())
+        # Matrices among the operands of a stack of more dimensions: a product's rows would not be the result's.
+        shape, shapes = shape_of(call), [shape_of(each) for each in computed]
+        matrices = any(1 < len(each) < len(shape) and each[-2:] == shape[-2:] for each in shapes)
+        fusible = int(function.attrs.get("op_pattern", INJECTIVE)) < INJECTIVE
+        if not fusible or not (matrices or (broadcasts and not welcome)):
+            return None
+        apart = self.builder_.add_func(function.with_attr("op_pattern", INJECTIVE), function_name(call))
+        return relax.call_tir(apart, call.args[1], call.ty_args[0])
+
+
+KEEP_BROADCASTS_APART = Pass(
+    "keep-broadcasts-apart",
+    "Keep operators that broadcast a layer's result out of its function.",
+    walk_of(_BroadcastSeparator),
+    _FUNCTIONS,
+)
+
+
+@dataclass(frozen=True)
+class FusedFunction:
+    """A layer in its group.
+
+    Attributes:
+        function: the Relax function of the group, before it becomes one loop nest; or the layer's own alone.
+        module: holds the functions that the group calls.
+    """
+
+    layer: AnyAnchorOp
+    function: relax.Function | tvm.tirx.PrimFunc
+    module: tvm.IRModule
+
+    @property
+    def weights(self) -> int:
+        """The index of the weights among the parameters."""
+        if not isinstance(self.function, relax.Function):
+            return 1
+        variable = next(call.args[1].fields[1] for _, call in calls_of(self.function) if _layer_of(call, self.module))
+        return next(index for index, each in enumerate(self.function.params) if each.same_as(variable))
+
+    def packing(self, strategy: Strategy[Any], configuration: Configuration) -> Packing | None:
+        """How the weights are packed for the lowered function; None if they stay as they are."""
+        packed = strategy.packed_shape(configuration), strategy.packed_type(configuration)
+        if packed == (self.layer.weights, self.layer.types.weights):
+            return None
+        return Packing(self.weights, partial(strategy.packed, configuration), strategy.packed_form(configuration))
+
+    def lower(self, strategy: Strategy[Any], configuration: Configuration) -> tvm.tirx.PrimFunc:
+        """The group as one function, its layer in a configuration."""
+        form, types = strategy.lower(configuration), self.layer.types
+        weights, packed = self.weights, (strategy.packed_shape(configuration), strategy.packed_type(configuration))
+        if not isinstance(self.function, relax.Function):
+            tensors = [te.placeholder(self.layer.data, types.data), te.placeholder(*packed)]
+            function = te.create_prim_func([*tensors, form(*tensors)], index_dtype_override="int64")
+            return function.without_attr("global_symbol")
+        builder = relax.BlockBuilder()
+        parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
+        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(*packed))
+        values = dict(zip(self.function.params, parameters, strict=True))
+        with builder.function("group", parameters, attrs=dict(self.function.attrs), private=True):
+            with builder.dataflow():
+                for variable, call in calls_of(self.function):
+                    arguments = [values.get(each, each) for each in call.args[1].fields]
+                    if _layer_of(call, self.module):
+                        written = builder.call_te(lambda *tensors: form(*tensors), *arguments)
+                    else:
+                        callee = builder.add_func(self.module[call.args[0]], function_name(call))
+                        written = relax.call_tir(callee, relax.Tuple(arguments), call.ty_args[0])
+                    values[variable] = builder.emit(written)
+                output = builder.emit_output(values[self.function.body.body])
+            group = builder.emit_func_output(output)
+        outer = [relax.Var(each.name, each.ty) for each in parameters]
+        with builder.function("main", outer):
+            builder.emit_func_output(builder.emit(relax.Call(group, outer)))
+        fused = relax.transform.FuseTIR()(builder.get())
+        [(_, call)] = calls_of(fused["main"])
+        return fused[call.args[0]]
+
+
+def fused_functions(module: tvm.IRModule) -> dict[str, FusedFunction]:
+    """By name, the functions of a network that hold a layer. Expects the result of `FuseOps`."""
+    found = {}
+    for variable, function in module.functions.items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            layer = _layer_in(function)
+        elif variable.name_hint == "main":
+            continue
+        else:
+            layers = (_layer_of(call, module) for _, call in calls_of(function))
+            layer = next((each for each in layers if each), None)
+        if layer:
+            found[variable.name_hint] = FusedFunction(layer, function, module)
+    return found
+
+
+def _layer_in(function: tvm.tirx.PrimFunc) -> AnyAnchorOp | None:
+    layer = function.attrs.get(LAYER_ATTRIBUTE) if function.attrs else None
+    return LAYER.validate_json(str(layer)) if layer else None
+
+
+def _layer_of(call: relax.Call, module: tvm.IRModule) -> AnyAnchorOp | None:
+    return _layer_in(module[call.args[0]])
+
+
+def _merge_fused(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    compilation.groups = fused_functions(module)
+    return relax.transform.FuseTIR()(module)
+
+
+MERGE_FUSED = Pass(
+    "merge-fused",
+    "Make one function of each group.",
+    _merge_fused,
+    _FUNCTIONS,
+    Form("fused functions"),
+    required="a group runs as one function",
+)

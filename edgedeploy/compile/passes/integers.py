@@ -1,0 +1,423 @@
+"""Passes over quantised tensors: networks run in 8-bit integers between their layers, or round in float.
+
+Pairs of `quantize` and `dequantize` mark the quantised tensors of a network. Known operators between a `dequantize` and
+the next `quantize` work on bytes; all others stay in float, between the two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.backends.cpu import CpuBackend
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    bindings_of,
+    canonicalised,
+    constant,
+    constant_value,
+    is_call,
+    rewritten,
+)
+from edgedeploy.compile.integer_layers import IntegerLayer, Values, activation_before, is_half_away, layer_of
+from edgedeploy.compile.integer_operators import OPERATORS, Surroundings, scaled_layers
+from edgedeploy.compile.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
+from edgedeploy.compile.passes import Form, Pass, of_module
+from edgedeploy.compile.passes.constants import fold_constants
+from edgedeploy.compile.quantisation import (
+    BYTES,
+    Steps,
+    bounded,
+    dequantize,
+    parameters_of,
+    quantize,
+    shift_between,
+    steps_of,
+    to_floats,
+    to_integers,
+)
+from edgedeploy.compile.types import is_floating
+
+# The attribute of a network that is computed in integers from its inputs to its outputs: its values are exact if its
+# layers' sums are.
+THROUGHOUT = "edgedeploy.integers_throughout"
+
+# Besides reshapes; of operators that take a list, all parts must have the same steps.
+_MOVES = {"broadcast_to", "concat", "flip", "max", "nn.max_pool2d", "permute_dims", "repeat", "split", "strided_slice"}
+
+_QUANTISED = Form("NCHW", ("int8", "uint8", "int16", "uint16"))
+
+
+def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
+    """Compute quantised tensors in bytes, and fold the constants that are left.
+
+    A network stays as it was if none of its layers can be computed in integers. One with nothing in float but
+    conversions at its inputs and outputs, and which rounds halves to even, gets the attribute `THROUGHOUT`.
+
+    Expects NCHW; weights may be `dequantize` of constants.
+    """
+    taken: list[IntegerLayer] = []
+    scaled: list[relax.Expr] = []
+    moved = _move_integers(module, cpu.activation_type)
+    types = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
+    type_in_file = max(BYTES, key=lambda dtype: types[dtype])
+    written = rewritten(_Writer, moved, cpu, type_in_file, taken, scaled)
+    if taken:
+        # First dead code of floats is removed, then the conversions at the borders are written out.
+        written = relax.transform.CanonicalizeBindings()(written)
+        module = rewritten(_Border, written)
+        if not scaled and _is_throughout(written) and not any(map(is_half_away, _calls(moved))):
+            module = module.with_attr(THROUGHOUT, True)
+    return fold_constants(module)
+
+
+COMPUTE_IN_INTEGERS = Pass(
+    "compute-in-integers",
+    "Compute quantised layers, and operators between them, in integers.",
+    lambda module, compilation: compute_in_integers(module, host_of(compilation.board)),
+    _QUANTISED,
+    applies=lambda board: board.device is None,
+)
+
+
+def _is_throughout(module: tvm.IRModule) -> bool:
+    """Whether only inputs are quantised, all outputs are integers or were, and nothing between is rounded in float."""
+    function = module["main"]
+    values = Values(function, Counter())
+
+    def before_moves(expression: relax.Expr) -> list[relax.Expr]:
+        call = values.of(expression)
+        if isinstance(call, relax.Tuple):
+            return [each for field in call.fields for each in before_moves(field)]
+        return before_moves(call.args[0]) if moves_values(call) else [call]
+
+    calls = _calls(module)
+    if any(is_call(call, "relax.nn.avg_pool2d") for call in calls):
+        return False  # averages are computed in float, where the order of a sum decides on which side of a half it is
+    read = [each for call in calls if is_call(call, "relax.quantize") for each in before_moves(call.args[0])]
+    results = before_moves(function.body.body)
+    return all(each in list(function.params) for each in read) and all(
+        is_call(each, "relax.dequantize") or not is_floating(str(each.ty.dtype)) for each in results
+    )
+
+
+def _calls(module: tvm.IRModule) -> list[relax.Expr]:
+    return [binding.value for binding in bindings_of(module["main"])]
+
+
+class _Writer(Rewriter):
+    """Writes the expressions before a `quantize` in integers."""
+
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        cpu: CpuBackend,
+        dtype: str,
+        taken: list[IntegerLayer],
+        scaled: list[relax.Expr],
+    ) -> None:
+        """Append layers in integers to `taken`, and values that are rounded as floats to `scaled`."""
+        super().__init__(module)
+        self._cpu, self._taken, self._scaled = cpu, taken, scaled
+        self._values = Values(module["main"], self.uses)
+        reading = self._integers, self._layer, self._floats
+        self._surroundings = Surroundings(self.builder_, self._values, *reading, dtype)
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if is_call(original, "relax.quantize"):
+            steps = steps_of(original)
+            return None if steps is None else self._quantised(original.args[0], steps)
+        layer = layer_of(self._values, original, self._source)
+        return None if layer is None else self._floats(layer, np.float32(1))
+
+    def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
+        """The integers of a value that is computed from integers."""
+        if steps.dtype != self._cpu.activation_type:
+            return None
+        found = activation_before(self._values, value)
+        steps = replace(steps, half_away=found.half_away)
+        if not self._values.is_shared(found.source):
+            layer = layer_of(self._values, self._values.of(found.source), self._source, found)
+            if layer is not None:
+                self._taken.append(layer)
+                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._cpu)
+        for operator in OPERATORS:
+            result = operator(self._surroundings, found, steps)
+            if result is not None:
+                return found.moved(self.builder_, result)
+        result = scaled_layers(self._surroundings, found, steps)
+        if result is not None:
+            self._scaled.append(value)
+            return found.moved(self.builder_, result)
+        if not steps.half_away:
+            return None
+        result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
+        return found.moved(self.builder_, result)
+
+    def _integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """As `_source`, in the network as it is now."""
+        found = self._source(expression)
+        return None if found is None else (self.visit_expr(found[0]), found[1])
+
+    def _layer(self, expression: relax.Expr) -> IntegerLayer | None:
+        """The layer of an expression, which may be written again elsewhere."""
+        return layer_of(self._values, self._values.of(expression), self._source)
+
+    def _floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
+        self._taken.append(layer)
+        return layer.floats(self.builder_, self.visit_expr(layer.data), self._cpu, divisor)
+
+    def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """The integers that an expression was dequantised from, in the network as it was, and their steps."""
+        call = self._values.of(expression)
+        if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
+            return None
+        steps = steps_of(call)
+        return None if steps is None or steps.dtype != self._cpu.activation_type else (call.args[0], steps)
+
+
+class _Readers:
+    """The bindings that read each tensor of a network."""
+
+    def __init__(self, function: relax.Function) -> None:
+        self._readers: dict[relax.Var, list[relax.VarBinding]] = {}
+        for binding in bindings_of(function):
+            for each in relax.analysis.free_vars(binding.value):
+                self._readers.setdefault(each, []).append(binding)
+
+    def are_loops_apart(self, variables: Sequence[relax.Var]) -> bool:
+        """Whether only elementwise operators read the tensor in these variables, in several loops.
+
+        In bytes such loops read a fourth.
+        """
+        first = [reader for each in variables for reader in self._readers.get(each, [])]
+        if len(first) < 2 or not all(is_kind(reader.value, Kind.ELEMENTWISE) for reader in first):
+            return False
+        reached = [self._loop(reader.var) for reader in first]
+        return len(set().union(*reached)) == sum(map(len, reached))
+
+    def _loop(self, variable: relax.Var) -> set[relax.Var]:
+        """A tensor, and the results of elementwise operators on it, one after the other."""
+        found, left = {variable}, [variable]
+        while left:
+            for reader in self._readers.get(left.pop(), []):
+                quantises = is_call(reader.value, "relax.quantize") or is_call(reader.value, "relax.dequantize")
+                if reader.var not in found and (quantises or is_kind(reader.value, Kind.ELEMENTWISE)):
+                    found.add(reader.var)
+                    left.append(reader.var)
+        return found
+
+
+class _Border(Rewriter):
+    """Writes out the conversions between integers and floats."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        bindings = bindings_of(module["main"])
+        dequantised: dict[relax.Var, list[relax.Var]] = {}
+        for each in bindings:
+            if is_call(each.value, "relax.dequantize"):
+                dequantised.setdefault(each.value.args[0], []).append(each.var)
+        readers = _Readers(module["main"])
+        # Only `dequantize` reads the integers of these: they are rounded in float.
+        self._in_float = {
+            each.var: each.value
+            for each in bindings
+            if is_call(each.value, "relax.quantize")
+            and self.uses[each.var] == len(floats := dequantised.get(each.var, []))
+            and not readers.are_loops_apart(floats)
+        }
+        self._dequantised: dict[relax.Var, relax.Call] = {
+            each.var: each.value
+            for each in bindings
+            if is_call(each.value, "relax.dequantize")
+            and each.value.args[0] not in self._in_float
+            and constant_value(each.value.args[0]) is None
+            and steps_of(each.value)
+        }
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        steps = steps_of(call)
+        if is_call(call, "relax.quantize") and steps:
+            in_float = any(original.same_as(each) for each in self._in_float.values())
+            return None if in_float else to_integers(self.builder_, self._own(call, original).args[0], steps)
+        if any(original.same_as(each) for each in self._dequantised.values()):
+            return self._floats(original)
+        return self._own(call, original) if is_kind(call, Kind.ELEMENTWISE) else None
+
+    def _floats(self, original: relax.Call) -> relax.Expr:
+        steps = steps_of(original)
+        assert steps is not None
+        return to_floats(self.builder_, self.visit_expr(original.args[0]), steps)
+
+    def _own(self, call: relax.Call, original: relax.Call) -> relax.Call:
+        """An elementwise operator with its own conversions of its operands: they become one function with it."""
+        arguments = [
+            self.emit(self._floats(self._dequantised[before])) if before in self._dequantised else now
+            for before, now in zip(original.args, call.args, strict=True)
+        ]
+        return relax.Call(call.op, arguments, call.attrs)
+
+
+# Operators that only move values.
+
+
+def _move_integers(module: tvm.IRModule, dtype: str) -> tvm.IRModule:
+    """Move each `dequantize` behind operators that move values, if possible, and store all bytes as one type.
+
+    A `quantize` by the steps that its operand was dequantised from vanishes. All values stay the same.
+    """
+    return canonicalised(_Mover, module, dtype)
+
+
+def _shifted(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
+    """Bytes as another type, their zero point moved with them."""
+    wide = build.emit(relax.op.astype(integers, "int16"))
+    shift = shift_between(str(integers.ty.dtype), dtype)
+    return relax.op.astype(build.emit(relax.op.add(wide, relax.const(shift, "int16"))), dtype)
+
+
+class _Mover(Rewriter):
+    def __init__(self, module: tvm.IRModule, dtype: str) -> None:
+        super().__init__(module)
+        self._dtype = dtype
+        # By variables of another type, the variables of the integers in the type that all are stored as.
+        self._stored: dict[relax.Var, relax.Expr] = {}
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        steps = steps_of(call)
+        if steps and is_call(call, "relax.dequantize"):
+            return self._dequantised(call.args[0], steps)
+        return self._quantised(call.args[0], steps) if steps else self._moved(call)
+
+    def _resolved(self, expression: relax.Expr) -> relax.Expr:
+        """The value of an expression, through variables and parts of tuples."""
+        while isinstance(expression, relax.Var | relax.TupleGetItem):
+            if isinstance(expression, relax.TupleGetItem):
+                whole = self._resolved(expression.tuple_value)
+                if not isinstance(whole, relax.Tuple):
+                    return expression
+                expression = whole.fields[int(expression.index)]
+                continue
+            value = self.lookup_binding(expression)
+            if value is None:
+                return expression
+            expression = value
+        return expression
+
+    def _dequantised(self, integers: relax.Expr, steps: Steps) -> relax.Expr | None:
+        if steps.dtype == self._dtype:
+            return None
+        variable = integers
+        while isinstance(variable, relax.Var) and variable not in self._stored:
+            variable = self.lookup_binding(variable)
+        if isinstance(variable, relax.Var):
+            return dequantize(self._stored[variable], steps.stored_as(self._dtype))
+        if isinstance(integers, relax.Var):
+            integers = self.emit(_shifted(self.builder_, integers, self._dtype))
+            return dequantize(integers, steps.stored_as(self._dtype))
+        return None
+
+    def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr:
+        stored, before = steps.stored_as(self._dtype), self._resolved(value)
+        if is_call(before, "relax.dequantize") and steps_of(before) == stored:
+            integers = before.args[0]
+        else:
+            integers = self.emit(quantize(value, stored))
+        if steps.dtype == self._dtype:
+            return integers
+        declared = self.emit(_shifted(self.builder_, integers, steps.dtype))
+        self._stored[declared] = integers
+        return declared
+
+    def _moved(self, call: relax.Call) -> relax.Expr | None:
+        name = operator_name(call)
+        pads_or_resizes = name in ("nn.pad", "image.resize2d", "nn.relu")
+        if name not in _MOVES and not pads_or_resizes and not is_kind(call, Kind.RESHAPE):
+            return None
+        several = name == "concat"
+        operands = self._fields(call.args[0]) if several else tensors_of(call)
+        sources = [self._resolved(each) for each in operands]
+        found = {steps_of(each) if is_call(each, "relax.dequantize") else None for each in sources}
+        steps = found.pop() if len(found) == 1 else None
+        if steps is None:
+            return None
+        integers = [each.args[0] for each in sources]
+        if pads_or_resizes:
+            moved = _adapted(call, integers[0], steps)
+        else:
+            first = relax.Tuple(integers) if several else integers[0]
+            moved = relax.Call(call.op, [first, *call.args[1:]], call.attrs)
+        if moved is None:
+            return None
+        variable = self.emit(moved)
+        if not isinstance(variable.ty, relax.TupleType):
+            return dequantize(variable, steps)
+        parts = [self.emit(relax.TupleGetItem(variable, index)) for index in range(len(variable.ty.fields))]
+        return relax.Tuple([self.emit(dequantize(part, steps)) for part in parts])
+
+    def _fields(self, expression: relax.Expr) -> list[relax.Expr]:
+        whole = self._resolved(expression)
+        return list(whole.fields) if isinstance(whole, relax.Tuple) else [expression]
+
+
+def _adapted(call: relax.Call, integers: relax.Expr, steps: Steps) -> relax.Call | None:
+    """An operator with a value or a type of its own, on integers; None if it computes new values."""
+    attrs = call.attrs
+    if is_call(call, "relax.nn.relu"):
+        return relax.op.maximum(integers, relax.const(steps.zero_point, steps.dtype))
+    if is_call(call, "relax.nn.pad"):
+        value = int(steps.quantised(float(attrs.pad_value)))
+        exact = steps.dequantised(np.asarray(value)) == float(attrs.pad_value) or attrs.pad_mode != "constant"
+        return relax.op.nn.pad(integers, attrs.pad_width, attrs.pad_mode, float(value)) if exact else None
+    if attrs.method != "nearest_neighbor":
+        return None
+    names = "layout method coordinate_transformation_mode rounding_method cubic_alpha cubic_exclude extrapolation_value"
+    same = {name: getattr(attrs, name) for name in names.split()}
+    roi = tuple(float(each) for each in attrs.roi)
+    return relax.op.image.resize2d(integers, call.args[1], roi, **same, out_dtype=steps.dtype)
+
+
+def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite `dequantize(quantize(x))` with constant scales to elementwise operators on float32.
+
+    With the integers' range [low, high], z their zero point and s the scale, ONNX's
+    `(saturate(round(x / s) + z) - z) * s` is computed as `round(min(max(x / s, low - z), high - z)) * s`; halves are
+    rounded to even in both.
+    """
+    return rewritten(_Rounder, module)
+
+
+class _Rounder(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if not is_call(call, "relax.dequantize") or str(call.ty.dtype) != "float32":
+            return None
+        quantised = self.bound_value(call.args[0])
+        if not is_call(quantised, "relax.quantize") or str(quantised.args[0].ty.dtype) != "float32":
+            return None
+        first, second = parameters_of(quantised), parameters_of(call)
+        if first is None or second is None or not all(map(np.array_equal, first, second)):
+            return None
+        scale, zero_point = first
+        limits = np.iinfo(str(quantised.ty.dtype))
+        if limits.bits > 16:  # float32 does not hold all of their values
+            return None
+        low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
+        value = self.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
+        value = self.emit(relax.op.round(bounded(self.builder_, value, low, high)))
+        return relax.op.multiply(value, constant(scale, "float32"))
+
+
+ROUND_IN_FLOAT = Pass(
+    "round-in-float",
+    "Round other pairs of quantize and dequantize in float.",
+    of_module(lambda module: fold_constants(round_in_float(module))),
+    _QUANTISED,
+    Form("NCHW", ("float32",)),
+)
