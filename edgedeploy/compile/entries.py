@@ -9,11 +9,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.vision.camera import Preparation
 from edgedeploy.compile.expressions import OPAQUE, Rewriter, constant, function_name, is_call, result_types
 from edgedeploy.compile.operators.preparation import tables, write
 from edgedeploy.network import CutOff, Network, Reference
 from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.camera import Preparation
 
 
 def entry_name(place: int) -> str:

@@ -9,8 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant
-from edgedeploy.compile.expressions import OPAQUE
+from edgedeploy.compile.expressions import OPAQUE, constant
 from edgedeploy.compile.operators.preparation import tables, write
 from edgedeploy.network import CutOff, Network, Reference
 from edgedeploy.tensors import TensorSpec

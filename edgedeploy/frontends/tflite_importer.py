@@ -10,9 +10,9 @@ from typing import Any
 import tvm
 from tvm.relax.frontend.tflite import from_tflite
 
-from edgedeploy.compile.passes.unify import canonicalise
 from edgedeploy.compile.integer_constants import fold_beside_integers
 from edgedeploy.compile.passes.layouts import convert_layout, remove_transposes
+from edgedeploy.compile.passes.unify import canonicalise
 from edgedeploy.compile.quantisation import has_quantisation, recognise, spell_out
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.tflite_operators import TRANSLATIONS

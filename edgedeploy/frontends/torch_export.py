@@ -203,9 +203,9 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch.ao.quantization.fx._decomposed  # registers the operators on quantised values
     from tvm.relax.frontend.torch import from_exported_program
 
+    from edgedeploy.compile.passes.constants import bounded
     from edgedeploy.frontends.torch_operators import CONVERSIONS
     from edgedeploy.frontends.torch_program import decomposed, resolve_numbers
-    from edgedeploy.compile.passes.constants import bounded
 
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():

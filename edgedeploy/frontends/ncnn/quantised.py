@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgedeploy.compile.quantisation import AWAY_FROM_ZERO
 from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.quantisation import AWAY_FROM_ZERO
 from edgedeploy.frontends.ncnn.step import Blob
 
 _LARGEST = 127

@@ -10,8 +10,8 @@ import numpy as np
 from edgedeploy.compile.quantisation import AWAY_FROM_ZERO
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Graph, Shape
-from edgedeploy.tail.program import Attribute
 from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure, Tensor
+from edgedeploy.tail.program import Attribute
 
 
 class Constants:
