@@ -211,7 +211,7 @@ class Use:
         return use._of_frames(network, stage, self.camera) if self.camera else (network, use.usage)
 
     def _of_frames(self, network: ReadNetwork, stage: Stage, camera: Camera) -> tuple[ReadNetwork, Usage]:
-        from edgedeploy.compile.frames import taking_frames
+        from edgedeploy.compile.entries import taking_frames
 
         model_input, tensor = self.part.input, image_input(network.inputs, self.part.input)
         model_input = model_input.model_copy(update={"shape": list(tensor.shape)})

@@ -46,7 +46,7 @@ class TfLite(Format):
         """Import a network; see `Format.read`. The file fixes its shapes."""
         path = files[0]
         require_packages(path, self.packages, "build")
-        from edgedeploy.compile.constants import bounded
+        from edgedeploy.compile.passes.constants import bounded
         from edgedeploy.frontends.tflite_importer import import_model, in_nchw
 
         content = read_bytes(path)

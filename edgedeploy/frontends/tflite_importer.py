@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm.relax.frontend.tflite import from_tflite
 
-from edgedeploy.compile.integer_constants import fold_beside_integers
+from edgedeploy.compile.passes.constants import fold_around_integers
 from edgedeploy.compile.passes.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.passes.unify import canonicalise
 from edgedeploy.compile.quantisation import has_quantisation, recognise, spell_out
@@ -59,8 +59,8 @@ def in_nchw(module: tvm.IRModule) -> tvm.IRModule:
     Operators between them follow, so that transposes remain at the edges only. Quantised weights stay integers.
     """
     quantised = has_quantisation(module)
-    module = fold_beside_integers(spell_out(module) if quantised else module)
-    module = remove_transposes(fold_beside_integers(convert_layout(canonicalise(module), _LAYOUTS)))
+    module = fold_around_integers(spell_out(module) if quantised else module)
+    module = remove_transposes(fold_around_integers(convert_layout(canonicalise(module), _LAYOUTS)))
     return recognise(module) if quantised else module
 
 
