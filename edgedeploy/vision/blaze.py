@@ -25,7 +25,7 @@ class AnchorLevel(Record):
 
     Attributes:
         stride: pixels of the network's input per cell.
-        anchors: how many anchors a cell has, all at its centre.
+        anchors: anchors per cell, all at its centre.
     """
 
     stride: Stride
@@ -39,15 +39,14 @@ class Blaze(Detector):
     (x, y, w, h, x0, y0, x1, y1, ...) in pixels of the network's input: a box around (ax + x, ay + y) of size (w, h),
     and key points at (ax + x0, ay + y0) and so on. The score is the sigmoid of `scores`.
 
-    Boxes that overlap the best one become one with it: the mean of all of them, weighted with their scores, and of
-    their points too. This is steadier from image to image than the best box alone.
+    Overlapping boxes and their points are averaged, weighted by their scores. This is steadier from image to image
+    than the best box alone.
 
     Attributes:
         scores: the output with the scores, 1 x n x 1.
         boxes: the output with boxes and points, 1 x n x (4 + 2 for each point).
-        points: how many points.
-        levels: the anchors.
-        name: what is found.
+        points: the number of points.
+        name: the label.
     """
 
     kind: Literal["blaze"]
@@ -61,7 +60,7 @@ class Blaze(Detector):
     name: str = "face"
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
-        """What every anchor sees."""
+        """A candidate for every anchor with a sound size."""
         places = np.concatenate([_places(frame.network, level) for level in self.levels])
         values = table(outputs, self.boxes, len(places), 4 + 2 * self.points)
         scores = sigmoid(table(outputs, self.scores, len(places), 1)[:, 0])
@@ -71,11 +70,11 @@ class Blaze(Detector):
         return found[np.all(values[:, 2:4] >= 0, axis=1)]
 
     def label(self, labels: list[str], class_id: int) -> str:
-        """What is found, unless the network's entry names labels."""
+        """`name`, unless the network's entry has labels."""
         return label_of(labels or [self.name], class_id)
 
     def reduced(self, found: Candidates) -> Candidates:
-        """One for each group of those that overlap."""
+        """The mean of each group of overlapping candidates."""
         groups = clusters(found.boxes, found.scores, self.iou_threshold)
         best = found[np.array([group[0] for group in groups], np.intp)]
         if not groups:
@@ -86,13 +85,13 @@ class Blaze(Detector):
 
 
 def _places(network: tuple[int, int], level: AnchorLevel) -> np.ndarray:
-    """Where the anchors of a level are, in pixels of the network's input, n x 2, float32."""
+    """The anchors of a level in pixels of the network's input, n x 2, float32."""
     rows, columns = grid_size(network, level.stride)
     step = np.array([network[1] / columns, network[0] / rows], np.float32)
     return around((cells(rows, columns) + np.float32(0.5)) * step, np.zeros((level.anchors, 2)))[:, :2]
 
 
 def _mean(found: Candidates) -> tuple[np.ndarray, np.ndarray]:
-    """Box and points of a group, weighted with the scores."""
+    """The mean box and points of a group, weighted by the scores."""
     weights = found.scores / found.scores.sum()
     return np.tensordot(weights, found.boxes, 1), np.tensordot(weights, found.points, 1)

@@ -37,7 +37,7 @@ def image_of(frame: np.ndarray, camera: Camera) -> np.ndarray:
 
 
 def frame_of(image: np.ndarray, camera: Camera) -> np.ndarray:
-    """An image (uint8, height x width x 3, B G R) as a camera would have given it."""
+    """An image (uint8, height x width x 3, B G R) as a camera's frame."""
     if image.shape != (*camera.size, 3):
         raise InputError(
             f"the image has {image.shape[1]}x{image.shape[0]} pixels",
@@ -53,15 +53,14 @@ def frame_of(image: np.ndarray, camera: Camera) -> np.ndarray:
 
 
 class Preparation(Record):
-    """How a frame becomes a network's input, level for level what `vision.preprocess` makes of the same image.
+    """How a frame becomes a network's input, with the same levels as in `vision.preprocess`.
 
     Attributes:
-        camera: whose frames they are.
-        fit: how they are brought to the input's size, as `vision.resampling` does it.
+        fit: how frames are brought to the input's size by `vision.resampling`.
         size: height and width of the input.
-        layout, colour, mean, scale: of the input, as `zoo.entry.ModelInput` states them.
+        layout, colour, mean, scale: as in `ModelInput`.
         dtype: of the input.
-        steps: what the integers of a quantised input stand for.
+        steps: scale and zero point of a quantised input.
     """
 
     camera: Camera
@@ -87,7 +86,7 @@ class Preparation(Record):
 
     @property
     def border(self) -> int:
-        """The level of all channels beside the image."""
+        """The level of all channels around the image."""
         return BORDER.get(self.fit, 0)
 
     @cached_property
@@ -97,11 +96,9 @@ class Preparation(Record):
 
     @cached_property
     def values(self) -> np.ndarray:
-        """What each level becomes in each channel: channels x 256, of the input's type."""
-        levels, one = np.arange(256, dtype=np.float32), np.float32
-        values = np.stack(
-            [(levels - one(mean)) * one(scale) for mean, scale in zip(self.mean, self.scale, strict=True)]
-        )
+        """The input's value for each level in each channel: channels x 256, of the input's type."""
+        mean, scale = (np.array(each, np.float32)[:, None] for each in (self.mean, self.scale))
+        values = (np.arange(256, dtype=np.float32) - mean) * scale
         if self.steps is not None:
             return self.steps.integers(values, self.dtype)
         if np.issubdtype(np.dtype(self.dtype), np.integer):

@@ -1,4 +1,4 @@
-"""What detectors share: of the many places a network speaks of, the few that are reported."""
+"""The base of detectors: from candidates, one for each anchor or cell, to the few that are reported."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.nms import suppress
 from edgedeploy.vision.results import Detection, label_of
 
-# A field that was renamed: the old name is still read.
-_EARLIER, _PRESENT = "overlap", "iou_threshold"
-
 
 @cache
-def _note_renamed() -> None:
-    logging.getLogger(__name__).warning("the field `%s` is called `%s` now; the old name will go", _EARLIER, _PRESENT)
+def _warn_of_old_name() -> None:
+    logging.getLogger(__name__).warning("the field `overlap` is called `iou_threshold` now; the old name will go")
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a network says of n places, before anything is left out.
+    """Detections before thresholds and suppression.
 
     Attributes:
-        scores: n, how sure it is.
+        scores: n.
         boxes: n x 4, x1, y1, x2, y2 in pixels of the network's input.
         classes: n class numbers, from 0.
         points: n x p x 2 landmarks in pixels of the network's input; p may be 0.
@@ -51,7 +48,7 @@ class Candidates:
         points: np.ndarray | None = None,
         extras: np.ndarray | None = None,
     ) -> Candidates:
-        """Candidates from arrays with any axes before those above, all of class 0 and without points by default."""
+        """Candidates from arrays with any leading axes, all of class 0 and without points by default."""
         count = scores.size
         if boxes.size != 4 * count or (points is not None and (points.size % max(count, 1) or points.shape[-1] != 2)):
             raise not_of_this_kind("its outputs speak of different numbers of places")
@@ -65,7 +62,7 @@ class Candidates:
 
     @staticmethod
     def joined(parts: Sequence[Candidates]) -> Candidates:
-        """Those of all parts, one after another."""
+        """The candidates of all parts, one after another."""
         fields = [(part.scores, part.boxes, part.classes, part.points, part.extras) for part in parts]
         return Candidates(*(np.concatenate(arrays) for arrays in zip(*fields, strict=True)))
 
@@ -79,15 +76,14 @@ class Detector(Decoder):
     """Base of the decoders whose results are boxes.
 
     Attributes:
+        names: the classes' names if the network's entry has no labels.
         threshold: the lowest score that is reported.
         iou_threshold: the largest intersection over union of two results.
         tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
-        candidates: how many places, those with the best scores, are compared with one another at most.
-        clip: whether boxes end at the image's edges, and those beside it are left out; else they reach as far as
-            the network sees them.
+        candidates: the most candidates, those with the best scores, that enter suppression.
+        clip: whether boxes are clipped to the image, and those outside of it left out.
     """
 
-    # What the classes are called where the network's entry names no labels.
     names: ClassVar[list[str]] = []
 
     threshold: Fraction
@@ -100,13 +96,13 @@ class Detector(Decoder):
     @model_validator(mode="before")
     @classmethod
     def _by_present_names(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or _EARLIER not in content:
+        if not isinstance(content, dict) or "overlap" not in content:
             return content
-        _note_renamed()
-        return {_PRESENT if name == _EARLIER else name: value for name, value in content.items()}
+        _warn_of_old_name()
+        return {"iou_threshold" if name == "overlap" else name: value for name, value in content.items()}
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
-        """All places that the outputs speak of, or all that reach the threshold."""
+        """All candidates, or those that reach the threshold."""
         raise NotImplementedError
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
@@ -117,7 +113,7 @@ class Detector(Decoder):
         return self._results(self.reduced(found), outputs, frame, labels)
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """What is reported of the places that were kept."""
+        """The results of the candidates that were kept."""
         corners = frame.to_image(found.boxes.reshape(-1, 2, 2))
         if self.clip:
             height, width = frame.image
@@ -127,35 +123,39 @@ class Detector(Decoder):
         points = frame.to_image(found.points)
         return [
             Detection(
-                label=self.label(labels, int(class_id)),
-                class_id=int(class_id),
-                score=float(score),
-                box=tuple(box.tolist()),
-                points=tuple((float(x), float(y)) for x, y in landmarks),
+                label=self.label(labels, class_id),
+                class_id=class_id,
+                score=score,
+                box=tuple(box),
+                points=tuple((x, y) for x, y in landmarks),
             )
             for score, box, class_id, landmarks in zip(
-                found.scores, corners.reshape(-1, 4), found.classes, points, strict=True
+                found.scores.tolist(),
+                corners.reshape(-1, 4).tolist(),
+                found.classes.astype(int).tolist(),
+                points.tolist(),
+                strict=True,
             )
         ]
 
     def label(self, labels: list[str], class_id: int) -> str:
-        """What a class is called."""
+        """The name of a class."""
         return label_of(labels or self.names, class_id)
 
     def reduced(self, found: Candidates) -> Candidates:
-        """Of those that overlap, the best one."""
+        """The candidates without those that overlap a better one."""
         return found[self._kept(found)]
 
     def _kept(self, found: Candidates) -> np.ndarray:
-        """The indices of those that no other suppresses, best score first."""
+        """The indices of candidates that survive suppression, best score first."""
         return suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))
 
     def _groups(self, found: Candidates) -> np.ndarray | None:
-        """The groups within which boxes suppress each other, as one number for each; None is one group of all."""
+        """The number of each candidate's group, within which boxes suppress each other; None is one group of all."""
         return None
 
     def _best(self, found: Candidates) -> Candidates:
-        """Those that reach the threshold and have a place, as many as are compared."""
+        """The finite candidates that reach the threshold, at most `candidates`."""
         # NaN compares as false with everything, and would suppress every box.
         sound = (found.scores >= self.threshold) & np.isfinite(found.boxes).all(axis=1)
         found = found[sound & np.isfinite(found.points).all(axis=(1, 2))]
@@ -168,8 +168,8 @@ class ObjectDetector(Detector):
     """Base of the detectors of several classes.
 
     Attributes:
-        suppression: `agnostic` has a box suppress those that it overlaps whatever their classes; `class_aware`
-            only those of its own class, so that a rider and a horse both stay.
+        suppression: a box suppresses those of any class (`agnostic`) or of its own (`class_aware`: a rider and a
+            horse both stay).
     """
 
     suppression: Literal["agnostic", "class_aware"] = "agnostic"

@@ -40,9 +40,9 @@ class EfficientDet(ObjectDetector):
         boxes: the outputs with the boxes, in the same form, four values for each anchor.
         layout: of outputs for each level, whose channels are the anchors of a cell, one after another: `NHWC` as
             google/automl writes them, or `NCHW`.
-        logits: whether the classes are yet to be put through a sigmoid.
+        logits: whether scores are logits, which need a sigmoid.
         levels: the levels of the pyramid, in the network's order.
-        octaves: how many sizes of anchors there are between one level and the next.
+        octaves: sizes of anchors from one level to the next.
         ratios: width and height of an anchor in units of its size.
         anchor_scale: size of the smallest anchor, in cells.
     """

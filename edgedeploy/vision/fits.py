@@ -22,14 +22,14 @@ Side = Annotated[int, Field(gt=0, le=LONGEST)]
 
 
 class Page(Record):
-    """Large images are scaled down, small ones up, and rows of black are put above and below very wide ones.
+    """How a whole image is prepared before text is located: scaled, and very wide images padded with rows of black.
 
     The rules are those of RapidOCR's `preprocess` and `maybe_add_letterbox`.
 
     Attributes:
         longest: the longer side is scaled down to this many pixels, and both sides to multiples of `multiple`.
-        shortest: the shorter side is scaled up to this in the same way. Lower images than this get rows of black.
-        widest: images that are more than this many times as wide as high get rows of black.
+        shortest: the shorter side is scaled up to this in the same way; images of a lower height get rows of black.
+        widest: images with a larger ratio of width to height get rows of black.
         multiple: see `longest`.
     """
 
@@ -39,7 +39,7 @@ class Page(Record):
     multiple: Side = 32
 
     def view(self, image: np.ndarray) -> View:
-        """An image as networks are shown it; places in it that lie outside of the image are moved to its edge."""
+        """The prepared image; points outside of the original image are moved to its edge."""
         size = image.shape[1::-1]
         if max(size) > self.longest:
             image = scaled(image, self.longest / max(image.shape[:2]), self.multiple)
@@ -61,7 +61,7 @@ def scaled(image: np.ndarray, ratio: float, multiple: int) -> np.ndarray:
 
 
 def scaled_size(size: tuple[int, int], ratio: float, multiple: int) -> tuple[int, int]:
-    """Height and width times `ratio`, both brought to the nearest multiple, of at least one."""
+    """Height and width times `ratio`, both rounded to a positive multiple of `multiple`."""
     height, width = (max(1, round(int(side * ratio) / multiple)) * multiple for side in size)
     if max(height, width) > LONGEST:
         raise InputError(
@@ -77,7 +77,7 @@ class ScaledFit(Record):
 
     Attributes:
         shortest: the shorter side is scaled up to this many pixels, never down.
-        multiple: both sides are brought to the nearest multiple of this.
+        multiple: both sides are rounded to a multiple of this.
     """
 
     kind: Literal["scaled"]
@@ -99,17 +99,16 @@ class ScaledFit(Record):
 
 
 class LineFit(Record):
-    """The image is scaled to the network's height with its aspect ratio kept, and ends where the network goes on.
+    """The image is scaled to the network's height with its aspect ratio kept, and padded with 0 at the right.
 
-    What is beyond its right edge is 0 in the network's input. A longer line than the network takes is squeezed.
+    A longer line than the network takes is squeezed.
 
     Attributes:
-        widths: of the networks that are built, which are told how much of their width counts; the first one that is
-            wide enough is taken, and beyond the last one twice, four times, ... its width. Without them there is one,
-            of the width that the network's entry states.
-        batch: for how many lines, in the order of their aspect ratios, the same width counts: what the widest of them
-            needs, or the width that the network's entry states. PaddleOCR's networks give the same texts as elsewhere
-            only if the same lines share a width.
+        widths: of the networks that are built, whose input `length` is the used part of the width; the first one that
+            is wide enough is used, and beyond the last one twice, four times, ... its width. Without them there is
+            one, of the width in the network's entry.
+        batch: how many lines, sorted by aspect ratio, share a width: that of the widest of them, or the width in the
+            network's entry. PaddleOCR's networks give the same texts as elsewhere only if the same lines share a width.
     """
 
     kind: Literal["line"]
@@ -122,9 +121,9 @@ class LineFit(Record):
         return self.widths is None
 
     def lengths(self, images: Sequence[tuple[int, int]], network: tuple[int, int]) -> list[int]:
-        """How much of the input's width counts for each of several images of a height and a width.
+        """The used part of the input's width for each of several images of a height and a width.
 
-        The order is that of numpy's own sort, as in RapidOCR: it decides which of equals share a batch.
+        The order is that of numpy's default sort, as in RapidOCR: it decides which of equals share a batch.
         """
         ratios = np.array([width / height for height, width in images])
         order = np.argsort(ratios)
@@ -137,7 +136,7 @@ class LineFit(Record):
         return found
 
     def width(self, length: int) -> int:
-        """The width of the network that is built for a length."""
+        """The width of the network for a length."""
         assert self.widths
         widths = sorted(self.widths)
         while widths[-1] < length:
@@ -151,7 +150,7 @@ class LineFit(Record):
         return next(each for each in widths if each >= length)
 
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
-        """The image, as wide as it becomes or as the network."""
+        """The image scaled to the network's height, no wider than the network."""
         height, width = image.shape[:2]
         inner = min(size[1], ceil(size[0] * (width / height)))
         frame = Frame((height, width), size, (inner / width, size[0] / height))

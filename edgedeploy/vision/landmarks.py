@@ -17,10 +17,10 @@ from edgedeploy.vision.results import Detection, label_of
 
 
 class Landmark(Decoder):
-    """Points that a network gives as x0, y0, x1, y1, ... in fractions (0 to 1) of its input's width and height.
+    """Points of a face that fills the image: x0, y0, x1, y1, ... in fractions (0 to 1) of the input's width and height.
 
     Attributes:
-        points: how many points; they are read from the output with twice as many values.
+        points: the number of points; they are read from the output with twice as many values.
     """
 
     kind: Literal["landmark"]
@@ -35,22 +35,14 @@ class Landmark(Decoder):
         height, width = frame.network
         fractions = output.reshape(self.points, 2).astype(np.float32)
         points = frame.to_image(fractions * np.array([width, height], np.float32))
-        found = tuple((float(x), float(y)) for x, y in points)
-        return [Detection(label=label_of(labels or ["face"], 0), class_id=0, points=found)]
-
-
-_Count = Annotated[int, Field(gt=0, le=1 << 16)]
+        return [Detection(label=label_of(labels or ["face"], 0), class_id=0, points=_pairs(points))]
 
 
 class Heatmap(Record):
-    """An output that shows, for each point, where it is: logits, 1 x rows x columns x points.
+    """An output with a heatmap of each point: logits, 1 x rows x columns x points.
 
-    Each point moves to the mean of the places around it, weighted with the sigmoids there, if one of them is sure.
-
-    Attributes:
-        output: the output's name.
-        kernel: how many rows and columns around a point count.
-        threshold: the sigmoid that one of them must reach.
+    Each point moves to the mean of the `kernel` x `kernel` places around it, weighted by their sigmoids, if one of
+    these reaches `threshold`.
     """
 
     output: str
@@ -79,11 +71,10 @@ class Heatmap(Record):
 
 
 class Refinement(Record):
-    """An output that knows the places of some points better: x and y of each in pixels of the network's input.
+    """An output with more exact places of some points: x and y of each in pixels of the network's input.
 
     Attributes:
-        output: the output's name.
-        points: the points that it gives, in its order; those beyond the last one so far are added.
+        points: their indices, in the output's order; those beyond the last point so far are added.
         depth_of: points whose mean depth is that of the added ones.
     """
 
@@ -93,29 +84,28 @@ class Refinement(Record):
 
 
 class Landmarks(Decoder):
-    """The points of what a crop shows, if the network is sure that it shows something.
+    """The points of a face, a hand or a person in a crop, from MediaPipe's landmark networks.
+
+    Decoded like its calculators TensorsToLandmarks, LandmarksRefinement and RefineLandmarksFromHeatmap
+    (github.com/google-ai-edge/mediapipe).
 
     Attributes:
-        output: the output with x, y, depth and logits of visibility and presence of each point, the first `values` of
-            these, in pixels of the network's input.
-        values: how many values a point has.
-        points: how many points are reported, the first ones; all unless stated.
-        refinements: outputs that know some points better.
-        heatmap: an output that shows where the points are.
-        guides: points that say where the whole is, if that is not told by those that are reported.
-        score: the output that says how sure the network is that there is something.
-        logits: whether that is yet to be put through a sigmoid.
+        output: the output with the first `values` of each point: x, y and depth in pixels of the network's input,
+            logits of visibility and presence.
+        points: how many points are reported, the first ones; all by default.
+        guides: points that place the crop of the next image, if the reported ones do not.
+        score: the output with the confidence that the crop shows something.
+        logits: whether the score is a logit, which needs a sigmoid.
         threshold: the lowest score that is reported.
         classes: the output with the probability of the first of two classes.
-        names: what the classes are called.
-        depth_scale: what depths are divided by, beside the scale of the crop.
+        depth_scale: what depths are divided by, besides the scale of the crop.
         lines: chains of points that are drawn as lines.
     """
 
     kind: Literal["landmarks"]
     output: str
     values: Annotated[int, Field(ge=2, le=5)] = 3
-    points: _Count | None = None
+    points: Annotated[int, Field(gt=0, le=1 << 16)] | None = None
     refinements: list[Refinement] = []
     heatmap: Heatmap | None = None
     guides: list[Index] = []

@@ -22,10 +22,10 @@ def suppress(
         boxes: n x 4, x1, y1, x2, y2; the area of a box is (x2 - x1) (y2 - y1).
         scores: n.
         iou_threshold: the largest intersection over union that two kept boxes may have.
-        tie: if above zero, scores count in steps of this size, and of equal ones the larger box comes first:
-            which of two boxes survives then does not hang on the last bits of the image's decoder.
-        classes: n class numbers, if a box is to drop those of its own class only.
-        most: how many boxes are kept at most.
+        tie: if above zero, scores are rounded to multiples of it, and of equal ones the larger box comes first: which
+            of two boxes survives then does not depend on the last bits of decoded images.
+        classes: n class numbers, if boxes suppress only those of their own class.
+        most: the most boxes to keep.
 
     Returns:
         The indices of the kept boxes, best score first.
@@ -42,11 +42,7 @@ def clusters(
     classes: np.ndarray | None = None,
     most: int | None = None,
 ) -> list[np.ndarray]:
-    """The boxes that `suppress` keeps, each with those that it drops.
-
-    Returns:
-        The indices of each kept box and of its dropped ones, each best score first.
-    """
+    """The indices of each box that `suppress` keeps, each followed by those that it suppresses, best score first."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     order = np.lexsort((-areas, -np.round(scores / tie))) if tie else np.argsort(-scores, kind="stable")
     groups: list[np.ndarray] = []
@@ -77,7 +73,7 @@ def suppress_turned(
         boxes: n x 5, x, y, width, height and the angle in radians.
         scores: n.
         overlap_threshold: the largest overlap, from 0 to 1, that a kept box may have.
-        classes: n class numbers, if a box is to drop those of its own class only.
+        classes: n class numbers, if boxes suppress only those of their own class.
 
     Returns:
         The indices of the kept boxes, best score first.

@@ -1,4 +1,4 @@
-"""From an image to a network's input tensor, and back from the network's coordinates to the image's."""
+"""From an image to a network's input tensor."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from edgedeploy.errors import InputError
 from edgedeploy.package.usage import Fit, ModelInput
 from edgedeploy.tensors import Steps, TensorSpec, shown
 from edgedeploy.vision.geometry import BORDER, Frame, framed, warp_quadrilateral
-from edgedeploy.vision.image import resize
+from edgedeploy.vision.resampling import resize, triangle_weights
 
 
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
     """Bring an image to the network's size (height, width).
 
-    `stretch` resizes both axes on their own, as Tengine's examples do; `fill` does it with OpenCV's bilinear
-    interpolation. `pad` keeps the aspect ratio: the image is scaled down if it is too large, never up, and black is
-    added at the right and the bottom. `letterbox` is what Ultralytics' networks are trained with: the image is scaled
-    up or down until it touches two sides, with bilinear interpolation, and lies in the middle of grey. `cover` is what
-    torchvision and Ultralytics show networks that classify: the image is scaled until it covers the input, and what
-    reaches out on both sides is cut off. `contain` is as `letterbox`, on black and without rounding sizes
-    to whole pixels, as MediaPipe's ImageToTensorCalculator does.
+    `stretch` resizes both axes independently, like Tengine's examples; `fill` does so with OpenCV's bilinear
+    interpolation. `pad` keeps the aspect ratio: images that are too large are scaled down, and black is added at the
+    right and the bottom. `letterbox` is Ultralytics' way: the image is scaled up or down until it touches two sides,
+    with bilinear interpolation, and centred on grey. `cover` is the way of torchvision and Ultralytics for
+    classification: the image is scaled until it covers the input, and cropped in the centre. `contain` is like
+    `letterbox`, but on black and without rounding sizes to whole pixels, as in MediaPipe's ImageToTensorCalculator.
 
     Returns:
-        The pixels, uint8, and how they lie.
+        The pixels, uint8, and their frame.
     """
     frame = framed((image.shape[0], image.shape[1]), size, fit)
     if fit == "stretch":
@@ -33,10 +32,10 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
         corners = frame.to_image(np.array([[0.0, 0.0], [size[1], 0.0], [size[1], size[0]], [0.0, size[0]]]))
         return warp_quadrilateral(image, corners, (size[1], size[0]), border="zero"), frame
     if fit == "cover":
-        for axis in (1, 0):  # levels are rounded between the two, as Pillow does it
+        for axis in (1, 0):  # levels are rounded in between, as in Pillow
             image = _averaged(image, axis, frame.inner[axis])
     elif frame.inner != frame.image:
-        # For `pad`, averages over the pixels that fall together: small things survive a strong reduction.
+        # `pad` averages pixels: small things survive a strong reduction.
         how = cv2.INTER_AREA if fit == "pad" else cv2.INTER_LINEAR
         image = cv2.resize(image, frame.inner[::-1], interpolation=how)
     left, top = map(int, frame.offset)
@@ -48,14 +47,11 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
 
 
 def _averaged(image: np.ndarray, axis: int, target: int) -> np.ndarray:
-    """An image with one axis resized as Pillow's bilinear filter does it: a triangle that is as wide as the pixels of
-    whichever side has the larger ones, so that an image that shrinks is averaged."""
+    """An image with one axis resized by Pillow's bilinear filter."""
     source = image.shape[axis]
     if source == target:
         return image
-    step = source / target
-    centres, reach = (np.arange(target) + 0.5) * step, max(step, 1.0)
-    weights = np.maximum(1 - np.abs(np.arange(source) + 0.5 - centres[:, None]) / reach, 0)
+    weights = triangle_weights(source, target)
     weights /= weights.sum(axis=1, keepdims=True)
     moved = np.moveaxis(image, axis, 0).reshape(source, -1)
     resized = (weights.astype(np.float32) @ moved.astype(np.float32)).reshape(target, *np.delete(image.shape, axis))
@@ -63,7 +59,7 @@ def _averaged(image: np.ndarray, axis: int, target: int) -> np.ndarray:
 
 
 def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
-    """Height and width of the images that `tensor` takes in the layout and colour of `spec`."""
+    """Height and width of the images of an input in the layout and colour of `spec`."""
     channels = 1 if spec.colour == "GRAY" else 3
     shape = tensor.shape
     nchw = spec.layout == "NCHW"
@@ -71,7 +67,7 @@ def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
         wanted = f"1x{channels}xHxW" if nchw else f"1xHxWx{channels}"
         raise InputError(
             f"the network's input {tensor.name!r} is not an image as this demo makes it",
-            why=f"its shape is {shown(shape)}, needed is {wanted} ({spec.colour})",
+            why=f"its shape is {shown(shape)}, and {wanted} ({spec.colour}) is needed",
             hints=["choose another demo for this network, or describe it in a file of models/ and name that"],
         )
     height, width = shape[2:4] if nchw else shape[1:3]
@@ -79,16 +75,11 @@ def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
 
 
 def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32", steps: Steps | None = None) -> np.ndarray:
-    """Turn pixels (uint8, B G R) into `(pixel - mean[c]) * scale[c]`, in the colour and layout of `spec`.
-
-    The size is not changed: images are resized before, as whole levels, not after the normalisation.
+    """A batch of one: pixels (uint8, B G R) as `(pixel - mean[c]) * scale[c]`, in the colour and layout of `spec`.
 
     Args:
         dtype: the input's dtype; for integer types values are rounded and clamped to the type's range.
-        steps: of a quantised input, what its integers stand for.
-
-    Returns:
-        A tensor with a batch of one.
+        steps: scale and zero point of a quantised input.
     """
     if spec.colour == "RGB":
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
@@ -106,5 +97,5 @@ def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32", step
 
 
 def filled(values: np.ndarray, tensor: TensorSpec) -> np.ndarray:
-    """Values of an image that is smaller than a network's input, with zeros at the right and the bottom."""
+    """An image that is smaller than a network's input, padded with zeros at the right and the bottom."""
     return np.pad(values, [(0, wanted - there) for wanted, there in zip(tensor.shape, values.shape, strict=True)])

@@ -1,4 +1,4 @@
-"""Where images come from: an image's file, a folder of such, a video, or a camera."""
+"""Sources of images: a file, a folder, a video, or a camera."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ Kind = Literal["image", "folder", "video", "camera"]
 
 _DEVICES = Path("/dev")
 _VIDEO4LINUX = 81  # the major number of its devices: Documentation/admin-guide/devices.txt of Linux
-
-# More names than this do not help in a note.
-_MOST_NAMED = 5
+_MOST_NAMED = 5  # names in a note
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,9 @@ class Shot:
     """One image of a source.
 
     Attributes:
-        index: which one it is, from 0.
-        file: the file or device that it comes from.
-        image: its pixels, uint8, height x width x 3, B G R.
+        index: its number, from 0.
+        file: its file or device.
+        image: uint8, height x width x 3, B G R.
     """
 
     index: int
@@ -43,20 +41,18 @@ class Shot:
     image: np.ndarray
 
     def capture_ms(self, waited_ms: float) -> float:
-        """How long it took to come, if it was waited for so long: that, unless whoever took it knows better."""
+        """How long capturing it took, if this program waited for `waited_ms`."""
         return waited_ms
 
 
 @dataclass(frozen=True)
 class Source(Closing):
-    """Images to look at, one after the other; a context manager, whose images are taken once.
+    """Images one after the other, which can be read once; a context manager.
 
     Attributes:
-        kind: what it is.
-        path: the file, folder or device.
-        images: each with the file or device that it comes from.
-        length: how many images there are, as far as is known.
-        capture: the video or camera, if it is one.
+        images: each with its file or device.
+        length: the number of images, if known.
+        capture: the open video or camera.
     """
 
     kind: Kind
@@ -76,7 +72,7 @@ class Source(Closing):
         return self.capture is not None
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the video or camera."""
         if self.capture:
             self.capture.close()
 
@@ -87,10 +83,9 @@ class Source(Closing):
 
 
 def open_source(what: Path, progress: Progress = SILENT) -> Source:
-    """What `what` names: a folder, a camera by its number or device, and otherwise a file, told by its content.
+    """Open a folder, a camera by its number or device, or else a file, by its content.
 
-    Args:
-        progress: is told of files that are passed over.
+    Notes about skipped files go to `progress`.
     """
     if is_folder(what):
         return _folder(what, progress)
@@ -112,9 +107,9 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
 
 
 def _folder(path: Path, progress: Progress) -> Source:
-    """The images that lie in a folder, in natural order: `2.png` before `10.png`.
+    """The images in a folder, in natural order: `2.png` before `10.png`.
 
-    What else lies there is passed over with a note; so is an image that turns out to be damaged.
+    Other files and damaged images are skipped with a note.
     """
     try:
         files = sorted((each for each in path.iterdir() if not each.name.startswith(".")), key=_natural)
@@ -150,7 +145,7 @@ def _folder_images(path: Path, files: list[Path], progress: Progress) -> Iterato
 
 
 def _video_images(path: Path, video: Capture, progress: Progress) -> Iterator[tuple[Path, np.ndarray]]:
-    """A video that is cut off ends where it can no longer be read, with a note."""
+    """A truncated video ends early, with a note."""
     count = 0
     for image in video.images():
         yield path, image
@@ -173,7 +168,7 @@ def _camera_images(device: Path, camera: Capture) -> Iterator[tuple[Path, np.nda
 
 
 def _camera(what: Path) -> Path | None:
-    """The device of the camera that is meant, if one is; `0` is one unless a file is called so."""
+    """The device of a camera, or None; `0` is a camera unless there is a file of that name."""
     if re.fullmatch("[0-9]+", str(what)) and not is_file(what):
         return _DEVICES / f"video{what}"
     try:
@@ -195,7 +190,7 @@ def _begins_as_image(path: Path) -> bool:
 
 
 def _natural(path: Path) -> list[str | int]:
-    """A key that sorts the numbers in a name by their value."""
+    """A sort key that compares the numbers in a name by value."""
     parts = re.split("([0-9]+)", path.name)
     return [int(part) if index % 2 else part.casefold() for index, part in enumerate(parts)]
 

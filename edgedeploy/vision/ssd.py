@@ -33,7 +33,7 @@ class PriorLevel(Record):
     """The prior boxes of one level of the feature pyramid.
 
     Attributes:
-        stride: pixels of the network's input per cell; where the input is no multiple, one more cell covers the rest.
+        stride: pixels of the network's input per cell; if the input is not a multiple, one more cell covers the rest.
         sizes: width and height in pixels of each prior box that a cell has, in the network's order.
     """
 
@@ -56,12 +56,12 @@ class Ssd(ObjectDetector):
         levels: the prior boxes. Without them the network has applied them itself, and gives fractions of its input's
             width and height.
         box_format: the order of a box's values: `xyxy` and `yxyx` are two corners, `cxcywh` and `cycxhw` centre and
-            size. `cxcywh` with prior boxes, which have no corners, and else `xyxy` unless given.
+            size. By default `cxcywh` with prior boxes, which have no corners, and `xyxy` without.
         background: which column of the scores is the background's: the `first`, the `last`, or `none`.
         variances: v and w.
         spacing: `stride` puts neighbouring prior boxes one stride apart, as RetinaFace does; `even` spreads them
-            evenly over the input, as PriorBox does when no step is given, and UltraFace. It matters only where the
-            input is no multiple of the stride.
+            evenly over the input, as PriorBox does when no step is given, and UltraFace. It matters only if the
+            input is not a multiple of the stride.
     """
 
     kind: Literal["ssd"]
