@@ -144,28 +144,6 @@ class AgentDemo(Closing):
 
 
 @dataclass(frozen=True)
-class BoardSource(Source):
-    """A board's camera."""
-
-    demo: AgentDemo | None = None
-
-    @property
-    def is_film(self) -> bool:
-        """It is."""
-        return True
-
-    @property
-    def rate(self) -> float | None:
-        """The rate of saved videos."""
-        return _RATE
-
-    def shots(self) -> Iterator[Shot]:
-        """The images with the board's results."""
-        assert self.demo is not None
-        return self.demo.shots()
-
-
-@dataclass(frozen=True)
 class BoardSession(DemoSession):
     """A demo that looks on the board."""
 
@@ -220,4 +198,4 @@ def board_camera(
             network = part.network(manifest, prepared.source.file, fitted, runner)
             machine = trial.facts.line()
             session = BoardSession(program.name, [network], place.board.name, machine, manifest.weights)
-            yield session, BoardSource("camera", Path(demo.camera), iter(()), demo=demo)
+            yield session, Source("camera", Path(demo.camera), demo.shots(), rate=_RATE)

@@ -14,17 +14,15 @@ from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.package.usage import Fit
 from edgedeploy.plugins import Group
-from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
 from edgedeploy.vision.decoder import Decoder, kind_of
-from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.faces import RetinaFace, YuNet
 from edgedeploy.vision.fits import Page, SizedFit
-from edgedeploy.vision.landmarks import Landmark, Landmarks
+from edgedeploy.vision.keypoints import Blaze, Landmark, Landmarks
 from edgedeploy.vision.maps import Depth, Segmentation
 from edgedeploy.vision.nanodet import NanoDet
-from edgedeploy.vision.ssd import Ssd
+from edgedeploy.vision.ssd import EfficientDet, Ssd
 from edgedeploy.vision.text import TextLine, TextRegions
 from edgedeploy.vision.ultralytics import Ultralytics
 from edgedeploy.vision.yolo import Yolo, Yolox

@@ -8,8 +8,8 @@ import numpy as np
 from edgedeploy.errors import InputError
 from edgedeploy.package.usage import Fit, ModelInput
 from edgedeploy.tensors import Steps, TensorSpec, shown
+from edgedeploy.vision.camera import resize, triangle_weights
 from edgedeploy.vision.geometry import BORDER, Frame, framed, warp_quadrilateral
-from edgedeploy.vision.resampling import resize, triangle_weights
 
 
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:

@@ -50,26 +50,22 @@ class Source(Closing):
     """Images one after the other, which can be read once; a context manager.
 
     Attributes:
-        images: each with its file or device.
         length: the number of images, if known.
-        capture: the open video or camera.
+        rate: images per second of a video or camera.
+        capture: the open video or camera of this machine.
     """
 
     kind: Kind
     path: Path
-    images: Iterator[tuple[Path, np.ndarray]]
+    images: Iterator[Shot]
     length: int | None = None
+    rate: float | None = None
     capture: Capture | None = None
-
-    @property
-    def rate(self) -> float | None:
-        """Images per second, of videos and cameras."""
-        return self.capture.rate if self.capture else None
 
     @property
     def is_film(self) -> bool:
         """Whether its images follow each other in time."""
-        return self.capture is not None
+        return self.kind in ("video", "camera")
 
     def close(self) -> None:
         """Close the video or camera."""
@@ -78,8 +74,7 @@ class Source(Closing):
 
     def shots(self) -> Iterator[Shot]:
         """The images."""
-        for index, (file, image) in enumerate(self.images):
-            yield Shot(index, file, image)
+        return self.images
 
 
 def open_source(what: Path, progress: Progress = SILENT) -> Source:
@@ -92,7 +87,7 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
     device = _camera(what)
     if device is not None:
         capture = open_camera(device)
-        return Source("camera", device, _camera_images(device, capture), capture=capture)
+        return Source("camera", device, _camera_shots(device, capture), rate=capture.rate, capture=capture)
     if is_file(what):
         try:
             with what.open("rb") as stream:
@@ -100,10 +95,11 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
                     video = open_video(stream, what)
                     if video is None:
                         raise not_an_image(what, stream.read(4096))
-                    return Source("video", what, _video_images(what, video, progress), video.announced, video)
+                    shots = _video_shots(what, video, progress)
+                    return Source("video", what, shots, video.announced, video.rate, video)
         except OSError as error:
             raise InputError(f"cannot read {what}", why=error.strerror or str(error)) from error
-    return Source("image", what, iter([(what, read_image(what))]), 1)
+    return Source("image", what, iter([Shot(0, what, read_image(what))]), 1)
 
 
 def _folder(path: Path, progress: Progress) -> Source:
@@ -126,11 +122,11 @@ def _folder(path: Path, progress: Progress) -> Source:
         )
     if others:
         progress.note(f"passed over, being no images: {_some(others)}")
-    return Source("folder", path, _folder_images(path, images, progress), len(images))
+    return Source("folder", path, _folder_shots(path, images, progress), len(images))
 
 
-def _folder_images(path: Path, files: list[Path], progress: Progress) -> Iterator[tuple[Path, np.ndarray]]:
-    found, reason = False, None
+def _folder_shots(path: Path, files: list[Path], progress: Progress) -> Iterator[Shot]:
+    count, reason = 0, None
     for file in files:
         try:
             image = read_image(file)
@@ -138,27 +134,27 @@ def _folder_images(path: Path, files: list[Path], progress: Progress) -> Iterato
             reason = error.cause
             progress.note(f"passed over: {reason}")
             continue
-        found = True
-        yield file, image
-    if not found:
+        yield Shot(count, file, image)
+        count += 1
+    if not count:
         raise InputError(f"no image of the folder {path} can be read", why=reason)
 
 
-def _video_images(path: Path, video: Capture, progress: Progress) -> Iterator[tuple[Path, np.ndarray]]:
+def _video_shots(path: Path, video: Capture, progress: Progress) -> Iterator[Shot]:
     """A truncated video ends early, with a note."""
     count = 0
     for image in video.images():
-        yield path, image
+        yield Shot(count, path, image)
         count += 1
     if video.announced and count < video.announced:
         progress.note(f"{path} ended after {count} of {video.announced} images; it may be damaged")
 
 
-def _camera_images(device: Path, camera: Capture) -> Iterator[tuple[Path, np.ndarray]]:
+def _camera_shots(device: Path, camera: Capture) -> Iterator[Shot]:
     """A camera has no end."""
     count = 0
     for image in camera.images():
-        yield device, image
+        yield Shot(count, device, image)
         count += 1
     raise InputError(
         f"the camera {device} stopped giving images",

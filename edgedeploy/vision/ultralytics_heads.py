@@ -13,10 +13,9 @@ from pydantic import Field
 
 from edgedeploy.tensors import shown
 from edgedeploy.vision.decoder import Fraction, Outputs, corners, not_of_this_kind, table
-from edgedeploy.vision.detector import Candidates, ObjectDetector
+from edgedeploy.vision.detector import Candidates, ObjectDetector, suppress, suppress_turned
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.maps import on_image
-from edgedeploy.vision.nms import suppress, suppress_turned
 from edgedeploy.vision.results import Detection, Mask, around, label_of
 
 # The lines between the 17 points of a person, in the annotations of COCO's keypoints (there counted from 1).

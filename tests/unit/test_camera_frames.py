@@ -18,10 +18,9 @@ from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.package.usage import PIXEL_FORMATS, Camera, Fit, ModelInput
 from edgedeploy.tensors import Steps
-from edgedeploy.vision.camera import Preparation, frame_of, image_of
+from edgedeploy.vision.camera import Preparation, frame_of, image_of, resampling
 from edgedeploy.vision.geometry import BORDER
 from edgedeploy.vision.preprocess import place, to_tensor
-from edgedeploy.vision.resampling import resampling
 
 # Of an image and a network's input: made smaller, halved, larger, of the same size, in one direction only.
 SIZES = [

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError, OutputError
+from edgedeploy.vision.camera import resize
 from edgedeploy.vision.image import check_writable, read_image, write_image
-from edgedeploy.vision.resampling import resize
 from edgedeploy.vision.video import check_video_writable
 
 

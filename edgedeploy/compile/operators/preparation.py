@@ -18,8 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.operators.vectors import lanes_of, vectors
-from edgedeploy.vision.camera import Preparation
-from edgedeploy.vision.resampling import Axis
+from edgedeploy.vision.camera import Axis, Preparation
 
 # The attribute of a function that prepares frames, as JSON.
 PREPARATION_ATTRIBUTE = "edgedeploy.preparation"

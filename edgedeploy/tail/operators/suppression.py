@@ -1,7 +1,6 @@
-"""Non-maximum suppression as onnxruntime and LiteRT do it, to the last comparison.
+"""Non-maximum suppression exactly as in onnxruntime and LiteRT, unlike `vision.detector.suppress` of demos.
 
-`vision.nms.suppress` is what demos do with outputs of their own decoders; these reproduce what a network's file asks
-for: which boxes count as empty, which comparisons are strict, and in which order equal scores come.
+The same boxes count as empty, the same comparisons are strict, and equal scores have the same order.
 """
 
 from __future__ import annotations
