@@ -1,4 +1,4 @@
-// How an image lies in a network's input, as edgedeploy/camera/geometry.py has it.
+// How an image lies in a network's input, as edgedeploy/vision/geometry.py has it.
 #pragma once
 
 #include <optional>
