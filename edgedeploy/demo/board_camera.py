@@ -98,22 +98,22 @@ class AgentDemo(Closing):
     def shots(self) -> Iterator[SeenShot]:
         """The images as they come."""
         while True:
-            said, content = self._message()
-            if "summary" in said:  # somebody ended it on the board
+            message, content = self._message()
+            if "summary" in message:  # somebody ended it on the board
                 return
-            yield self._shot(said, content)
+            yield self._shot(message, content)
 
-    def _shot(self, said: dict[str, Any], content: bytes) -> SeenShot:
+    def _shot(self, message: dict[str, Any], content: bytes) -> SeenShot:
         try:
             image = decoded(content)
-            if image is None or image.shape[:2] != (said["height"], said["width"]):
+            if image is None or image.shape[:2] != (message["height"], message["width"]):
                 raise self._strange("an image does not have the size that was announced")
-            detections = [Detection.model_validate(each) for each in said["results"]]
-            times = said["times"]
+            detections = [Detection.model_validate(each) for each in message["results"]]
+            times = message["times"]
             names = ("preprocess_ms", "inference_ms", "postprocess_ms")
             parts = Parts(*(float(times[name]) for name in names))
             taken_ms = float(times["capture_ms"])
-            return SeenShot(int(said["frame"]), Path(self.camera), image, detections, parts, taken_ms)
+            return SeenShot(int(message["frame"]), Path(self.camera), image, detections, parts, taken_ms)
         except (KeyError, TypeError, ValueError, ValidationError, cv2.error) as error:
             raise self._strange(f"it sends invalid results: {error}") from error
 
@@ -122,18 +122,18 @@ class AgentDemo(Closing):
             line = self._stream.readline(_MOST_LINE)
             if not line.endswith(b"\n"):
                 raise self._strange("a line is too long") if len(line) == _MOST_LINE else self._ended()
-            said = json.loads(line)
-            count = int(said.get("bytes", 0))
+            message = json.loads(line)
+            count = int(message.get("bytes", 0))
             if not 0 <= count <= _MOST_BYTES:
                 raise self._strange(f"it announces {count} bytes")
             content = bytes(self._stream.read(count)) if count else b""
         except TimeoutError as error:
-            raise self._strange("it said nothing for minutes") from error
+            raise self._strange("it sent nothing for minutes") from error
         except (AttributeError, ValueError, RecursionError) as error:
             raise self._strange(f"it said {line[:80]!r}") from error
         if len(content) != count:
             raise self._ended()
-        return said, content
+        return message, content
 
     def _strange(self, why: str) -> ReleaseError:
         self.close()
@@ -178,7 +178,7 @@ def board_camera(
     [part, *following] = program.parts
     if following or part.sized_input(options):
         raise InputError(
-            f"the demo {program.name} does not look at a board's camera",
+            f"the demo {program.name} does not support a board's camera",
             why="the board's agent runs one network of one size by itself, and this demo has more",
             hints=["--image 0 shows it this machine's camera, and has the board run the networks"],
         )

@@ -224,10 +224,13 @@ def infer_with(
         view = page.view(image)
         return _moved(infer_with(view.pixels, networks, repeat=repeat, tracker=tracker), view)
     first, *following = networks
+    [network] = first.suiting([image])
     if tracker is None or tracker.needs_detector:
-        outcome = infer(image, first.suiting([image])[0], repeat=repeat)
-    else:
-        outcome = _nothing(image, first.suiting([image])[0])
+        outcome = infer(image, network, repeat=repeat)
+    else:  # the detector need not run
+        size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input, network.camera))
+        frame = Frame((image.shape[0], image.shape[1]), size, (1.0, 1.0))
+        outcome = Outcome([], Timing((0.0,)), Parts(), network, frame)
     return _followed([image], [outcome], following, repeat, tracker)[0]
 
 
@@ -251,12 +254,6 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput, camera: C
     tensor = inputs[0].model_copy(update={"shape": model_input.shape}) if camera else inputs[0]
     input_size(model_input, tensor)
     return tensor
-
-
-def _nothing(image: np.ndarray, network: Network) -> Outcome:
-    """The outcome of a network that did not run."""
-    size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input, network.camera))
-    return Outcome([], Timing((0.0,)), Parts(), network, Frame(image.shape[:2], size, (1.0, 1.0)))
 
 
 def _followed(

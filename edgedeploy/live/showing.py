@@ -1,4 +1,4 @@
-"""What a live page shows at this moment, and when images are looked at."""
+"""The state of a live page, and the pace of its images."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Showing:
     def _set_paused(self, paused: bool) -> None:
         with self._changed:
             if self._paused and not paused:
-                self._recent.clear()  # the pause is no part of the rate
+                self._recent.clear()  # the rate excludes the pause
             self._paused = paused
             self._changed.notify_all()
 

@@ -88,7 +88,7 @@ def _read(
             if missing:
                 raise DamagedArchiveError(f"it lacks {', '.join(sorted(missing))}")
     except FileNotFoundError as error:
-        hints = ["build one with `edgedeploy build`, which says where it lies"]
+        hints = ["build one with `edgedeploy build`, which prints its path"]
         raise PackageError(f"there is no package {path}", hints=hints) from error
     except IsADirectoryError as error:
         raise PackageError(f"{path} is a folder, not a package", hints=["name the archive, a .tar.gz file"]) from error

@@ -201,7 +201,7 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     if image.shape[:2] == (height, width):
         return image
     rows, columns = _axes(image.shape[:2], (height, width), "stretch")
-    # Only the rows that are read, of which a large image has few.
+    # Only the rows that are read: few for a large image.
     both = [columns.of(image[rows.pixels[:, k]], 1) * rows.weights[:, k, None, None] for k in (0, 1)]
     return (both[0] + both[1] >> _LINEAR_BITS).astype(np.uint8)
 

@@ -56,7 +56,7 @@ class Decoder(Record):
 
     def check(self, outputs: Sequence[TensorSpec], network: tuple[int, int]) -> None:
         """Check names and shapes of a network's outputs before it runs; `network` is the input's height and width."""
-        # NaN gives no results, whatever the decoder. A size that depends on the image may be any.
+        # NaN gives no results in any decoder. Open sizes may have any value.
         trial = {
             spec.name: np.broadcast_to(
                 np.array(np.nan if "float" in spec.dtype else 0, spec.dtype), [max(size, 1) for size in spec.shape]

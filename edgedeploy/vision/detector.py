@@ -103,7 +103,7 @@ def suppress_turned(
 
 def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The overlaps of a turned box (5) with others (n x 5); see `suppress_turned`."""
-    tiny = 1e-7  # of the reference: it bounds what is divided by
+    tiny = 1e-7  # of the reference: it avoids divisions by zero
     (a, b, c), (others_a, others_b, others_c) = _covariance(box), _covariance(others)
     sum_a, sum_b, sum_c = a + others_a, b + others_b, c + others_c
     across, down = (others[:, :2] - box[:2]).T

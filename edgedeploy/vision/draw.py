@@ -41,7 +41,8 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
             canvas = _coloured(detection.surface)
         if detection.mask:
             colour = _palette(1 + (number if detection.box else detection.class_id))
-            _blend(canvas, detection.mask.pixels(), colour)
+            where = detection.mask.pixels()  # half canvas, half colour, rounded down
+            canvas[where] = ((canvas[where].astype(np.uint16) + np.array(colour, np.uint16)) // 2).astype(np.uint8)
     unit = max(1, round(max(image.shape[:2]) / 640))
     limit = max(image.shape[:2])
     boxes: list[_Area] = []
@@ -141,11 +142,6 @@ def _palette(number: int) -> tuple[int, int, int]:
         sum((number >> (3 * bit + channel) & 1) << (7 - bit) for bit in range(8)) for channel in range(3)
     )
     return blue, green, red
-
-
-def _blend(canvas: np.ndarray, where: np.ndarray, colour: tuple[int, int, int]) -> None:
-    """Mix canvas and colour half and half, rounded down."""
-    canvas[where] = ((canvas[where].astype(np.uint16) + np.array(colour, np.uint16)) // 2).astype(np.uint8)
 
 
 def _coloured(surface: Surface) -> np.ndarray:

@@ -53,7 +53,7 @@ class RetinaFace(Detector):
     A of a face; `face_rpn_bbox_pred_stride*` four and `face_rpn_landmark_pred_stride*` ten values for each
     anchor. Cell (i, j)'s anchors are centred at (8 + j stride, 8 + i stride), 8 being half the base size. A
     box (dx, dy, dw, dh) has its centre at anchor centre + side (dx, dy) and the size side exp(dw, dh); its
-    last pixel belongs to it, so that x2 = x1 + width + 1; a landmark lies at anchor centre + (side + 1)
+    last pixel belongs to it, so that x2 = x1 + width + 1; a landmark is at anchor centre + (side + 1)
     (x, y).
     """
 

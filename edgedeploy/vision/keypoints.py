@@ -93,8 +93,12 @@ class Blaze(Detector):
         best = found[np.array([group[0] for group in groups], np.intp)]
         if not groups:
             return best
-        means = [_mean(found[group]) for group in groups]
-        boxes, points = (np.stack(arrays) for arrays in zip(*means, strict=True))
+        # Weighted by the scores.
+        weights = [found.scores[group] / found.scores[group].sum() for group in groups]
+        boxes, points = (
+            np.stack([np.tensordot(weight, values[group], 1) for weight, group in zip(weights, groups, strict=True)])
+            for values in (found.boxes, found.points)
+        )
         return replace(best, boxes=boxes, points=points)
 
 
@@ -103,12 +107,6 @@ def _places(network: tuple[int, int], level: AnchorLevel) -> np.ndarray:
     rows, columns = grid_size(network, level.stride)
     step = np.array([network[1] / columns, network[0] / rows], np.float32)
     return around((cells(rows, columns) + np.float32(0.5)) * step, np.zeros((level.anchors, 2)))[:, :2]
-
-
-def _mean(found: Candidates) -> tuple[np.ndarray, np.ndarray]:
-    """The mean box and points of a group, weighted by the scores."""
-    weights = found.scores / found.scores.sum()
-    return np.tensordot(weights, found.boxes, 1), np.tensordot(weights, found.points, 1)
 
 
 class Landmark(Decoder):

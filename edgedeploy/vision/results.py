@@ -124,7 +124,7 @@ class Detection(Record):
         """The object that `--json` prints."""
         return self.model_dump(mode="json", exclude={name for name in _SPECIAL if not getattr(self, name)})
 
-    as_dict = to_dict  # what it was called
+    as_dict = to_dict  # the old name
 
 
 def label_of(labels: list[str], class_id: int) -> str:

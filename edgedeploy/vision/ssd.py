@@ -56,7 +56,7 @@ class Ssd(ObjectDetector):
     Each cell of each level has its prior boxes around its centre, cell by cell, row by row, as Caffe's layer
     PriorBox writes them. With a prior box of centre (px, py) and size (pw, ph), and variances v and w, a row
     (dx, dy, dw, dh) is the box around (px + v dx pw, py + v dy ph), of size (pw exp(w dw), ph exp(w dh)); a landmark
-    (x, y) lies at (px + v x pw, py + v y ph).
+    (x, y) is at (px + v x pw, py + v y ph).
 
     Attributes:
         scores: the output with the probabilities, 1 x n x (1 + classes), or 1 x n x classes without a background.
@@ -137,7 +137,7 @@ Level = Annotated[int, Field(gt=0, le=12)]
 class EfficientDet(ObjectDetector):
     """Objects from EfficientDet, with the anchors of github.com/google/automl (Tan et al., 2020, arXiv:1911.09070).
 
-    Level l has cells of 2^l pixels. A cell's anchors lie around its centre; for each of `octaves` sizes
+    Level l has cells of 2^l pixels. A cell's anchors are around its centre; for each of `octaves` sizes
     anchor_scale 2^l 2^(k / octaves), k = 0, 1, ..., there is one of each of the ratios. With an anchor around
     (ax, ay) of size (aw, ah), a row (ty, tx, th, tw) is the box around (ax + tx aw, ay + ty ah), of size
     (aw exp(tw), ah exp(th)).

@@ -50,7 +50,7 @@ class TextRegions(Decoder):
             corners, score = self._region(probabilities, contour)
             if corners is not None:
                 corners = _in_image(corners, frame)
-                if min(_length(corners[0], corners[1]), _length(corners[0], corners[3])) > _SHORTER_IS_NOISE:
+                if min(int(np.linalg.norm(corners[0] - corners[k])) for k in (1, 3)) > _SHORTER_IS_NOISE:
                     found.append((corners, score))
         label = label_of(labels or ["text"], 0)
         places = ((*around(corners), score) for corners, score in _in_reading_order(found))
@@ -145,23 +145,17 @@ def _in_image(corners: np.ndarray, frame: Frame) -> np.ndarray:
     return np.minimum(_clockwise(there), size - 1).astype(np.float32)
 
 
-def _length(start: np.ndarray, end: np.ndarray) -> int:
-    """The distance of two corners in whole pixels."""
-    return int(np.linalg.norm(start - end))
-
-
 def _in_reading_order(found: list[tuple[np.ndarray, float]]) -> list[tuple[np.ndarray, float]]:
     """Corners with scores, sorted by the first corner: from the top, and from the left within a line."""
     ordered = sorted(found, key=lambda each: (each[0][0][1], each[0][0][0]))
     for index in range(1, len(ordered)):
-        while index and _goes_before(ordered[index][0][0], ordered[index - 1][0][0]):
+        while index:
+            x, y = ordered[index][0][0] - ordered[index - 1][0][0]
+            if abs(y) >= _SAME_LINE or x >= 0:
+                break
             ordered[index - 1 : index + 1] = reversed(ordered[index - 1 : index + 1])
             index -= 1
     return ordered
-
-
-def _goes_before(corner: np.ndarray, other: np.ndarray) -> bool:
-    return bool(abs(corner[1] - other[1]) < _SAME_LINE and corner[0] < other[0])
 
 
 class TextLine(Decoder):

@@ -108,7 +108,7 @@ def _next(opened: cv2.VideoCapture) -> np.ndarray | None:
 
 
 def check_video_writable(path: Path) -> None:
-    """Make sure, before long work, that a video can be written as `path`."""
+    """Check, before long work, that a video can be written as `path`."""
     if path.suffix.lower() not in CODECS:
         raise InputError(
             f"cannot save a video as {path}",

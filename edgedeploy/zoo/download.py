@@ -68,7 +68,7 @@ def download(
     part = part_of(target)
     try:
         with folder_lock(target.parent, progress):
-            if _holds(target, size, sha256):
+            if _size(target) == size and sha256_of(target) == sha256:
                 return
             for attempt in range(patience.attempts):
                 try:
@@ -99,10 +99,6 @@ def download(
 def part_of(target: Path) -> Path:
     """The file of an unfinished download of `target`."""
     return target.with_name(f"{target.name}.part")
-
-
-def _holds(path: Path, size: int, sha256: str) -> bool:
-    return _size(path) == size and sha256_of(path) == sha256
 
 
 def _size(path: Path) -> int:
@@ -159,7 +155,7 @@ def _start(response: requests.Response, part: Path, done: int, size: int) -> int
     if status in (206, 416):
         # The server does not resume: without a partial file the next attempt starts over.
         part.unlink(missing_ok=True)
-        raise _TransferBrokenError("the server does not go on where the transfer had stopped")
+        raise _TransferBrokenError("the server does not resume the transfer")
     host = urlsplit(response.url).hostname or "the server"
     reason = f"{host} answers {status} {response.reason or ''}".rstrip()
     if status in _TRANSIENT:

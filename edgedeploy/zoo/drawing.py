@@ -204,7 +204,7 @@ def layers(source: Source) -> list[DrawnNode]:
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except Exception as error:
-        raise ModelError(f"the shapes of {source.file} cannot be told", why=last_line(error)) from error
+        raise ModelError(f"the shapes of {source.file} cannot be inferred", why=last_line(error)) from error
     shapes = {value.name: _shape(value) for value in (*graph.input, *graph.value_info, *graph.output)}
     weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
     # Shapes, places and bounds are written as constants too.
@@ -299,7 +299,8 @@ def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
         lines = [f"{layer.times} times:"] if layer.times > 1 else []
         lines += layer.block or [layer.title or layer.name]
         parameters = f"{layer.parameters:,} parameters" if layer.parameters else ""
-        lines.append(", ".join(filter(None, [_shape_text(layer.shape), parameters])))
+        shape = "x".join(str(size or "?") for size in layer.shape or ())
+        lines.append(", ".join(filter(None, [shape, parameters])))
         colour = _COLOURS.get(layer.operator.partition(" ")[0], "#ffffff")
         label, name = _quoted(*filter(None, lines)), _quoted(layer.name)
         yield f"  {index} [label={label}, tooltip={name}, fillcolor={_quoted(colour)}]"
@@ -307,10 +308,6 @@ def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
             if value in writers:
                 yield f"  {writers[value]} -> {index}"
     yield "}"
-
-
-def _shape_text(shape: tuple[int, ...] | None) -> str:
-    return "x".join(str(size or "?") for size in shape) if shape is not None else ""
 
 
 def _quoted(*lines: str) -> str:

@@ -208,7 +208,7 @@ def load_labels(name: str) -> list[str]:
     while labels and not labels[-1]:
         labels.pop()
     if not labels:
-        raise ConfigurationError(f"{path}: there are no labels in it", hints=["write one class name per line"])
+        raise ConfigurationError(f"{path} has no labels", hints=["write one class name per line"])
     if "" in labels:
         raise ConfigurationError(
             f"{path}:{labels.index('') + 1}: the line is empty",

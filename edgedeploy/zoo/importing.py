@@ -152,7 +152,9 @@ def import_network(
     )
     before = MODELS.load(name).files if is_file(path) else []
     for copy, file in zip(copies, source.files, strict=True):
-        _copy(file, copy)
+        if not (is_file(copy) and file.samefile(copy)):
+            with replacing(copy) as temporary:
+                shutil.copyfile(file, temporary)
     with replacing(path) as temporary:
         temporary.write_text(_document(entry, _GUESSED - stated.fields), encoding="utf-8")
     if stated.labels and entry.labels == name:
@@ -218,13 +220,6 @@ def _copies(name: str, source: Source) -> list[Path]:
     suffixes = source.format.suffixes
     names = (name + suffixes[k] if k < len(suffixes) else file.name for k, file in enumerate(source.files))
     return [own_models() / each for each in names]
-
-
-def _copy(file: Path, copy: Path) -> None:
-    if is_file(copy) and file.samefile(copy):
-        return
-    with replacing(copy) as temporary:
-        shutil.copyfile(file, temporary)
 
 
 def _task(network: Network) -> str:

@@ -94,7 +94,9 @@ class Source:
         """The network that a file describes or is a part of."""
         found, description = describing(path)
         options = found.honoured(options)
-        called = name or package_model(path.name if _is_imported(path.stem) else path.stem)
+        # A file with the name of an entry of the user's own gets a package of its own.
+        own = path.stem in MODELS.names() and not MODELS.find(path.stem).resolve().is_relative_to(builtin_folder())
+        called = name or package_model(path.name if own else path.stem)
         return Source(called, found, tuple(found.files(description, options)), dict(shapes), options)
 
     @property
@@ -152,11 +154,6 @@ class Source:
     def read(self) -> Network:
         """Import it for the first of its shapes; see `Format.read`."""
         return self.format.read(self.files, self.shapes, self.options)
-
-
-def _is_imported(name: str) -> bool:
-    """Whether an entry of the user's own has this name: a file of the same name gets a package of its own."""
-    return name in MODELS.names() and not MODELS.find(name).resolve().is_relative_to(builtin_folder())
 
 
 def package_model(name: str) -> str:

@@ -109,7 +109,7 @@ def _reshape(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values, sizes = inputs[0], [int(size) for size in inputs[1]]
     if not attributes.get("allowzero", 0):
         sizes = [values.shape[axis] if size == 0 else size for axis, size in enumerate(sizes)]
-    if -1 in sizes and values.size == 0:  # numpy cannot tell what is left of nothing
+    if -1 in sizes and values.size == 0:  # numpy cannot infer it for empty arrays
         others = int(np.prod([size for size in sizes if size != -1]))
         sizes = [0 if size == -1 and others else max(size, 0) for size in sizes]
     return np.reshape(values, sizes)
@@ -124,14 +124,6 @@ def _flatten(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 def _squeeze(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     axes = integers(inputs, 1, attributes, "axes")
     return np.squeeze(inputs[0], None if axes is None else tuple(axes))
-
-
-def _unsqueeze(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    return np.expand_dims(inputs[0], tuple(integers(inputs, 1, attributes, "axes") or ()))
-
-
-def _shape(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    return np.array(inputs[0].shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
 
 def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
@@ -186,8 +178,8 @@ def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     sized([size + sum(pair) for size, pair in zip(values.shape, around, strict=True)])
     if mode != "constant":
         return np.pad(values, around, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])  # type: ignore[call-overload]
-    given = optional(inputs, 2)
-    filling = attributes.get("value", 0) if given is None else np.asarray(given).reshape(-1)[0]
+    value = optional(inputs, 2)
+    filling = attributes.get("value", 0) if value is None else np.asarray(value).reshape(-1)[0]
     return np.pad(values, around, "constant", constant_values=filling)
 
 
@@ -229,7 +221,9 @@ OPERATORS: dict[str, Operator] = {
     "Reshape": _reshape,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
-    "Shape": _shape,
+    "Shape": lambda inputs, attributes: np.array(
+        inputs[0].shape[attributes.get("start", 0) : attributes.get("end")], np.int64
+    ),
     "Size": lambda inputs, attributes: np.array(inputs[0].size, np.int64),
     "Slice": _slice,
     "Split": _split,
@@ -238,5 +232,7 @@ OPERATORS: dict[str, Operator] = {
     "TopK": _top_k,
     "Transpose": lambda inputs, attributes: np.transpose(inputs[0], attributes.get("perm")),
     "Unique": _unique,
-    "Unsqueeze": _unsqueeze,
+    "Unsqueeze": lambda inputs, attributes: np.expand_dims(
+        inputs[0], tuple(integers(inputs, 1, attributes, "axes") or ())
+    ),
 }
