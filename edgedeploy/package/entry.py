@@ -125,7 +125,7 @@ def checked_tensors(specs: list[TensorSpec], *, open_sizes: bool = False) -> lis
     least = -1 if open_sizes else 0
     for spec in specs:
         if spec.dtype not in DTYPES:
-            raise ValueError(f"{spec.name!r} has type {spec.dtype}, which is none of {', '.join(DTYPES)}")
+            raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
         if len(spec.shape) > MAXIMUM_RANK:
             raise ValueError(f"{spec.name!r} has {len(spec.shape)} dimensions, more than {MAXIMUM_RANK}")
         if not all(least <= size <= MAXIMUM_TENSOR for size in spec.shape):
