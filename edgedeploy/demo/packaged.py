@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from edgedeploy.demo.pipeline import Network, infer, infer_frame
-from edgedeploy.demo.program import DemoSession, demo_image
-from edgedeploy.demo.spec import DEMOS, Stage
+from edgedeploy.demo.program import DemoSession, demo_image, demo_of
+from edgedeploy.demo.spec import Stage
 from edgedeploy.demo.usage import Look
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
@@ -76,11 +76,10 @@ class PackagedProgram:
 
     def image(self, progress: Progress = SILENT) -> Path:
         """The image of the zoo's demo of this network."""
-        model = read_manifest(self.package).model
-        for name in DEMOS.names():
-            if DEMOS.load(name).model == model:
-                return demo_image(name, progress)
-        raise InputError(f"{self.package} comes with no image", hints=["name one: --image FILE"])
+        demo = demo_of(read_manifest(self.package).model)
+        if demo is None:
+            raise InputError(f"{self.package} comes with no image", hints=["name one: --image FILE"])
+        return demo_image(demo, progress)
 
     @contextmanager
     def opened(

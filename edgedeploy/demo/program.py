@@ -33,6 +33,12 @@ Weights = Literal["file", "random"]
 _MOST_SIZES = 8  # sizes of a network that stay open; a folder may have images of many sizes
 
 
+def demo_of(model: str, kind: str | None = None) -> str | None:
+    """The first demo of a network, with a decoder of this kind if one is stated."""
+    demos = ((name, DEMOS.load(name)) for name in DEMOS.names())
+    return next((name for name, demo in demos if demo.model == model and kind in (None, demo.decoder.kind)), None)
+
+
 def demo_image(name: str, progress: Progress = SILENT) -> Path:
     """A demo's image, which is next to its file or its model's, or is downloaded."""
     demo: Demo = DEMOS.load(name)
@@ -58,14 +64,9 @@ class Program:
 
     def image(self, progress: Progress = SILENT) -> Path:
         """The image of the demo for the first network and with this decoder, or else the demo's own."""
-        name, demo, model = self.name, self.demo, self.parts[0].model
-        if model != demo.model:
-            for other in DEMOS.names():
-                candidate = DEMOS.load(other)
-                if candidate.model == model and candidate.decoder.kind == demo.decoder.kind:
-                    name = other
-                    break
-        return demo_image(name, progress)
+        model = self.parts[0].model
+        other = demo_of(model, self.demo.decoder.kind) if model != self.demo.model else None
+        return demo_image(other or self.name, progress)
 
     @contextmanager
     def opened(
@@ -91,10 +92,8 @@ class Program:
             shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(asked[index])
             of_part = replace(asked[index], lengths=part.lengths(name))
             use = find_use(part.model)
-            prepared = prepare(
-                part.model, place.board, input_shapes=shapes, options=of_part, use=use, progress=progress
-            )
-            return prepared, part.fitted(prepared.manifest)
+            found = prepare(part.model, place.board, input_shapes=shapes, options=of_part, use=use, progress=progress)
+            return found, part.fitted(found.manifest)
 
         ready = {index: built(index) for index, name in enumerate(sized) if not name} or {0: built(0)}
         with opening(place, threads, progress) as open_all:

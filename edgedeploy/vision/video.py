@@ -163,10 +163,8 @@ class _Writer:
             self._video = self._opened()
         elif (image.shape[1], image.shape[0]) != self._size:  # OpenCV would drop it
             image = cv2.resize(image, self._size, interpolation=cv2.INTER_AREA)
-        copies = 1
-        if self._live:
-            due = round((perf_counter() - self._started) * self._rate) + 1
-            copies = max(0, due - self.written)
+        due = round((perf_counter() - self._started) * self._rate) + 1
+        copies = max(0, due - self.written) if self._live else 1
         for _ in range(copies):
             self._video.write(image)
         self.written += copies

@@ -15,24 +15,10 @@ from edgedeploy.package.usage import ModelInput
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
 Architecture = Literal[
-    "convnext_tiny",
-    "efficientdet-d0",
-    "efficientdet-d1",
-    "efficientdet-d2",
-    "inception_v3",
-    "mobilenet_v2",
-    "mobilenet_v3_large",
-    "mobilenet_v3_small",
-    "nanodet-m",
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet101",
-    "vgg16",
-    "yolov3",
-    "yolox-nano",
-    "yolox-tiny",
-]
+    "convnext_tiny", "efficientdet-d0", "efficientdet-d1", "efficientdet-d2", "inception_v3", "mobilenet_v2",
+    "mobilenet_v3_large", "mobilenet_v3_small", "nanodet-m", "resnet18", "resnet34", "resnet50", "resnet101",
+    "vgg16", "yolov3", "yolox-nano", "yolox-tiny",
+]  # fmt: skip
 
 
 class WheelFile(Record):
