@@ -56,9 +56,7 @@ class Network:
 
     Attributes:
         model: the network as the user named it, or the demo's own.
-        file: the file that describes it.
         model_input: how an image becomes its input; the size is the runner's.
-        labels: the names of its classes.
         output_names: the decoder's names of its outputs; see `called`.
         length: the used part of its input's width, for a network with an input for it.
         steps: scale and zero point of its quantised inputs and outputs, by name.
@@ -111,7 +109,6 @@ class Outcome:
     """The results of one network for one image.
 
     Attributes:
-        detections: in pixels of the image.
         timing: the times of the inferences, without pre- and postprocessing.
         parts: the times of all parts, for the inference that gave the results.
         then: the next network's outcome for each detection, in pixels of the same image; results without a place get

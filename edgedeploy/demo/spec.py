@@ -83,7 +83,6 @@ class Stage(Record):
         model: the network, a name of the zoo, whose entry states how an image becomes its input.
         fit: how an image is resized to the network's input, see `edgedeploy.vision.preprocess.place`; or a record for
             networks built for several sizes. The network's metadata overrides it.
-        decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: the format of the log, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
             the results are neither printed nor drawn, only passed to the next network.
         then: the next network, which takes crops around the results of this one.

@@ -50,7 +50,6 @@ class SelfTest(Record):
     """How a package checks itself.
 
     Attributes:
-        cases: each is one inference.
         reference: the program that gave the expected outputs.
         spread_to: its other kernels, for the spread; None if there were none.
     """

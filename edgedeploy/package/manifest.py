@@ -63,8 +63,6 @@ class Abi(Record):
         machine: ELF's name of the architecture, such as `EM_AARCH64`.
         float_abi: only on 32-bit ARM.
         glibc: the newest version that a symbol needs, if any.
-        libraries: the shared libraries that are loaded with it.
-        cpu: LLVM's name of the CPU that the code was generated for.
         features: LLVM feature flags beyond that CPU's own.
     """
 
@@ -119,28 +117,19 @@ class Manifest(Record):
     """All information about a package.
 
     Attributes:
-        model: the network's name; also the package's.
         model_sha256: SHA-256 of the file that describes the network.
         weights: `random` if its weights are seeded random values, for measurements only.
-        board: name of the board profile.
         build_key: a hash of everything that the package depends on: equal keys mean equal packages, except `checked`.
         target: TVM's target.
         device: a part of the name of its device, of the kind of its target; None for the CPU.
-        threads: the default number of threads.
         versions: of edgedeploy, TVM, the numerics' reference and packages that add passes.
-        linker: the toolchain that linked the library.
-        tuning_records: hash of the tuning records that were used.
-        disabled_passes: names of passes that the compiler left out.
         set_inputs: inputs of the network's file that are constants in the package, with their values.
         inputs, outputs: of the network, in order; outputs of its compiled part if it has a tail.
         further: the same network for other shapes of its inputs; most packages have one shape.
-        heads: the detection heads in the network's file.
-        metadata: its metadata; see `edgedeploy.metadata`.
         quantisation: how it was quantised, and the loss; None for a float network.
         usage: how images become its input, and its outputs results; None if unknown.
         transformed: weights that the library transforms when it is loaded, each under the name of its member; its
             function `TRANSFORM` takes them, and entries take its results after their inputs.
-        files: the other members, by name.
     """
 
     format: Annotated[Literal[1], BeforeValidator(whole)] = FORMAT

@@ -73,8 +73,6 @@ class FunctionWork(Record):
     """One function of a network, with all its calls in an inference.
 
     Attributes:
-        function: its name in the package's library.
-        template: the template that scheduled it, if any.
         type: of its first input.
         operations: arithmetic operations (a multiply-add is two) of layers that are computed directly.
         bytes: of its inputs, including weights, and outputs.

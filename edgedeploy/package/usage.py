@@ -96,7 +96,6 @@ class ModelInput(Record):
     Attributes:
         shape: the default shape; networks with free dimensions are built for this shape.
         kind: `tensor` for an input that is not an image, of which only name and shape are known.
-        colour: the order of the channels.
         mean: subtracted from each channel, in pixel units (0 to 255), in the order of `colour`.
         scale: multiplied with each channel after that, in the same order.
     """
@@ -134,13 +133,11 @@ class Usage(Record):
     `heads` and `metadata` of the manifest complete it: see `Decoder.fitted`.
 
     Attributes:
-        demo: the demo's name.
         stage: the number of the network in the demo, from 1: the second one takes crops around results of the first.
         input: the image input; its shape is that of the zoo's entry, and the manifest's `inputs` have the built shape.
             With a camera, it has the built shape, and the manifest's input is the frame.
         fit: how an image is resized to the input, unless the network's metadata states it.
         decoder: the postprocessing, by its `kind`, with its parameters.
-        log: the format of the log.
         outputs: the decoder's names of the outputs, in order, if they differ from the network's.
         labels: the names of the classes; if empty, those in the network's metadata.
         camera: whose frames the network takes; None if it takes preprocessed images.

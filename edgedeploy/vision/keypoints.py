@@ -59,7 +59,6 @@ class Blaze(Detector):
     Attributes:
         scores: the output with the scores, 1 x n x 1.
         boxes: the output with boxes and points, 1 x n x (4 + 2 for each point).
-        points: the number of points.
         name: the label.
     """
 
@@ -189,7 +188,6 @@ class Landmarks(Decoder):
         guides: points that place the crop of the next image, if the reported ones do not.
         score: the output with the confidence that the crop shows something.
         logits: whether the score is a logit, which needs a sigmoid.
-        threshold: the lowest score that is reported.
         classes: the output with the probability of the first of two classes.
         depth_scale: what depths are divided by, besides the scale of the crop.
         lines: chains of points that are drawn as lines.

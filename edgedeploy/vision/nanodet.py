@@ -29,7 +29,6 @@ class NanoDet(ObjectDetector):
         output: the joint output, 1 x cells x (classes + 4 bins), level after level, row by row.
         scores: or an output for each level, 1 x cells x classes,
         distances: and one for each level, 1 x cells x (4 bins).
-        bins: values for each side.
         offset: the point's place in its cell, in cells: 0.5 for NanoDet-m, 0 for NanoDet-Plus.
     """
 

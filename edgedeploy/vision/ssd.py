@@ -67,7 +67,6 @@ class Ssd(ObjectDetector):
         box_format: the order of a box's values: `xyxy` and `yxyx` are two corners, `cxcywh` and `cycxhw` centre and
             size. By default `cxcywh` with prior boxes, which have no corners, and `xyxy` without.
         background: which column of the scores is the background's: the `first`, the `last`, or `none`.
-        variances: v and w.
         spacing: `stride` puts neighbouring prior boxes one stride apart, as RetinaFace does; `even` spreads them
             evenly over the input, as PriorBox does when no step is given, and UltraFace. It matters only if the
             input is not a multiple of the stride.
@@ -148,7 +147,6 @@ class EfficientDet(ObjectDetector):
         layout: of outputs for each level, whose channels are the anchors of a cell, one after another: `NHWC` as
             google/automl writes them, or `NCHW`.
         logits: whether scores are logits, which need a sigmoid.
-        levels: the levels of the pyramid, in the network's order.
         octaves: sizes of anchors from one level to the next.
         ratios: width and height of an anchor in units of its size.
         anchor_scale: size of the smallest anchor, in cells.

@@ -105,7 +105,6 @@ class Ultralytics(Decoder):
         threshold: scores must exceed it to be reported.
         iou_threshold: the largest intersection over union of two results, for networks without suppression.
         suppression: a box suppresses only those of its own class (`class_aware`), or of any (`agnostic`).
-        most: the most results.
         top: the most classes of a whole image.
     """
 

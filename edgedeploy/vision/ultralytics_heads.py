@@ -34,7 +34,6 @@ class Boxes(ObjectDetector):
 
     Attributes:
         extras: values that the task adds for each place.
-        most: the most results.
     """
 
     threshold: Fraction = 0.25

@@ -35,12 +35,8 @@ class DrawnNode:
     """One box: a node of a network, or several.
 
     Attributes:
-        name: its own, or that of its value.
         operator: ONNX's name; "" for an input or output of the network. Several are joined by ` + `.
-        reads: names of its inputs, without its parameters.
-        writes: names of its outputs.
         shape: of its first output; None if unknown.
-        parameters: the number of its constant values.
         details: such as `3x3, stride 2x2`.
         block: the title of each layer of a repeated block.
         times: how often the block is repeated.

@@ -81,11 +81,8 @@ class ZooFile(Record):
     """A file that is identified by its content.
 
     Attributes:
-        name: a plain file name.
         sha256: SHA-256 of its content, lower-case hexadecimal.
-        size: in bytes.
         url: its download, pinned to a commit; absent if it has none of its own.
-        wheel: the wheel that contains it.
         bundled: whether it is next to the entry: inside edgedeploy itself, or as a network of the user's own.
         note: where the file comes from, if it has no download.
     """
@@ -115,7 +112,6 @@ class ZooModel(Record):
 
     Attributes:
         task: such as `classification`, `face detection`.
-        licence: the licence of the weights, or "none stated".
         files: the network's files; the first one is the network itself.
         architecture: an architecture that edgedeploy builds with random weights: for networks without a public file of
             weights, and for measurements of speed without the files.
@@ -124,7 +120,6 @@ class ZooModel(Record):
             architecture: the entry states how its input is prepared.
         same_as: an entry with the same weights, whose files are used if these are neither on this machine nor have a
             download.
-        outputs: the names of its outputs, in the network's order.
         labels: the label set of its classes, a file of `models/labels`.
     """
 

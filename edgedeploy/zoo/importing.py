@@ -114,8 +114,6 @@ def import_network(
 
     Args:
         files: the network's files in any order; those in the same folder that it names may be left out.
-        shapes: shapes of inputs that the network leaves open.
-        stated: information that is not guessed.
         replace: whether an entry of this name, and its files, may be replaced.
     """
     if not _NAME.fullmatch(name):

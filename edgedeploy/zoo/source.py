@@ -62,8 +62,6 @@ class Source:
     Attributes:
         name: the package's name: that of the model in the zoo, or of the file without its suffix; see `package_model`.
         files: the network's files, the one that describes it first.
-        shapes: shapes of inputs by name.
-        options: settings that the files leave open.
         further: more shapes of inputs, each for an entry point of its own in the same package.
     """
 
