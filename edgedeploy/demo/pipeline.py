@@ -20,9 +20,8 @@ from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Steps, TensorSpec
 from edgedeploy.vision.camera import frame_of
 from edgedeploy.vision.crop import Rectangle, RotatedCrop
-from edgedeploy.vision.fits import LineFit, Page, ScaledFit
 from edgedeploy.vision.geometry import Frame, framed
-from edgedeploy.vision.preprocess import filled, input_size, place, to_tensor
+from edgedeploy.vision.preprocess import LineFit, Page, ScaledFit, filled, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection, View
 
 

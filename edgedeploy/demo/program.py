@@ -22,7 +22,7 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opening
 from edgedeploy.vision.draw import draw, draw_enlarged
-from edgedeploy.vision.fits import Page
+from edgedeploy.vision.preprocess import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file

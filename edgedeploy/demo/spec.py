@@ -18,10 +18,10 @@ from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
 from edgedeploy.vision.decoder import Decoder, kind_of
 from edgedeploy.vision.faces import RetinaFace, YuNet
-from edgedeploy.vision.fits import Page, SizedFit
 from edgedeploy.vision.keypoints import Blaze, Landmark, Landmarks
 from edgedeploy.vision.maps import Depth, Segmentation
 from edgedeploy.vision.nanodet import NanoDet
+from edgedeploy.vision.preprocess import Page, SizedFit
 from edgedeploy.vision.ssd import EfficientDet, Ssd
 from edgedeploy.vision.text import TextLine, TextRegions
 from edgedeploy.vision.ultralytics import Ultralytics

@@ -21,8 +21,7 @@ from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.camera import Preparation
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.decoder import Decoder, Described
-from edgedeploy.vision.fits import LineFit
-from edgedeploy.vision.preprocess import input_size
+from edgedeploy.vision.preprocess import LineFit, input_size
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
 from edgedeploy.zoo.source import find_source, means_file, users_own
 

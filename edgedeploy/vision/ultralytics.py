@@ -17,9 +17,9 @@ from edgedeploy.heads import Head
 from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.decoder import Decoder, Described, Fitted, Fraction, Outputs, not_of_this_kind
-from edgedeploy.vision.fits import Side
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.maps import Depth, Segmentation
+from edgedeploy.vision.preprocess import Side
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.ultralytics_heads import Boxes, Form, Masks, Points, TurnedBoxes
 
