@@ -21,7 +21,7 @@ struct ImageInput {
   std::vector<double> scale;
 };
 
-// No camera gives frames of a longer side, and no network of images takes one (edgedeploy/camera/format.py).
+// No camera gives frames of a longer side, and no network of images takes one (edgedeploy/package/usage.py).
 inline constexpr int64_t kLongestSide = 1 << 14;
 
 // Of a package that takes frames as they are: their size, and the format by its name.

@@ -59,7 +59,6 @@ MAKES_PACKAGES = (
     "vision/__init__.py",
     "vision/camera.py",
     "vision/geometry.py",
-    "vision/resampling.py",
     "zoo/entry.py",
     "zoo/source.py",
 )

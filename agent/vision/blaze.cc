@@ -1,4 +1,4 @@
-// Faces, palms and people with key points, of BlazeFace and what followed it (edgedeploy/vision/blaze.py).
+// Faces, palms and people with key points, of BlazeFace and what followed it (edgedeploy/vision/keypoints.py).
 #include <algorithm>
 
 #include "vision/decoder.h"

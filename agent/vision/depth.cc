@@ -1,4 +1,4 @@
-// A number for each pixel of an image (edgedeploy/vision/depth.py).
+// A number for each pixel of an image (edgedeploy/vision/maps.py).
 #include <algorithm>
 #include <cmath>
 

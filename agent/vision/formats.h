@@ -17,7 +17,7 @@ enum class PixelFormat {
   kYuyv,  // brightness and colours of two pixels in four bytes
 };
 
-// The format that manifests call so (edgedeploy/camera/format.py); nothing for one that is not known here.
+// The format that manifests call so (edgedeploy/package/usage.py); nothing for one that is not known here.
 std::optional<PixelFormat> PixelFormatOf(const std::string& name);
 
 // A frame as it lies in memory.

@@ -1,4 +1,4 @@
-// How an image lies in a network's input, as edgedeploy/camera/geometry.py has it.
+// How an image lies in a network's input, as edgedeploy/vision/geometry.py has it.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,7 @@ struct Size {
 inline bool operator==(Size a, Size b) { return a.height == b.height && a.width == b.width; }
 inline bool operator!=(Size a, Size b) { return !(a == b); }
 
-// How an image of another size is brought to the input's; edgedeploy/vision/preprocess.py describes them, and fits.py the
-// last one.
+// How an image of another size is brought to the input's; edgedeploy/vision/preprocess.py describes them.
 enum class Fit { kStretch, kPad, kLetterbox, kFill, kCover, kContain, kLine };
 
 // The fit of a name; nothing for one that is not known here. `scaled` is `fill` where the network has one size.

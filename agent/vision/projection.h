@@ -1,4 +1,4 @@
-// Images in a network's input where neither sizes nor places are rounded: edgedeploy/vision/quadrilateral.py.
+// Images in a network's input where neither sizes nor places are rounded: edgedeploy/vision/geometry.py.
 #pragma once
 
 #include "vision/frame.h"

@@ -1,4 +1,4 @@
-// The text in an image of one line, by connectionist temporal classification (edgedeploy/vision/text_line.py).
+// The text in an image of one line, by connectionist temporal classification (edgedeploy/vision/text.py).
 #include <algorithm>
 #include <cstring>
 

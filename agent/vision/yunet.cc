@@ -1,4 +1,4 @@
-// YuNet: faces with five landmarks (edgedeploy/vision/yunet.py).
+// YuNet: faces with five landmarks (edgedeploy/vision/faces.py).
 #include <algorithm>
 #include <cmath>
 

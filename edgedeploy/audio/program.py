@@ -108,7 +108,7 @@ class Cascade:
 def _only(what: str, found: list[TensorSpec], stage: SoundStage) -> TensorSpec:
     if len(found) != 1:
         names = ", ".join(spec.name for spec in found) or "none"
-        raise _unsuitable(stage, f"it needs one {what} besides its state, and has {names}")
+        raise _unsuitable(stage, f"it needs one {what} besides its state, not {names}")
     return found[0]
 
 

@@ -18,7 +18,7 @@ def labels(
         "--labels",
         metavar="SET|FILE",
         help="A label set of the zoo, or a .txt file with a name on each line.",
-        autocompletion=completing("edgedeploy.zoo.labels:label_sets"),
+        autocompletion=completing("edgedeploy.zoo.entry:label_sets"),
     ),
     output: str | None = Option(None, metavar="NAME", help="The output with the scores; default: the first."),
     top: int = Option(5, metavar="N", min=1, max=MOST, help="How many classes to print."),

@@ -1,4 +1,4 @@
-"""A demo on a board's own camera: the board's agent looks, and sends images with what it saw (docs/agent.md)."""
+"""A demo on a board's own camera: the board's agent runs it, and sends images with results (docs/agent.md)."""
 
 from __future__ import annotations
 
@@ -36,17 +36,14 @@ from edgedeploy.vision.image import decoded
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot, Source
 
-# The board chooses the camera.
-ANY_CAMERA = "auto"
+ANY_CAMERA = "auto"  # the board chooses one
 
 _PROTOCOL = 1
 _MOST_LINE = 65536
-# More than any camera's JPEG.
-_MOST_BYTES = 1 << 26
-# An emulated board takes minutes to load a large network, and to look once.
+_MOST_BYTES = 1 << 26  # more than any camera's JPEG
+# An emulated board takes minutes to load a large network, and for one inference.
 _FIRST_S, _NEXT_S = 600, 300
-# Of films that are saved, where the camera does not say how many images it gives in a second.
-_RATE = 25.0
+_RATE = 25.0  # images per second of saved videos
 
 _DEMO = """
 cd && cd "$1" && camera=$2 && shift 2 && exec ./agent demo ./ --stream "--camera=$camera" "$@"
@@ -55,39 +52,27 @@ cd && cd "$1" && camera=$2 && shift 2 && exec ./agent demo ./ --stream "--camera
 
 @dataclass(frozen=True)
 class SeenShot(Shot):
-    """One image of a board's camera with what the board saw in it.
-
-    Attributes:
-        detections: the results.
-        parts: how long each part took on the board.
-        taken_ms: how long the board waited for its camera.
-    """
+    """One image of a board's camera with the board's results and times; `taken_ms` is that of its camera."""
 
     detections: list[Detection]
     parts: Parts
     taken_ms: float
 
     def capture_ms(self, waited_ms: float) -> float:
-        """The board's own time: who waits here waits for all that the board does."""
+        """The board's own time: waiting here includes inference."""
         return self.taken_ms
 
 
 class AgentDemo(Closing):
-    """`agent demo --stream` on a board; a context manager.
-
-    Attributes:
-        camera: what the board calls its camera.
-        threads: how many threads the network runs with.
-    """
+    """`agent demo --stream` on a board; a context manager."""
 
     def __init__(self, connection: Connection, folder: str, camera: str, threads: int | None = None) -> None:
         """Start it.
 
         Args:
-            connection: the board.
-            folder: the release that it shows images to, relative to the home folder.
-            camera: the board's camera, as `agent demo --camera` takes it.
-            threads: how many threads to run with; what the package says if None.
+            folder: the release, relative to the home folder.
+            camera: as for `agent demo --camera`.
+            threads: by default those in the package.
         """
         self._connection = connection
         options = ["--threads", str(threads)] if threads else []
@@ -97,7 +82,7 @@ class AgentDemo(Closing):
         hello, _ = self._message()
         if hello.get("protocol") != _PROTOCOL:
             raise ReleaseError(
-                f"the agent on {connection.address} speaks another protocol",
+                f"the agent on {connection.address} has another protocol",
                 why=f"it is {hello.get('protocol')}, {_PROTOCOL} is understood here",
                 hints=["push the package again: that brings the agent that belongs to it"],
             )
@@ -105,50 +90,50 @@ class AgentDemo(Closing):
         self._channel.settimeout(_NEXT_S)
 
     def close(self) -> None:
-        """End it: it stops when nobody reads any more."""
+        """End it: it stops when its output is closed."""
         with contextlib.suppress(*BROKEN):
             self._channel.shutdown_write()
         close_channel(self._channel)
 
     def shots(self) -> Iterator[SeenShot]:
-        """The images as they come; a camera has no end."""
+        """The images as they come."""
         while True:
-            said, content = self._message()
-            if "summary" in said:  # somebody ended it on the board
+            message, content = self._message()
+            if "summary" in message:  # somebody ended it on the board
                 return
-            yield self._shot(said, content)
+            yield self._shot(message, content)
 
-    def _shot(self, said: dict[str, Any], content: bytes) -> SeenShot:
+    def _shot(self, message: dict[str, Any], content: bytes) -> SeenShot:
         try:
             image = decoded(content)
-            if image is None or image.shape[:2] != (said["height"], said["width"]):
-                raise self._strange("it sends no image of the size that it says")
-            detections = [Detection.model_validate(each) for each in said["results"]]
-            times = said["times"]
+            if image is None or image.shape[:2] != (message["height"], message["width"]):
+                raise self._strange("an image does not have the size that was announced")
+            detections = [Detection.model_validate(each) for each in message["results"]]
+            times = message["times"]
             names = ("preprocess_ms", "inference_ms", "postprocess_ms")
             parts = Parts(*(float(times[name]) for name in names))
             taken_ms = float(times["capture_ms"])
-            return SeenShot(int(said["frame"]), Path(self.camera), image, detections, parts, taken_ms)
+            return SeenShot(int(message["frame"]), Path(self.camera), image, detections, parts, taken_ms)
         except (KeyError, TypeError, ValueError, ValidationError, cv2.error) as error:
-            raise self._strange(f"it sends results that are none: {error}") from error
+            raise self._strange(f"it sends invalid results: {error}") from error
 
     def _message(self) -> tuple[dict[str, Any], bytes]:
         try:
             line = self._stream.readline(_MOST_LINE)
             if not line.endswith(b"\n"):
                 raise self._strange("a line is too long") if len(line) == _MOST_LINE else self._ended()
-            said = json.loads(line)
-            count = int(said.get("bytes", 0))
+            message = json.loads(line)
+            count = int(message.get("bytes", 0))
             if not 0 <= count <= _MOST_BYTES:
                 raise self._strange(f"it announces {count} bytes")
             content = bytes(self._stream.read(count)) if count else b""
         except TimeoutError as error:
-            raise self._strange("it said nothing for minutes") from error
+            raise self._strange("it sent nothing for minutes") from error
         except (AttributeError, ValueError, RecursionError) as error:
             raise self._strange(f"it said {line[:80]!r}") from error
         if len(content) != count:
             raise self._ended()
-        return said, content
+        return message, content
 
     def _strange(self, why: str) -> ReleaseError:
         self.close()
@@ -159,33 +144,11 @@ class AgentDemo(Closing):
 
 
 @dataclass(frozen=True)
-class BoardSource(Source):
-    """A board's camera."""
-
-    demo: AgentDemo | None = None
-
-    @property
-    def is_film(self) -> bool:
-        """Its images follow each other in time."""
-        return True
-
-    @property
-    def rate(self) -> float | None:
-        """What films of it are saved with."""
-        return _RATE
-
-    def shots(self) -> Iterator[Shot]:
-        """The images, with what the board saw in them."""
-        assert self.demo is not None
-        return self.demo.shots()
-
-
-@dataclass(frozen=True)
 class BoardSession(DemoSession):
     """A demo that looks on the board."""
 
     def infer(self, shot: Shot, *, repeat: int = 1, tracker: object = None) -> Result:
-        """What the board saw in one of its images."""
+        """The board's result for one of its images."""
         assert isinstance(shot, SeenShot)
         [network] = self.networks
         assert isinstance(network, Network)
@@ -205,18 +168,17 @@ def board_camera(
     options: ImportOptions = AS_THE_FILE_SAYS,
     progress: Progress = SILENT,
 ) -> Iterator[tuple[DemoSession, Source]]:
-    """A demo that is shown a board's own camera: the network is brought to the board as a trial, and looks there.
+    """A demo on a board's own camera: the network is brought to the board as a trial, and runs there.
 
     Args:
-        program: the demo; of one network, which is built for one size.
-        place: the board.
+        program: a demo of one network, which is built for one size.
         camera: a number or a device, `rpicam`, an address of a stream; `auto`: the board chooses.
         threads, options, progress: as for `Program.opened`.
     """
     [part, *following] = program.parts
     if following or part.sized_input(options):
         raise InputError(
-            f"the demo {program.name} does not look at a board's camera",
+            f"the demo {program.name} does not support a board's camera",
             why="the board's agent runs one network of one size by itself, and this demo has more",
             hints=["--image 0 shows it this machine's camera, and has the board run the networks"],
         )
@@ -232,9 +194,8 @@ def board_camera(
         with locked(connection):
             trial = bring(connection, release, temporarily=False, progress=progress)
         with AgentDemo(connection, f"{BASE}/{trial.folder}", "" if camera == ANY_CAMERA else camera, threads) as demo:
-            # Nobody here runs it: that is what the board's agent does.
-            runner = cast(Runner, demo)
+            runner = cast(Runner, demo)  # of which only `threads` is used: the board's agent runs it
             network = part.network(manifest, prepared.source.file, fitted, runner)
             machine = trial.facts.line()
             session = BoardSession(program.name, [network], place.board.name, machine, manifest.weights)
-            yield session, BoardSource("camera", Path(demo.camera), iter(()), demo=demo)
+            yield session, Source("camera", Path(demo.camera), demo.shots(), rate=_RATE)

@@ -24,16 +24,11 @@ Save = Callable[[Shot, np.ndarray], None]
 
 @contextmanager
 def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> Iterator[Save]:
-    """Keep drawn images as `target`: call the result with each image of `source` and its drawing.
-
-    Each image's file appears whole or not at all. A video appears when the block ends, and is playable however it
-    ends.
+    """Save drawn images: call the result with each image of `source` and its drawing.
 
     Args:
         target: an image's file for an image, a folder for a folder, a video's file for a video or a camera; None
-            keeps nothing.
-        source: what is shown.
-        progress: is told where the drawn images are, when the block ends well.
+            saves nothing.
     """
     if target is None:
         yield lambda shot, drawn: None
@@ -53,7 +48,7 @@ def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> 
 
 
 def _name(file: Path) -> str:
-    """The name of an image; one whose suffix names no format that can be written is written as PNG."""
+    """The name of an image; those that cannot be written in their own format are written as PNG."""
     return file.name if cv2.haveImageWriter(f"x{file.suffix.lower()}") else f"{file.name}.png"
 
 
@@ -79,11 +74,10 @@ def _check_folder(target: Path) -> None:
 
 
 class Summary:
-    """Counts images and their times, from the moment it is made.
+    """Counts images and their times, from its creation on.
 
     Attributes:
-        frames: how many images were shown.
-        seconds: how long it took until the last of them was done, with reading, drawing and saving.
+        seconds: the time until the last image was done, including reading, drawing and saving.
     """
 
     def __init__(self) -> None:
@@ -109,9 +103,9 @@ class Summary:
         return self._parts.per(max(1, self.frames))
 
     def line(self) -> str:
-        """The same in one line for people."""
+        """The summary in one line for people."""
         return f"{self.frames} frames in {self.seconds:.2f} s, {self.fps:.2f} FPS; mean of each: {self.mean.line()}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as `--json` prints it."""
+        """The summary as `--json` prints it."""
         return {"frames": self.frames, "seconds": self.seconds, "fps": self.fps, **self.mean.as_dict()}

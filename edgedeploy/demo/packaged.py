@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from edgedeploy.demo.pipeline import Network, infer, infer_frame
-from edgedeploy.demo.program import DemoSession, demo_image
-from edgedeploy.demo.spec import DEMOS, Stage
+from edgedeploy.demo.program import DemoSession, demo_image, demo_of
+from edgedeploy.demo.spec import Stage
 from edgedeploy.demo.usage import Look
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
@@ -26,31 +26,26 @@ from edgedeploy.vision.results import Detection
 
 
 class Detector:
-    """A package that says itself how it is used."""
+    """A package whose manifest states its usage."""
 
     def __init__(self, package: Path, threads: int | None = None, *, runner: Runner | None = None) -> None:
-        """Open a package in this process, with as many threads as it says unless given; or take `runner`, its network
-        where that is open already.
-        """
+        """Open a package in this process, by default with its own number of threads, or use its open `runner`."""
         manifest = read_manifest(package)
         look = look_of(manifest, package)
         fitted = look.fitted(manifest)
         self._network: Network = look.network(manifest, package, fitted, runner or Session.open(package, threads))
 
     def detect(self, image: np.ndarray) -> list[Detection]:
-        """What the network sees in an image (uint8, height x width x 3, B G R), as its demo decodes it.
-
-        For a package built for a camera, the image becomes a frame in the camera's format first.
-        """
+        """The results for an image (uint8, height x width x 3, B G R), converted to its camera's format."""
         return infer(image, self._network, repeat=0).detections
 
     def detect_frame(self, frame: np.ndarray) -> list[Detection]:
-        """What the network sees in a frame as the package's camera gives it: uint8, of the shape that its input has."""
+        """The results for a frame of the package's camera: uint8, of the shape of its input."""
         return infer_frame(frame, self._network, repeat=0).detections
 
 
 def look_of(manifest: Manifest, package: Path) -> Look:
-    """How a package says that it is used."""
+    """The usage in a package's manifest."""
     usage = manifest.usage
     if usage is None:
         raise InputError(
@@ -75,21 +70,16 @@ def look_of(manifest: Manifest, package: Path) -> Look:
 
 @dataclass(frozen=True)
 class PackagedProgram:
-    """A demo as `demo.program.Program` is one, of a package.
-
-    Attributes:
-        package: the archive.
-    """
+    """A demo like `demo.program.Program`, from a package."""
 
     package: Path
 
     def image(self, progress: Progress = SILENT) -> Path:
         """The image of the zoo's demo of this network."""
-        model = read_manifest(self.package).model
-        for name in DEMOS.names():
-            if DEMOS.load(name).model == model:
-                return demo_image(name, progress)
-        raise InputError(f"{self.package} comes with no image", hints=["name one: --image FILE"])
+        demo = demo_of(read_manifest(self.package).model)
+        if demo is None:
+            raise InputError(f"{self.package} comes with no image", hints=["name one: --image FILE"])
+        return demo_image(demo, progress)
 
     @contextmanager
     def opened(
@@ -100,7 +90,7 @@ class PackagedProgram:
         options: ImportOptions = AS_THE_FILE_SAYS,
         progress: Progress = SILENT,
     ) -> Iterator[DemoSession]:
-        """The network, ready where `place` says; nothing is left open in a package that `options` could say."""
+        """The network, opened in `place`; a package takes no `options`."""
         if options != AS_THE_FILE_SAYS:
             raise InputError(f"--weights and --set do not go with {self.package}", why="it is built already")
         manifest = read_manifest(self.package)

@@ -1,4 +1,4 @@
-"""From an image to results: preprocessing, inference with its times, postprocessing; and again for what was found."""
+"""From an image to results: preprocessing, timed inference, postprocessing, and the next network on crops."""
 
 from __future__ import annotations
 
@@ -20,21 +20,14 @@ from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Steps, TensorSpec
 from edgedeploy.vision.camera import frame_of
 from edgedeploy.vision.crop import Rectangle, RotatedCrop
-from edgedeploy.vision.fits import LineFit, Page, ScaledFit
 from edgedeploy.vision.geometry import Frame, framed
-from edgedeploy.vision.preprocess import filled, input_size, place, to_tensor
+from edgedeploy.vision.preprocess import LineFit, Page, ScaledFit, filled, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection, View
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How long each part of the way from an image to its results took, in milliseconds.
-
-    Attributes:
-        preprocess_ms: from the image to the network's input.
-        inference_ms: one inference; on a board with the way of its tensors there and back.
-        postprocess_ms: from the network's outputs to results.
-    """
+    """The times from an image to its results, in milliseconds; on a board, inference includes transfers of tensors."""
 
     preprocess_ms: float = 0.0
     inference_ms: float = 0.0
@@ -44,11 +37,11 @@ class Parts:
         return Parts(*map(add, astuple(self), astuple(other)))
 
     def per(self, count: int) -> Parts:
-        """The mean, if these are the sums of `count` images."""
+        """The mean of `count` images, of which these are the sums."""
         return Parts(*(sum_ms / count for sum_ms in astuple(self)))
 
     def line(self) -> str:
-        """The same in one line for people."""
+        """The times in one line for people."""
         return ", ".join(f"{name.removesuffix('_ms')} {value:.2f} ms" for name, value in self.as_dict().items())
 
     def as_dict(self) -> dict[str, float]:
@@ -61,16 +54,12 @@ class Network:
     """One network of a demo, ready to run.
 
     Attributes:
-        stage: what the demo says of it.
-        model: it as the user named it, or the demo's own.
-        file: the file that describes it.
-        runner: it.
+        model: the network as the user named it, or the demo's own.
         model_input: how an image becomes its input; the size is the runner's.
-        labels: the names of its classes; numbers stand for those it does not reach.
-        output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
-        length: how much of its input's width counts, for a network that is told.
-        steps: by name of its quantised inputs and outputs, what their integers stand for.
-        camera: whose frames it takes as they are, with `model_input` of the size that they become; None for others.
+        output_names: the decoder's names of its outputs; see `called`.
+        length: the used part of its input's width, for a network with an input for it.
+        steps: scale and zero point of its quantised inputs and outputs, by name.
+        camera: whose frames it takes, with `model_input` of the size that they are resized to; None for others.
     """
 
     stage: Stage
@@ -91,14 +80,11 @@ class Network:
 
 @dataclass(frozen=True)
 class SizedNetwork:
-    """One network of a demo that is built for several sizes of its input.
+    """One network of a demo that is built for several sizes of its input, chosen by its fit.
 
     Attributes:
-        stage: what the demo says of it; its fit says which size an image needs.
-        model: it as the user named it, or the demo's own.
-        file: the file that describes it.
-        size: height and width of its input where the fit leaves one of them as it is.
-        of_size: the network for a height and a width, which is built and opened when it is first asked for.
+        size: the default height and width.
+        of_size: the network for a height and a width, which is built and opened on first use.
     """
 
     stage: Stage
@@ -108,7 +94,7 @@ class SizedNetwork:
     of_size: Callable[[tuple[int, int]], Network]
 
     def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
-        """The network for each of several images that are looked at together."""
+        """The network for each of several images."""
         fit, sizes = self.stage.fit, [(image.shape[0], image.shape[1]) for image in images]
         if isinstance(fit, LineFit):
             lengths = fit.lengths(sizes, self.size)
@@ -119,16 +105,13 @@ class SizedNetwork:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one network made of one image.
+    """The results of one network for one image.
 
     Attributes:
-        detections: the results, in pixels of the image.
         timing: the times of the inferences, without pre- and postprocessing.
-        parts: the times of all parts, of the inference that gave the results.
-        network: the network.
-        frame: the sizes of the image and of the network's input.
-        then: what the next network made of each of the detections, in pixels of the same image; what has no place
-            of its own has that of the detection.
+        parts: the times of all parts, for the inference that gave the results.
+        then: the next network's outcome for each detection, in pixels of the same image; results without a place get
+            that of the detection.
     """
 
     detections: list[Detection]
@@ -140,26 +123,26 @@ class Outcome:
 
     @property
     def all_parts(self) -> Parts:
-        """The times of the parts, with those of the next network."""
+        """The times of the parts, including the next networks."""
         return sum((each.all_parts for each in self.then), self.parts)
 
     @property
     def all_detections(self) -> list[Detection]:
-        """The results that are shown, with those of the next network."""
+        """The results that are shown, including those of the next networks."""
         shown = self.detections if self.network.stage.log else []
         return [*shown, *(detection for each in self.then for detection in each.all_detections)]
 
     def following(self) -> Iterator[Outcome]:
-        """What the next networks made of the detections, each followed by what was made of its own."""
+        """The outcomes of the next networks, depth first."""
         for outcome in self.then:
             yield outcome
             yield from outcome.following()
 
 
 def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Rectangle | None = None) -> Outcome:
-    """Run `image` (uint8, height x width x 3, B G R), or the part of it in a rectangle, through one network.
+    """Run `image` (uint8, height x width x 3, B G R), or a rectangle of it, through one network.
 
-    The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
+    The first inference gives the results, and `repeat` more give the times; if 0, the first one gives them too.
     """
     begin = perf_counter()
     if network.camera:
@@ -171,7 +154,7 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
 
 
 def infer_frame(taken: np.ndarray, network: Network, *, repeat: int = 1, begin: float | None = None) -> Outcome:
-    """Run a camera's frame, as the network takes it, through one network; preprocessing began at `begin`."""
+    """Run a camera's frame through a network that takes frames; preprocessing began at `begin`."""
     camera, fit, begin = network.camera, network.stage.fit, begin or perf_counter()
     if camera is None or not isinstance(fit, str):
         raise InputError(
@@ -184,21 +167,19 @@ def infer_frame(taken: np.ndarray, network: Network, *, repeat: int = 1, begin: 
 
 
 def _outcome(tensors: dict[str, np.ndarray], frame: Frame, network: Network, repeat: int, begin: float) -> Outcome:
-    """What a network makes of its inputs, which were prepared from `begin` on."""
+    """Run a network on its inputs, whose preprocessing began at `begin`."""
     stage, runner, times = network.stage, network.runner, [begin, perf_counter()]
     outputs = runner.run(tensors)
     times.append(perf_counter())
-    outputs = {name: _real(values, network.steps.get(name)) for name, values in outputs.items()}
+    outputs = {
+        name: steps.values(values) if (steps := network.steps.get(name)) else values for name, values in outputs.items()
+    }
     outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
     detections = stage.decoder.decode(outputs, frame, network.labels)
     times.append(perf_counter())
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
     return Outcome(detections, timing, parts, network, frame)
-
-
-def _real(values: np.ndarray, steps: Steps | None) -> np.ndarray:
-    return values if steps is None else steps.values(values)
 
 
 def placed(
@@ -209,10 +190,7 @@ def placed(
     rectangle: Rectangle | None = None,
     length: int | None = None,
 ) -> tuple[dict[str, np.ndarray], Frame]:
-    """The inputs of a demo's network for an image, or a part of it, and how the image lies in its `tensor`.
-
-    A network that is told how much of its width counts gets that `length`.
-    """
+    """The inputs of a network for an image, or a rectangle of it, and its frame; `length` is as in `Network`."""
     height, width = input_size(model_input, tensor)
     size = height, length or width
     if rectangle:
@@ -234,39 +212,32 @@ def infer_with(
     page: Page | None = None,
     tracker: Tracker | None = None,
 ) -> Outcome:
-    """Run the first network on `image`, the second on what it finds, and so on.
+    """Run the first network on `image` (uint8, height x width x 3, B G R), the second on its results, and so on.
 
-    Args:
-        image: uint8, height x width x 3, B G R.
-        networks: in the order in which they look.
-        repeat: see `infer`.
-        page: what is done to the image before.
-        tracker: what was seen in the image before.
-
-    With a tracker, the first does not run where the second has seen enough in the image before.
+    With a tracker, the first network does not run if the second one had enough results in the image before.
     """
     if page:
         view = page.view(image)
         return _moved(infer_with(view.pixels, networks, repeat=repeat, tracker=tracker), view)
     first, *following = networks
+    [network] = first.suiting([image])
     if tracker is None or tracker.needs_detector:
-        outcome = infer(image, first.suiting([image])[0], repeat=repeat)
-    else:
-        outcome = _nothing(image, first.suiting([image])[0])
+        outcome = infer(image, network, repeat=repeat)
+    else:  # the detector need not run
+        size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input, network.camera))
+        frame = Frame((image.shape[0], image.shape[1]), size, (1.0, 1.0))
+        outcome = Outcome([], Timing((0.0,)), Parts(), network, frame)
     return _followed([image], [outcome], following, repeat, tracker)[0]
 
 
 def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
-    """What a demo calls a network's outputs: if there are as many as its own network has, and none of them by one of
-    these names, they are taken to be the same in the same order; else they keep their names."""
+    """The demo's names of a network's outputs, if there are as many and none has one of these names; else their own."""
     same = len(outputs) == len(by_the_demo) and set(outputs).isdisjoint(by_the_demo)
     return by_the_demo if same else outputs
 
 
 def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput, camera: Camera | None = None) -> TensorSpec:
-    """The one input of a network, beside one for its length; it must take images. Of one that takes a camera's frames,
-    with the shape that these become.
-    """
+    """A network's image input, which must be the only one besides its length; for a camera, with the resized shape."""
     lengths = {length_name(tensor.name) for tensor in inputs}
     inputs = [tensor for tensor in inputs if tensor.name not in lengths]
     if len(inputs) != 1:
@@ -281,12 +252,6 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput, camera: C
     return tensor
 
 
-def _nothing(image: np.ndarray, network: Network) -> Outcome:
-    """The outcome of a network that did not run."""
-    size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input, network.camera))
-    return Outcome([], Timing((0.0,)), Parts(), network, Frame(image.shape[:2], size, (1.0, 1.0)))
-
-
 def _followed(
     images: Sequence[np.ndarray],
     outcomes: Sequence[Outcome],
@@ -294,9 +259,9 @@ def _followed(
     repeat: int,
     tracker: Tracker | None = None,
 ) -> list[Outcome]:
-    """The outcomes of images with what the next networks make of what was found in them.
+    """The outcomes of images with those of the next networks.
 
-    Each network has looked at everything before the next one begins: how it looks at one thing may depend on others.
+    Each network runs on all crops before the next one begins: its width may depend on all of them.
     """
     if not networks:
         return list(outcomes)
@@ -324,7 +289,7 @@ def _followed(
 def _infer_turned(
     image: np.ndarray, outcome: Outcome, network: Network, crop: RotatedCrop, repeat: int, tracker: Tracker | None
 ) -> Outcome:
-    """The outcome with what a network makes of each rectangle around what was found, and around what is followed."""
+    """The outcome with a network's outcome for each rectangle around a detection or a tracked result."""
     sightings = [Sighting(found, crop.rectangle(found)) for found in outcome.detections]
     if tracker is not None:
         sightings = tracker.joined(sightings)
@@ -336,7 +301,7 @@ def _infer_turned(
 
 
 def _moved(outcome: Outcome, view: View, found: Detection | None = None) -> Outcome:
-    """What was made of a view in pixels of the image; what has no place of its own gets that of what was found."""
+    """The outcome of a view in pixels of the image; results without a place get that of `found`."""
     detections = [view.moved(each) for each in outcome.detections]
     if found:
         place = {"box": found.box, "corners": found.corners}

@@ -1,4 +1,4 @@
-"""One demo from the names that a user gives to what comes out: finds, builds and opens what the pipeline needs."""
+"""A demo by name: its networks are found, built and opened, and its results printed and drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opening
 from edgedeploy.vision.draw import draw, draw_enlarged
-from edgedeploy.vision.fits import Page
+from edgedeploy.vision.preprocess import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file
@@ -30,12 +30,17 @@ from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
 
-# How many sizes of a network stay open here at a time; a folder may have images of any number of sizes.
-_MOST_SIZES = 8
+_MOST_SIZES = 8  # sizes of a network that stay open; a folder may have images of many sizes
+
+
+def demo_of(model: str, kind: str | None = None) -> str | None:
+    """The first demo of a network, with a decoder of this kind if one is stated."""
+    demos = ((name, DEMOS.load(name)) for name in DEMOS.names())
+    return next((name for name, demo in demos if demo.model == model and kind in (None, demo.decoder.kind)), None)
 
 
 def demo_image(name: str, progress: Progress = SILENT) -> Path:
-    """A demo's image, which lies beside its file or its model's, or is downloaded."""
+    """A demo's image, which is next to its file or its model's, or is downloaded."""
     demo: Demo = DEMOS.load(name)
     beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
     folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
@@ -44,13 +49,7 @@ def demo_image(name: str, progress: Progress = SILENT) -> Path:
 
 @dataclass(frozen=True)
 class Program:
-    """A demo whose names are known to be right.
-
-    Attributes:
-        name: the demo's name.
-        demo: the demo.
-        parts: its networks, in the order in which they look.
-    """
+    """A demo before its networks are built; `parts` are its networks, in the order in which they run."""
 
     name: str
     demo: Demo
@@ -58,21 +57,16 @@ class Program:
 
     @staticmethod
     def of(name: str, model: str | None = None) -> Program:
-        """The demo `name`, with another network than its first one's if `model` names one."""
+        """The demo `name`; `model` replaces its first network."""
         demo = _loaded(name)
         first, *following = demo.stages
         return Program(name, demo, [Part.of(first, model), *map(Part.of, following)])
 
     def image(self, progress: Progress = SILENT) -> Path:
-        """The image of the demo of this task that was made for the first network, else the demo's own."""
-        name, demo, model = self.name, self.demo, self.parts[0].model
-        if model != demo.model:
-            for other in DEMOS.names():
-                candidate = DEMOS.load(other)
-                if candidate.model == model and candidate.decoder.kind == demo.decoder.kind:
-                    name = other
-                    break
-        return demo_image(name, progress)
+        """The image of the demo for the first network and with this decoder, or else the demo's own."""
+        model = self.parts[0].model
+        other = demo_of(model, self.demo.decoder.kind) if model != self.demo.model else None
+        return demo_image(other or self.name, progress)
 
     @contextmanager
     def opened(
@@ -83,15 +77,14 @@ class Program:
         options: ImportOptions = AS_THE_FILE_SAYS,
         progress: Progress = SILENT,
     ) -> Iterator[DemoSession]:
-        """The demo with its networks built and ready where `place` says, each of them once for all images.
+        """The demo with its networks built and opened in `place`.
 
         Args:
             threads: threads of each network; the board's cores by default.
-            options: what the networks' files leave open; values of inputs are the first one's.
+            options: settings that the networks' files leave open; values of inputs are for the first one.
         """
-        # What is said of inputs is said of the first network's.
         asked = [replace(options, values={}) if number else options for number in range(len(self.parts))]
-        # Of networks of several sizes, those that the first images need are built and opened when these are there.
+        # Networks of several sizes are built and opened when images need them.
         sized = [part.sized_input(of_part) for part, of_part in zip(self.parts, asked, strict=True)]
 
         def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, tuple[Stage, list[str]]]:
@@ -99,10 +92,8 @@ class Program:
             shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(asked[index])
             of_part = replace(asked[index], lengths=part.lengths(name))
             use = find_use(part.model)
-            prepared = prepare(
-                part.model, place.board, input_shapes=shapes, options=of_part, use=use, progress=progress
-            )
-            return prepared, part.fitted(prepared.manifest)
+            found = prepare(part.model, place.board, input_shapes=shapes, options=of_part, use=use, progress=progress)
+            return found, part.fitted(found.manifest)
 
         ready = {index: built(index) for index, name in enumerate(sized) if not name} or {0: built(0)}
         with opening(place, threads, progress) as open_all:
@@ -125,14 +116,12 @@ class Program:
 
             networks = [network(index) for index in range(len(self.parts))]
             [machine, *_] = (each.machine for each in there.values())
-            weights: Weights = (
-                "random" if any(each.manifest.weights == "random" for each, _ in ready.values()) else "file"
-            )
+            random = any(each.manifest.weights == "random" for each, _ in ready.values())
+            weights: Weights = "random" if random else "file"
             yield DemoSession(self.name, networks, place.board.name, machine, weights, self.demo.page)
 
 
 def _loaded(name: str) -> Demo:
-    """The demo of a name."""
     try:
         return DEMOS.load(name)
     except UnknownNameError as error:
@@ -163,12 +152,10 @@ class DemoSession:
     """A demo that is ready for images.
 
     Attributes:
-        name: the demo's name.
-        networks: its networks.
-        board: the board that they run on.
+        board: the name of the board that runs the networks.
         machine: that board in one line, if it is not this machine.
         weights: `random` if a network's weights are seeded random values, so that results mean nothing.
-        page: what is done to images before.
+        page: how images are prepared.
     """
 
     name: str
@@ -179,27 +166,27 @@ class DemoSession:
     page: Page | None = None
 
     def tracker(self) -> Tracker | None:
-        """What remembers, for one film, what was seen in the image before; None if this demo does not track."""
+        """A tracker for one video; None if this demo does not track."""
         stage = self.networks[-1].stage
         return Tracker(stage.track) if isinstance(stage, NextStage) and stage.track else None
 
     def infer(self, shot: Shot, *, repeat: int = 1, tracker: Tracker | None = None) -> Result:
-        """What the demo makes of one image; see `pipeline.infer_with`."""
+        """The result for one image; see `pipeline.infer_with`."""
         outcome = infer_with(shot.image, self.networks, repeat=repeat, page=self.page, tracker=tracker)
         return Result(self, shot, outcome)
 
     def head(self, source: Path) -> list[str]:
-        """The lines before those of a sequence's images."""
+        """The lines before those of a sequence of images."""
         files = [f"model file : {network.file}" for network in self.networks]
         return [version_line(), *files, f"image file : {source}"]
 
     def tail(self) -> list[str]:
-        """The lines that say that weights are random, if they are, and name the board, if there is one."""
+        """The lines about random weights and the board, if any."""
         weights = ["weights : random, seeded: what it sees means nothing"] if self.weights == "random" else []
         return [*weights, *([f"board : {self.machine}"] if self.machine else [])]
 
     def as_dict(self, source: Path) -> dict[str, Any]:
-        """What `--json` says of it, and of what it is shown."""
+        """What `--json` prints about the demo and its source of images."""
         return {
             "task": self.name,
             "model": self.networks[0].model,
@@ -212,20 +199,14 @@ class DemoSession:
 
 @dataclass(frozen=True)
 class Result:
-    """One image that was shown to a demo.
-
-    Attributes:
-        show: the demo.
-        shot: the image.
-        outcome: what came out.
-    """
+    """The result of a demo for one image."""
 
     session: DemoSession
     shot: Shot
     outcome: Outcome
 
     def log(self, style: LogStyle = "named") -> list[str]:
-        """The lines that Tengine's examples of the same tasks print; after them what `DemoSession.tail` says."""
+        """The lines of Tengine's examples of the same tasks, and `DemoSession.tail`."""
         lines = log_lines(self.outcome, self.shot.file, style)
         return [*lines, *following_lines(self.outcome, times=True, style=style), *self.session.tail()]
 
@@ -237,24 +218,21 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """The object that `--json` prints for a single image."""
         about = self.session.as_dict(self.shot.file)
-        return {**about, "times": self.outcome.timing.as_dict(), "results": self._results()}
+        return {**about, "times": self.outcome.timing.as_dict(), "results": _results(self.outcome)}
 
     def frame_dict(self) -> dict[str, Any]:
         """The object that `--json` prints for one image of a sequence."""
         times = self.outcome.all_parts.as_dict()
         about = self.session.as_dict(self.shot.file)
-        return {**about, "frame": self.shot.index, "times": times, "results": self._results()}
+        return {**about, "frame": self.shot.index, "times": times, "results": _results(self.outcome)}
 
     def drawn(self, *, still: bool = False) -> np.ndarray:
-        """The image with the results on it; a small one is enlarged if it is a still, and no part of a film."""
+        """The image with the results on it; small still images are enlarged."""
         return (draw_enlarged if still else draw)(self.shot.image, self.outcome.all_detections)
-
-    def _results(self) -> list[dict[str, Any]]:
-        return _results(self.outcome)
 
 
 def _results(outcome: Outcome) -> list[dict[str, Any]]:
-    """The results as `--json` prints them, each with what the next network made of it under `then`."""
+    """The results as `--json` prints them, each with those of the next network under `then`."""
     results = [detection.as_dict() for detection in outcome.detections]
     for result, then in zip(results, outcome.then, strict=False):
         result["then"] = _results(then)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -14,17 +14,15 @@ from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.package.usage import Fit
 from edgedeploy.plugins import Group
-from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
 from edgedeploy.vision.decoder import Decoder, kind_of
-from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.faces import RetinaFace, YuNet
-from edgedeploy.vision.fits import Page, SizedFit
-from edgedeploy.vision.landmarks import Landmark, Landmarks
+from edgedeploy.vision.keypoints import Blaze, Landmark, Landmarks
 from edgedeploy.vision.maps import Depth, Segmentation
 from edgedeploy.vision.nanodet import NanoDet
-from edgedeploy.vision.ssd import Ssd
+from edgedeploy.vision.preprocess import Page, SizedFit
+from edgedeploy.vision.ssd import EfficientDet, Ssd
 from edgedeploy.vision.text import TextLine, TextRegions
 from edgedeploy.vision.ultralytics import Ultralytics
 from edgedeploy.vision.yolo import Yolo, Yolox
@@ -48,7 +46,7 @@ _OWN = (
     | Yolox
     | YuNet
 )
-# Those of other packages.
+# Decoders of plugins.
 _OTHERS: Group[type[Decoder]] = Group("edgedeploy.decoders", "decoder", "a class of decoders with a kind", kind_of)
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ LogFormat = Literal[
     "classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "objects", "points", "text"
 ]
 
-# The logs that can print what a decoder gives: classes of the image, or points; boxes for all others.
+# The logs that can print a decoder's results; all other decoders give boxes.
 _LOGS: dict[str, set[LogFormat]] = {
     "classification": {"classification", "objects"},
     "depth": {"objects"},
@@ -74,7 +72,7 @@ _LOGS: dict[str, set[LogFormat]] = {
 }
 _LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet", "objects"}
 _WITHOUT_BOXES = {"classification", "depth", "landmark", "landmarks", "segmentation", "text-line", "ultralytics"}
-# What these give speaks of all of an image, or may do so.
+# Decoders whose results are, or may be, about the whole image.
 _NOT_OF_CROPS = {"depth", "segmentation", "ultralytics"}
 
 
@@ -82,16 +80,12 @@ class Stage(Record):
     """One network of a demo.
 
     Attributes:
-        model: the network, a name of the zoo; how an image becomes its input is stated there.
-        fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
-            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom;
-            `fill`, `letterbox`, `cover` and `contain` are described in `edgedeploy.vision.preprocess.place`; or a way
-            that has the network built for sizes that suit the image. A network that says itself how its images are
-            prepared goes before it.
-        decoder: the postprocessing, chosen by its `kind`, with its parameters.
-        log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
-            the results only lead to those of the next network, and are neither printed nor drawn.
-        then: the next network, for what this one found.
+        model: the network, a name of the zoo, whose entry states how an image becomes its input.
+        fit: how an image is resized to the network's input, see `edgedeploy.vision.preprocess.place`; or a record for
+            networks built for several sizes. The network's metadata overrides it.
+        log: the format of the log, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
+            the results are neither printed nor drawn, only passed to the next network.
+        then: the next network, which takes crops around the results of this one.
     """
 
     model: str
@@ -117,22 +111,22 @@ class Stage(Record):
         return self
 
     def alone(self) -> Stage:
-        """This network without those after it; its results are printed, whether or not the demo does it."""
+        """This network without those after it; it has a log even if the demo does not print its results."""
         log = self.log or min(_LOGS.get(self.decoder.kind, _LOGS_OF_BOXES))
         return Stage(model=self.model, fit=self.fit, decoder=self.decoder, log=log)
 
     @property
     def stages(self) -> list[Stage]:
-        """This network and those after it, in the order in which they look."""
+        """This network and those after it, in the order in which they run."""
         return [self, *(self.then.stages if self.then else [])]
 
 
 class NextStage(Stage):
-    """A network that looks at each thing that the one before it found.
+    """A network that takes a crop around each result of the one before it.
 
     Attributes:
-        crop: what it is shown of the image that the one before it was shown.
-        track: how it follows what it sees from image to image of a film; without it, it does not.
+        crop: how crops are cut out of the image of the network before it.
+        track: how results are tracked from image to image of a video; None for no tracking.
     """
 
     crop: AnyCrop = Crop()
@@ -164,11 +158,9 @@ class Demo(Stage):
     """One demo.
 
     Attributes:
-        description: one line for people.
-        default: whether `edgedeploy build` builds its networks where none are named.
-        image: the image that is shown unless another one is given; a bundled one lies beside the demo's
-            own file or beside that of its network.
-        page: what is done to the whole image before; nothing unless stated.
+        default: whether `edgedeploy build` builds its networks by default.
+        image: the default image; a bundled one is next to the file of the demo or of its network.
+        page: how the whole image is prepared; None for no preparation.
     """
 
     description: str
@@ -187,24 +179,22 @@ DEMOS = Catalog("demo", "demos", Demo, listing="edgedeploy demo")
 
 
 def all_demos(weights: Literal["file", "random"] = "file") -> list[str]:
-    """The names of the demos that can be shown without `--model`: those whose networks have weights, or with random
-    ones those of a form that is known.
-
-    What cannot be read is among them, so that whoever shows it is told why.
-    """
+    """The names of the demos that run without `--model`: those whose networks have weights, or for random weights, a
+    known architecture. Broken demos are among them, so that running them reports the error."""
     return [name for name in DEMOS.names() if _can_be_shown(name, weights)]
 
 
 def default_demos() -> list[str]:
-    """The names of the demos whose networks `edgedeploy build` builds where none are named."""
-    return [name for name in DEMOS.names() if _is_default(name)]
+    """The names of the demos whose networks `edgedeploy build` builds by default."""
+    return [name for name in DEMOS.names() if (demo := loaded(DEMOS, name)) and demo.default]
 
 
-def _is_default(name: str) -> bool:
+def loaded(catalog: Catalog, name: str) -> Any | None:
+    """An entry of a catalog, or None if it is missing or broken."""
     try:
-        return DEMOS.load(name).default
+        return catalog.load(name)
     except EdgedeployError:
-        return False
+        return None
 
 
 def _can_be_shown(name: str, weights: Literal["file", "random"]) -> bool:

@@ -2,15 +2,16 @@
 
 The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `tm_yolofastest` (`yolo` here),
 `tm_yolov3` (also of `tm_yolov3_tiny`, `tm_yolov4_tiny` and `tm_yolox`), `tm_nanodet_m` and `tm_efficientdet`
-(OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead. `text` is not of
-Tengine, nor is `points`: landmarks with a score and a class before them.
+(OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead. `text`, `objects`
+and `points`, landmarks with a score and a class, are not Tengine's.
 
-Only the style `tengine` is that exactly. In the style `named`, classes have their names and landmarks their points.
+Only the style `tengine` is exact. In the style `named`, classes have their names and landmarks their points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -66,10 +67,11 @@ def time_line(outcome: Outcome) -> str:
             f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
             f"avg {timing.mean_ms:.3f} ms"
         )
-    return (
-        f"Repeat {len(timing.runs_ms)} times, thread {threads}, avg time {timing.mean_ms:.2f} ms, "
-        f"max_time {timing.max_ms:.2f} ms, min_time {timing.min_ms:.2f} ms"
-    )
+    return _times(len(timing.runs_ms), f"thread {threads}", timing.mean_ms, timing.max_ms, timing.min_ms)
+
+
+def _times(count: int, what: str, mean: float, most: float, least: float) -> str:
+    return f"Repeat {count} times, {what}, avg time {mean:.2f} ms, max_time {most:.2f} ms, min_time {least:.2f} ms"
 
 
 def result_lines(outcome: Outcome, style: LogStyle = "named") -> list[str]:
@@ -78,37 +80,33 @@ def result_lines(outcome: Outcome, style: LogStyle = "named") -> list[str]:
     tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
     """
     log = outcome.network.stage.log
-    told = _RESULTS | (_NAMED if style == "named" else {})
-    return list(told[log](outcome.detections)) if log else []
+    formats = _RESULTS | (_NAMED if style == "named" else {})
+    return list(formats[log](outcome.detections)) if log else []
 
 
 def following_lines(outcome: Outcome, *, times: bool, style: LogStyle = "named") -> list[str]:
-    """The lines of what the next networks made of the results, with the times of each inference if they are wanted.
+    """The lines of the next networks' results, if `times` with the times of each inference.
 
     Networks that run for each line of a text have their times in one line.
     """
     lines: list[str] = []
-    together: dict[str, list[Outcome]] = {}
+    together: dict[str, list[float]] = {}
     for each in outcome.following():
         log = each.network.stage.log
         if log is None or log == "text":
-            together.setdefault(each.network.model, []).append(each)
+            together.setdefault(each.network.model, []).append(each.timing.mean_ms)
         elif times:
             lines.append(time_line(each))
         lines += result_lines(each, style)
-    for model, each_of in together.items() if times else ():
-        taken = [each.timing.mean_ms for each in each_of]
-        mean = sum(taken) / len(taken)
-        lines.append(
-            f"Repeat {len(taken)} times, {model}, avg time {mean:.2f} ms, max_time {max(taken):.2f} ms, "
-            f"min_time {min(taken):.2f} ms"
-        )
+    for model, taken in together.items() if times else ():
+        lines.append(_times(len(taken), model, sum(taken) / len(taken), max(taken), min(taken)))
     return lines
 
 
-def _classification(detections: Sequence[Detection]) -> Iterator[str]:
+def _classification(detections: Sequence[Detection], *, named: bool = False) -> Iterator[str]:
     for detection in detections:
-        yield f"{detection.score:f}, {detection.class_id}"
+        name = f", {detection.label}" if named and detection.label != str(detection.class_id) else ""
+        yield f"{detection.score:f}, {detection.class_id}{name}"
 
 
 def _retinaface(detections: Sequence[Detection]) -> Iterator[str]:
@@ -120,44 +118,31 @@ def _retinaface(detections: Sequence[Detection]) -> Iterator[str]:
 
 def _landmark(detections: Sequence[Detection]) -> Iterator[str]:
     for detection in detections:
-        yield _points(detection)
+        yield f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
 
 
 def _scored_points(detections: Sequence[Detection]) -> Iterator[str]:
-    for detection in detections:
-        yield f"{detection.label} {_percent(detection):.0f}%, {_points(detection)}"
+    for detection, points in zip(detections, _landmark(detections), strict=True):
+        yield f"{detection.label} {_percent(detection):.0f}%, {points}"
 
 
-def _points(detection: Detection) -> str:
-    return f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
+def _yolo(detections: Sequence[Detection], *, named: bool = False) -> Iterator[str]:
+    # Tengine counts classes from 1: 0 is the background.
+    for line in _boxes(detections, "4.0f", "3.0f", first=1):
+        yield line.partition(": ")[2] if named else line
 
 
-def _yolo(detections: Sequence[Detection]) -> Iterator[str]:
-    for detection in detections:
-        # Tengine counts classes from 1: 0 is the background.
-        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
-        yield f"{detection.class_id + 1:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
-
-
-def _yolov3(detections: Sequence[Detection]) -> Iterator[str]:
+def _counted_boxes(detections: Sequence[Detection], coordinate: str, percent: str) -> Iterator[str]:
     yield f"detection num: {len(detections)}"
+    yield from _boxes(detections, coordinate, percent)
+
+
+def _boxes(detections: Sequence[Detection], coordinate: str, percent: str, first: int = 0) -> Iterator[str]:
     for detection in detections:
-        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
-        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
-
-
-def _nanodet(detections: Sequence[Detection]) -> Iterator[str]:
-    yield f"detection num: {len(detections)}"
-    for detection in detections:
-        box = ", ".join(f"{value:7.3f}" for value in _box(detection))
-        yield f"{detection.class_id:2d}: {_percent(detection):3.3f}%, [{box}], {detection.label}"
-
-
-def _efficientdet(detections: Sequence[Detection]) -> Iterator[str]:
-    for detection in detections:
-        # Corners are whole numbers there, cut off.
-        box = ", ".join(f"{int(value):4d}" for value in _box(detection))
-        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+        # `d` is for corners that are truncated to whole numbers.
+        values = map(int, _box(detection)) if coordinate.endswith("d") else _box(detection)
+        box = ", ".join(format(value, coordinate) for value in values)
+        yield f"{detection.class_id + first:2d}: {_percent(detection):{percent}}%, [{box}], {detection.label}"
 
 
 def _text(detections: Sequence[Detection]) -> Iterator[str]:
@@ -167,7 +152,7 @@ def _text(detections: Sequence[Detection]) -> Iterator[str]:
 
 
 def _objects(detections: Sequence[Detection]) -> Iterator[str]:
-    """Not one of Tengine's: each result in a line, with what there is of it."""
+    """Each result in a line, with everything that it has."""
     yield f"detection num: {len(detections)}"
     for detection in detections:
         parts = [f"{detection.class_id:2d}:"]
@@ -192,27 +177,15 @@ _RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
     "landmark": _landmark,
     "points": _scored_points,
     "yolo": _yolo,
-    "yolov3": _yolov3,
-    "nanodet": _nanodet,
-    "efficientdet": _efficientdet,
+    "yolov3": partial(_counted_boxes, coordinate="4.0f", percent="3.0f"),
+    "nanodet": partial(_counted_boxes, coordinate="7.3f", percent="3.3f"),
+    "efficientdet": partial(_boxes, coordinate="4d", percent="3.0f"),
     "objects": _objects,
     "text": _text,
 }
-
-
-def _named_classes(detections: Sequence[Detection]) -> Iterator[str]:
-    for detection, line in zip(detections, _classification(detections), strict=True):
-        yield line if detection.label == str(detection.class_id) else f"{line}, {detection.label}"
-
-
-def _named_yolo(detections: Sequence[Detection]) -> Iterator[str]:
-    for line in _yolo(detections):
-        yield line.partition(": ")[2]
-
-
 _NAMED: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
-    "classification": _named_classes,
-    "yolo": _named_yolo,
+    "classification": partial(_classification, named=True),
+    "yolo": partial(_yolo, named=True),
 }
 
 

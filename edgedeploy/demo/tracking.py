@@ -1,4 +1,4 @@
-"""What a network saw in one image tells where to look in the next, so that the detector rests meanwhile."""
+"""Tracking: results in one image give the crops for the next, so that the detector need not run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edgedeploy.vision.results import Detection
 
 
 class Track(Record):
-    """How results are followed from image to image of a film, as MediaPipe's graphs do.
+    """How results are tracked from image to image of a video, like in MediaPipe's graphs.
 
     Attributes:
-        crop: how the points of one image become the rectangle that is looked at in the next.
-        most: how many are followed: the detector looks at an image only where fewer were seen in the one before.
-        iou_threshold: what the detector finds is left out where a followed rectangle overlaps it by more.
+        crop: how the points in one image become the rectangle in the next.
+        most: the most tracked results: the detector runs only if the image before had fewer.
+        iou_threshold: detections that overlap a tracked rectangle by more are left out.
     """
 
     crop: RotatedCrop
@@ -37,12 +37,7 @@ class Track(Record):
 
 @dataclass(frozen=True)
 class Sighting:
-    """Something that is to be looked at: what the detector, or the image before, said of it, and where it is.
-
-    Attributes:
-        found: the detector's result, or one made of that of the image before.
-        rectangle: where the next network looks; None where there is nothing to look at.
-    """
+    """A detection, or a result of the image before, and the next network's rectangle; None if that is empty."""
 
     found: Detection
     rectangle: Rectangle | None
@@ -50,12 +45,7 @@ class Sighting:
 
 @dataclass
 class Tracker:
-    """What was seen in the last image of one film.
-
-    Attributes:
-        track: how it is followed.
-        followed: what the last image hands on.
-    """
+    """The tracked results of the last image of one video."""
 
     track: Track
     followed: list[Sighting] = field(default_factory=list)
@@ -66,11 +56,7 @@ class Tracker:
         return len(self.followed) < self.track.most
 
     def joined(self, found: Sequence[Sighting]) -> list[Sighting]:
-        """What is to be looked at: what the detector found, and what is followed.
-
-        The detector's are the best ones, as many as are followed at most. Of two that overlap the later one stays,
-        and those that are followed are the last.
-        """
+        """The best detections, at most `most`, and the tracked results; of two that overlap, the later one stays."""
         joined: list[Sighting] = []
         for new in [*found[: self.track.most], *self.followed]:
             if new.rectangle is None:
@@ -80,7 +66,7 @@ class Tracker:
         return joined
 
     def update(self, seen: Sequence[tuple[Sighting, Sequence[Detection]]]) -> None:
-        """Take note of what the network made of each of those in this image."""
+        """Track the network's results for each sighting in this image."""
         self.followed = [
             Sighting(_handed_on(sighting.found, detection), rectangle)
             for sighting, detections in seen
@@ -95,7 +81,7 @@ class Tracker:
 
 
 def _handed_on(found: Detection, seen: Detection) -> Detection:
-    """In place of the detector's result: the box around the points that were seen, with their score."""
+    """The box around the points, with their score, in place of the detector's result."""
     low, high = (np.array(seen.points).min(axis=0), np.array(seen.points).max(axis=0))
     box = (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
     return Detection(label=found.label, class_id=found.class_id, score=seen.score, box=box, tracked=True)

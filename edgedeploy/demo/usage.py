@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from edgedeploy.demo.pipeline import Network, called, image_input
-from edgedeploy.demo.spec import DEMOS, Stage
+from edgedeploy.demo.spec import DEMOS, Stage, loaded
 from edgedeploy.errors import EdgedeployError, InputError, ModelError, UnsupportedError
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.metadata import ENTRY
-from edgedeploy.network import Network as ReadNetwork
+from edgedeploy.network import Network as ImportedNetwork
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera, ModelInput, Usage
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.camera import Preparation
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.decoder import Decoder, Described
-from edgedeploy.vision.fits import LineFit
-from edgedeploy.vision.preprocess import input_size
+from edgedeploy.vision.preprocess import LineFit, input_size
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
 from edgedeploy.zoo.source import find_source, means_file, users_own
 
@@ -35,24 +32,15 @@ _OTHER_CLASSES = (
 )
 
 
-class Stated(Described, Protocol):
-    """What a network says of itself, with its inputs: a package's manifest, for one."""
-
-    @property
-    def inputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class Look:
-    """How a demo shows images to one network, and reads what it gives.
+    """How a demo prepares images for one network, and decodes its outputs.
 
     Attributes:
-        stage: what the demo says of it.
-        model: it as the user named it, or the demo's own.
-        input: how images become its input.
-        labels: the names of its classes; where there are none, those that it says itself.
-        outputs: what the demo's decoder calls its outputs.
-        camera: whose frames it takes as they are; None where it takes what is made of images.
+        model: the network as the user named it, or the demo's own.
+        labels: the names of its classes; if empty, those in its metadata.
+        outputs: the decoder's names of its outputs.
+        camera: whose frames it takes; None if it takes preprocessed images.
     """
 
     stage: Stage
@@ -63,11 +51,11 @@ class Look:
     camera: Camera | None = field(default=None, kw_only=True)
 
     def output_names(self, decoder: Decoder) -> Sequence[str]:
-        """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
+        """The decoder's names of the network's outputs, unless it was made for this network."""
         return self.outputs if decoder is self.stage.decoder else ()
 
-    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
-        """What the demo says, with what the network says of itself, and the names of its classes."""
+    def fitted(self, network: Described) -> tuple[Stage, list[str]]:
+        """The stage and the names of classes, completed by the network's metadata; refuses unsuitable networks."""
         tensor = image_input(network.inputs, self.input, self.camera)
         suited = self.stage.decoder.fitted(network)
         decoder = suited.decoder
@@ -78,7 +66,7 @@ class Look:
         return stage, self.labels or suited.labels
 
     def network(self, manifest: Manifest, file: Path, fitted: tuple[Stage, list[str]], runner: Runner) -> Network:
-        """It, built and opened, with what `fitted` gave; `file` is the one that describes it."""
+        """The opened network, with the result of `fitted`; `file` describes it."""
         stage, labels = fitted
         specs = (*manifest.inputs, *manifest.results)
         steps = {spec.name: spec.steps for spec in specs if spec.steps}
@@ -88,12 +76,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Part(Look):
-    """One network of a demo, as it was named: what is known before anything is built.
+    """One network of a demo before it is built.
 
     Attributes:
-        entry: the entry of the zoo that says how images become its input.
+        entry: the entry of the zoo that states how images become its input.
         entry_name: its name or file.
-        from_file: whether it is named as a file.
+        from_file: whether the user named a file.
     """
 
     entry: ZooModel
@@ -102,12 +90,17 @@ class Part(Look):
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
-        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has, and of its own
-        files the zoo knows it."""
+        """A demo's network, or another one in its place.
+
+        A file gets images like the demo's own network, of the same size if it leaves that open, unless its metadata
+        names an entry, or it is the file of an entry.
+        """
         model = model or stage.model
         from_file = means_file(model)
-        entry_name = _entry_of(Path(model), stage.model) if from_file else model
+        entry_name = model
+        if from_file:
+            file = Path(model)
+            entry_name = stated_entry(file) or known_file(file, MODELS.load(stage.model).task) or stage.model
         entry: ZooModel = MODELS.load(entry_name)
         if not from_file and not entry.has_form:
             raise users_own(MODELS.find(model).stem, entry)
@@ -115,8 +108,8 @@ class Part(Look):
         names = MODELS.load(stage.model).outputs
         return Part(stage, model, entry.input, labels, names, entry, entry_name, from_file)
 
-    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
-        """As `Look.fitted`; names of another number of classes than a file's network has are none of its own."""
+    def fitted(self, network: Described) -> tuple[Stage, list[str]]:
+        """As `Look.fitted`; without labels if a file's network has another number of classes."""
         stage, labels = super().fitted(network)
         if self.from_file and labels and isinstance(stage.decoder, Classification):
             classes = stage.decoder.classes_of(network.results)
@@ -126,7 +119,7 @@ class Part(Look):
         return stage, labels
 
     def shapes(self, options: ImportOptions) -> Shapes:
-        """The shape of the input that a file leaves open."""
+        """The shape of an input that a file leaves open."""
         source = find_source(self.model, options=options) if self.from_file else None
         open_input = source.open_input() if source else None
         if not source or not open_input:
@@ -135,26 +128,20 @@ class Part(Look):
         return {open_input: self.entry.input.shape_of(size) if size else self.entry.input.shape}
 
     def sized_input(self, options: ImportOptions) -> str | None:
-        """The input whose size depends on the image; None if the demo builds the network for one size, or a file
-        states it."""
+        """The input whose size depends on the image; None if there is one size for all images."""
         if isinstance(self.stage.fit, str) or self.stage.fit.one_size:
             return None
         return find_source(self.model, options=options).open_input() if self.from_file else self.entry.input.name
 
     def lengths(self, sized: str | None) -> dict[str, int]:
-        """By input, the axis that the network is to be told the length of: the width of lines of text."""
+        """By input, the axis whose used length the network takes as another input: the width of lines of text."""
         if sized is None or not isinstance(self.stage.fit, LineFit):
             return {}
         return {sized: 3 if self.entry.input.layout == "NCHW" else 2}
 
 
-def _entry_of(file: Path, otherwise: str) -> str:
-    """The zoo's entry that says how images become the input of a file's network."""
-    return stated_entry(file) or known_file(file, MODELS.load(otherwise).task) or otherwise
-
-
 def stated_entry(file: Path) -> str | None:
-    """The zoo's entry that a file of edgedeploy's own says it was made of, as `quantize` writes it."""
+    """The zoo's entry in the metadata of a network's file, which `quantize` writes."""
     found, description = describing(file)
     name = found.metadata([description]).get(ENTRY, "")
     return name if name in MODELS.names() and MODELS.load(name).input.kind == "image" else None
@@ -162,14 +149,13 @@ def stated_entry(file: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Use:
-    """The network of a demo that a package is to be made of.
+    """The network of a demo from which a package is built.
 
     Attributes:
-        part: it.
         demo: the demo's name.
-        number: which of the demo's networks it is, from 1.
-        asked: whether the user named the demo; else a network that does not suit it is none of its own.
-        camera: whose frames the package is to take; None for images of any size.
+        number: the number of the network in the demo, from 1.
+        asked: whether the user named the demo; otherwise a network may turn out not to suit it.
+        camera: whose frames the package takes; None for images of any size.
     """
 
     part: Part
@@ -180,10 +166,8 @@ class Use:
 
     @property
     def usage(self) -> Usage:
-        """What its package says, if it suits the demo."""
-        stage = self.part.stage.alone()
-        stated = stage.model_dump(mode="json", include={"fit", "decoder", "log"})
-        part = self.part
+        """The usage in the package's manifest, if the network suits the demo."""
+        part, stage = self.part, self.part.stage.alone()
         return Usage(
             demo=self.demo,
             stage=self.number,
@@ -191,13 +175,13 @@ class Use:
             outputs=list(part.outputs),
             labels=part.labels,
             camera=self.camera,
-            **stated,
+            **stage.model_dump(mode="json", include={"fit", "decoder", "log"}),
         )
 
-    def of(self, network: ReadNetwork) -> tuple[ReadNetwork, Usage | None]:
-        """A network as its package holds it, and what that says; nothing of one that does not suit the demo.
+    def of(self, network: ImportedNetwork) -> tuple[ImportedNetwork, Usage | None]:
+        """The network in the package, and its usage, or None if it does not suit a demo that the user did not name.
 
-        For a camera, the network begins with what becomes of a frame.
+        For a camera, the network begins with the preparation of a frame.
         """
         try:
             stage, labels = self.part.fitted(network)
@@ -205,16 +189,15 @@ class Use:
             if self.asked or self.camera:
                 raise
             return network, None
-        # Labels of another number of classes are none of its own.
-        part = self.part if labels else replace(self.part, labels=[])
-        use = replace(self, part=part)
+        # Without labels of another number of classes.
+        use = replace(self, part=self.part if labels else replace(self.part, labels=[]))
         return use._of_frames(network, stage, self.camera) if self.camera else (network, use.usage)
 
-    def _of_frames(self, network: ReadNetwork, stage: Stage, camera: Camera) -> tuple[ReadNetwork, Usage]:
+    def _of_frames(self, network: ImportedNetwork, stage: Stage, camera: Camera) -> tuple[ImportedNetwork, Usage]:
         from edgedeploy.compile.entries import taking_frames
 
-        model_input, tensor = self.part.input, image_input(network.inputs, self.part.input)
-        model_input = model_input.model_copy(update={"shape": list(tensor.shape)})
+        tensor = image_input(network.inputs, self.part.input)
+        model_input = self.part.input.model_copy(update={"shape": list(tensor.shape)})
         if not isinstance(stage.fit, str) or len(network.inputs) > 1:
             raise UnsupportedError(
                 f"the demo {self.demo} has no network for frames of one size",
@@ -233,20 +216,11 @@ class Use:
         return taking_frames(network, preparation), usage
 
 
-class _Known(NamedTuple):
-    demo: str
-    number: int
-    stage: Stage
-    alone: bool
-
-    def use(self, model: str, *, asked: bool = False) -> Use:
-        return Use(Part.of(self.stage, model), self.demo, self.number, asked)
-
-
 def find_use(model: str, demo: str | None = None, camera: Camera | None = None) -> Use | None:
-    """The network of a demo that `model` stands for: of the demo that is named, of one that has this network and if
-    possible no other, or of the one that classifies images if it does; None where that is not known. A file that was
-    quantised of a network of the zoo is used as that is.
+    """The network of a demo that `model` replaces, or None if there is none.
+
+    It belongs to the demo that is named, or to a demo of this network, if possible with no other networks, or to the
+    demo for classification with the same task. A file that was quantised from a network of the zoo counts as that one.
     """
     found = _found(model, demo)
     if camera is None:
@@ -262,55 +236,31 @@ def find_use(model: str, demo: str | None = None, camera: Camera | None = None) 
 
 def _found(model: str, demo: str | None) -> Use | None:
     if demo:
-        known = list(_networks(demo))
-        return next((each for each in known if each.stage.model == model), known[0]).use(model, asked=True)
-    name = model if _is_of_the_zoo(model) else _stated(model)
+        stages = DEMOS.load(demo).stages
+        number = next((place for place, stage in enumerate(stages) if stage.model == model), 0)
+        return Use(Part.of(stages[number], model), demo, number + 1, asked=True)
+    name = model if isinstance(loaded(MODELS, model), ZooModel) else _quantised_from(model)
     if name is None:
         return None
     entry = MODELS.load(name)
-    known = [each for name in DEMOS.names() for each in _sound(name)]
-    with_it = sorted((each for each in known if each.stage.model == name), key=lambda each: not each.alone)
-    alike = [
-        each
-        for each in known
-        if isinstance(each.stage.decoder, Classification)
-        and entry.input.kind == "image"
-        and entry.task == _task(each.stage.model)
-    ]
-    found = next(iter(with_it + alike), None)
-    return found.use(model) if found else None
+    uses, alike = [], []
+    for each in DEMOS.names():
+        stages = found.stages if (found := loaded(DEMOS, each)) else []
+        for number, stage in enumerate(stages, 1):
+            if stage.model == name:
+                uses.append((len(stages) > 1, each, number, stage))
+            elif isinstance(stage.decoder, Classification) and entry.input.kind == "image":
+                own = loaded(MODELS, stage.model)
+                if entry.task == (own and own.task):
+                    alike.append((True, each, number, stage))
+    for _, each, number, stage in [*sorted(uses, key=lambda use: use[0]), *alike]:
+        return Use(Part.of(stage, model), each, number, asked=False)
+    return None
 
 
-def _networks(demo: str) -> Iterator[_Known]:
-    stages = DEMOS.load(demo).stages
-    for number, stage in enumerate(stages, 1):
-        yield _Known(demo, number, stage, len(stages) == 1)
-
-
-def _sound(demo: str) -> list[_Known]:
-    try:
-        return list(_networks(demo))
-    except EdgedeployError:  # one that is broken is not this network's
-        return []
-
-
-def _stated(model: str) -> str | None:
-    """The network of the zoo that a file says it was made of."""
+def _quantised_from(model: str) -> str | None:
+    """The network of the zoo in the metadata of a file."""
     try:
         return stated_entry(Path(model)) if is_file(Path(model)) else None
-    except EdgedeployError:  # it is none, as will be said when it is read
-        return None
-
-
-def _is_of_the_zoo(model: str) -> bool:
-    try:
-        return isinstance(MODELS.load(model), ZooModel)
-    except EdgedeployError:
-        return False
-
-
-def _task(model: str) -> str | None:
-    try:
-        return MODELS.load(model).task
-    except EdgedeployError:
+    except EdgedeployError:  # reading the network reports it
         return None

@@ -1,4 +1,4 @@
-"""The live page, served to browsers of this machine. A browser that is slow skips images, and keeps nobody waiting."""
+"""The live page, served to browsers of this machine. Slow browsers skip images, and nobody waits for them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,13 @@ from edgedeploy.remote import LOOPBACK
 from edgedeploy.report.page import render
 from edgedeploy.text import json_text
 
-# Hosts by which this machine's own browsers call it; another name would be that of somebody's page (DNS rebinding). The
-# port may be another one: that of a tunnel.
+# Hosts in requests of this machine's own browsers; another name would be DNS rebinding. The port may be a tunnel's.
 _HOSTS = (LOOPBACK, "localhost")
 
-# A browser that takes nothing for that long, or takes longer for a request, is let go, in seconds.
-_PATIENCE_S = 15
-# A picture that stays is sent again that often: so it is noticed when nobody takes it any more.
-_REPEAT_S = 5.0
-# No browser needs more pictures a second.
-_MOST_RATE = 30
-# The kernel holds that much for a browser; more would be pictures of long ago.
-_SEND_BYTES = 1 << 18
+_PATIENCE_S = 15  # timeout of browsers
+_REPEAT_S = 5.0  # a picture is sent again after this time, to notice closed connections
+_MOST_RATE = 30  # pictures per second
+_SEND_BYTES = 1 << 18  # of the kernel's buffer; more would be old pictures
 _MOST_CONNECTIONS = 32
 _BOUNDARY = "edgedeploy-frame"
 
@@ -43,13 +38,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def serving(showing: Showing, title: str, port: int) -> Iterator[str]:
-    """Serve a page about `showing` while the block runs; gives its address.
-
-    Args:
-        showing: what is shown; it is ended with the block.
-        title: of the page.
-        port: of loopback; 0 takes any.
-    """
+    """Serve a page about `showing`, which ends with the block; gives its address. Port 0 is any free one."""
     try:
         server = _Server((LOOPBACK, port), _Handler)
     except (OSError, OverflowError) as error:
@@ -96,12 +85,12 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that went away is no error."""
+        """Ignore browsers that went away."""
         _log.debug("a browser's request ended early", exc_info=True)
 
 
 class _Requests(io.RawIOBase):
-    """What a browser sends, until a deadline, however little it sends at a time."""
+    """A browser's requests, with a deadline for all of a request."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -138,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {"/": self._page, "/video": self._video, "/state": self._state, "/frame.jpg": self._frame}
         path = urlsplit(self.path).path
-        # Another site's page may lead here, but may not show what is seen here.
+        # Other sites may link to the page, but not embed its pictures.
         if not self._is_from_here(foreign_site=path == "/"):
             self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")
         elif path in pages:
@@ -150,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         showing = self.server.showing
         calls = {"/pause": showing.pause, "/resume": showing.resume}
         path = urlsplit(self.path).path
-        self.close_connection = True  # what a body says is not read
+        self.close_connection = True  # the body is not read
         if not self._is_from_here():
             self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")
         elif path in calls:
@@ -169,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, json_text(self.server.showing.as_dict()).encode(), "application/json")
 
     def _frame(self) -> None:
-        """The picture that is shown, to keep."""
+        """The current picture as a download."""
         seen = self.server.showing.newest
         if seen is None:
             self._answer(HTTPStatus.NOT_FOUND, b"there is no image yet\n")
@@ -178,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, seen.whole(), "image/jpeg", named)
 
     def _video(self) -> None:
-        """Motion JPEG. Browsers show a part when they have read the line that ends it."""
+        """Motion JPEG. Browsers show a part when they have read its final boundary."""
         self.close_connection = True
         self._begin(HTTPStatus.OK, f"multipart/x-mixed-replace; boundary={_BOUNDARY}", {"Connection": "close"})
         ending = f"\r\n--{_BOUNDARY}\r\n".encode()
@@ -222,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _is_from_here(self, *, foreign_site: bool = False) -> bool:
-        """Whether a request is meant for this machine, and comes from this page or from no page at all."""
+        """Whether a request is for this machine, and comes from this page or no page."""
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or re.sub(r":\d{1,5}$", "", hosts[0].lower()) not in _HOSTS:
             return False
@@ -232,4 +221,4 @@ class _Handler(BaseHTTPRequestHandler):
         return foreign_site or self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nobody needs a line for each request."""
+        """Log nothing."""

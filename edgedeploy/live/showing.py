@@ -1,4 +1,4 @@
-"""What a live page shows at this moment, and when images are looked at."""
+"""The state of a live page, and the pace of its images."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 
 from edgedeploy.errors import OutputError
 
-# The longer side of what browsers are sent all the time, in pixels. What they save has the image's own size.
+# The longer side of streamed pictures, in pixels. Saved ones have the image's own size.
 _STREAMED = 1280
 _QUALITY = 85
 
 
 class Seen:
-    """An image with its results and times. Any thread may ask for pictures of it; it is drawn once.
+    """An image with its results and times, drawn and encoded on the first request from any thread.
 
     Attributes:
-        index: which image of the source it is, from 0.
+        index: the number of the image in the source, from 0.
         results: one line for each result.
-        times_ms: how long each part took, in milliseconds, by the part's name.
-        drawing_ms: how long drawing took; None as long as nobody has asked for a picture.
+        times_ms: the time of each part by name.
+        drawing_ms: None before the first request.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Seen:
         self._streamed: bytes | None = None
 
     def streamed(self) -> bytes:
-        """The drawn image as JPEG, no larger than a browser needs."""
+        """The drawn image as JPEG, scaled down for browsers."""
         with self._lock:
             if self._streamed is None:
                 started = perf_counter()
@@ -53,7 +53,7 @@ class Seen:
             return self._streamed
 
     def whole(self) -> bytes:
-        """The same in the image's own size."""
+        """The drawn image as JPEG in its own size."""
         with self._lock:
             return _jpeg(self._image())
 
@@ -72,17 +72,16 @@ def _jpeg(image: np.ndarray) -> bytes:
 
 State = Literal["starting", "running", "paused", "ended"]
 
-# Rates and times are means over that many seconds, and at most so many images.
+# Rates and times are means over so many seconds, and at most so many images.
 _WINDOW_S = 2.0
 _MOST_IMAGES = 512
-# How soon who waits while it is paused asks whether to stop, in seconds.
-_ASK_S = 0.1
-# Of results that a page lists.
-_MOST_RESULTS = 50
+_MOST_RESULTS = 50  # listed on a page
+_ASK_S = 0.1  # how often `stopped` is called in a pause, in seconds
+_LATEST_S = 0.5  # a larger delay is not caught up, in seconds
 
 
 class Showing:
-    """The newest image, whether browsers paused, and the rates. All threads may call it."""
+    """The newest image, whether browsers paused, and the rates. Thread-safe; callers never wait for browsers."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -93,11 +92,11 @@ class Showing:
 
     @property
     def paused(self) -> bool:
-        """Whether a browser asked for a pause."""
+        """Whether a browser requested a pause."""
         return self._paused
 
     def put(self, seen: Seen) -> None:
-        """Show an image in the place of the one before."""
+        """Show the next image."""
         now = monotonic()
         with self._changed:
             self._newest = seen
@@ -107,26 +106,23 @@ class Showing:
             self._changed.notify_all()
 
     def next(self, after: Seen | None, timeout_s: float) -> Seen | None:
-        """The newest image if it is another one than `after`; waits for it, until the end, or for `timeout_s` at most.
-
-        Who is slow misses those in between.
-        """
+        """Wait for an image other than `after`, for at most `timeout_s`; None at the end. Slow callers skip images."""
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not after or self._ended, timeout_s)
             return self._newest if self._newest is not after else None
 
     @property
     def newest(self) -> Seen | None:
-        """The image that is shown; None before the first."""
+        """The current image; None before the first."""
         return self._newest
 
     @property
     def ended(self) -> bool:
-        """Whether no further image comes."""
+        """Whether there are no more images."""
         return self._ended
 
     def pause(self) -> None:
-        """Have no further image looked at."""
+        """Pause the demo."""
         self._set_paused(True)
 
     def resume(self) -> None:
@@ -134,19 +130,19 @@ class Showing:
         self._set_paused(False)
 
     def wait_while_paused(self, stopped: Callable[[], bool]) -> None:
-        """Wait as long as it is paused, until `stopped` says so."""
+        """Wait until the end of a pause, or until `stopped` returns true."""
         with self._changed:
             while self._paused and not stopped():
                 self._changed.wait(_ASK_S)
 
     def end(self) -> None:
-        """No further image comes: whoever waits for one goes on."""
+        """There are no more images: wake all waiting threads."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def as_dict(self) -> dict[str, Any]:
-        """The state, the rates and the results, as the page asks for them; times are means in milliseconds."""
+        """The page's state, rates and results; times are means in milliseconds."""
         with self._changed:
             newest, recent = self._newest, list(self._recent)
             paused, ended = self._paused, self._ended
@@ -162,7 +158,7 @@ class Showing:
     def _set_paused(self, paused: bool) -> None:
         with self._changed:
             if self._paused and not paused:
-                self._recent.clear()  # the pause is no part of the rate
+                self._recent.clear()  # the rate excludes the pause
             self._paused = paused
             self._changed.notify_all()
 
@@ -182,13 +178,9 @@ def _means(recent: list[Seen]) -> dict[str, float]:
 
 Item = TypeVar("Item")
 
-# Who is later than this does not hurry to catch up, in seconds.
-_LATEST_S = 0.5
-_ASK_S = 0.1
-
 
 def timed(images: Iterable[Item]) -> Iterator[tuple[Item, float]]:
-    """Each image with how long it took to come, in milliseconds."""
+    """Each image with the time until it came, in milliseconds."""
     iterator = iter(images)
     while True:
         started = perf_counter()
@@ -207,14 +199,12 @@ def paced(
     rate: float | None = None,
     live: bool = False,
 ) -> Iterator[Item]:
-    """Images when their time has come, until `stopped` says so.
+    """Images at a rate, until `stopped`, which is called ten times a second, returns true.
 
     Args:
-        images: they.
-        showing: where they are shown, which browsers may pause.
-        stopped: whether to end; asked ten times a second.
-        rate: images per second; None: as fast as they come.
-        live: images go by, as those of a camera: in a pause they are dropped. Others wait.
+        showing: where browsers may pause.
+        rate: images per second; None for as fast as they come.
+        live: whether images are dropped in a pause, such as those of a camera.
     """
     due = monotonic()
     for image in images:

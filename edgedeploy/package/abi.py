@@ -1,4 +1,4 @@
-"""What code needs of the machine that runs it, read from its ELF file, and whether a machine has that."""
+"""The ABI that a package's code needs, read from its ELF file, and whether a machine provides it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_abi(library: Path, board: Board) -> Abi:
 
 
 def needs_of(board: Board) -> Abi:
-    """What any code for a board needs; which glibc and which libraries is known only of what was linked."""
+    """The ABI of any code for a board, without glibc and libraries, which are known after linking."""
     architecture = architecture_of(board.triple)
     return Abi(
         elf_class=architecture.bits,
@@ -57,10 +57,7 @@ def needs_of(board: Board) -> Abi:
 
 
 def misfits(abi: Abi, system: Facts, name: str) -> list[str]:
-    """Why code does not run on a system called `name`, each reason with both sides; empty if it does.
-
-    What is not known of the system is not held against it.
-    """
+    """Why code does not run on the system `name`, as far as is known; empty if it runs."""
     if system.elf_machine and (abi.machine, abi.elf_class) != (system.elf_machine, system.elf_class):
         code, runs = f"{abi.machine} ({abi.elf_class} bits)", f"{system.elf_machine} ({system.elf_class} bits)"
         return [f"its code is {code}, {name} runs {runs}"]  # the rest compares within one architecture
@@ -69,8 +66,7 @@ def misfits(abi: Abi, system: Facts, name: str) -> list[str]:
         reasons.append(f"its code has the {abi.float_abi}-float ABI, {name} the {system.float_abi}-float one")
     if abi.glibc and system.glibc and _numbers(abi.glibc) > _numbers(system.glibc):
         reasons.append(f"it needs glibc {abi.glibc}, {name} has {system.glibc}")
-    missing = missing_features(abi.cpu, system.features, abi.features)
-    if missing:
+    if missing := missing_features(abi.cpu, system.features, abi.features):
         code = " ".join([abi.cpu, *(feature for feature in abi.features if feature.startswith("+"))])
         reasons.append(f"its code is for {code}, the processor of {name} lacks {', '.join(sorted(missing))}")
     return reasons

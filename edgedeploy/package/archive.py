@@ -15,7 +15,7 @@ from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archi
 
 Contents = Mapping[str, bytes]
 
-# What the names of packages end with.
+# The suffix of packages.
 SUFFIX = ".tar.gz"
 
 
@@ -30,12 +30,12 @@ def describe(contents: Contents) -> dict[str, Member]:
 def write_package(path: Path, manifest: Manifest, contents: Contents) -> None:
     """Write a package; equal manifest and contents give equal bytes."""
     with replacing(path) as temporary:
-        # The manifest comes first, so that a reader knows what follows.
+        # The manifest comes first: readers check the other members against it.
         write_archive(temporary, {MANIFEST_NAME: manifest_bytes(manifest), **dict(sorted(contents.items()))})
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """A manifest as it stands in the archive: sorted JSON."""
+    """The manifest's file: sorted JSON."""
     return (json.dumps(manifest.written(), indent=1, sort_keys=True) + "\n").encode()
 
 
@@ -47,12 +47,8 @@ def read_manifest(path: Path) -> Manifest:
 def read_package(path: Path, keep: Collection[str] | None = None) -> tuple[Manifest, dict[str, bytes]]:
     """Read a package, checking every member against the manifest.
 
-    Args:
-        path: the archive.
-        keep: the names of members whose content is kept; all of them if None. The rest takes no memory.
-
     Returns:
-        The manifest, and what was kept, by name.
+        The manifest, and by name the content of the members in `keep`; of all of them if None.
     """
     return _read(path, keep)
 
@@ -92,7 +88,7 @@ def _read(
             if missing:
                 raise DamagedArchiveError(f"it lacks {', '.join(sorted(missing))}")
     except FileNotFoundError as error:
-        hints = ["build one with `edgedeploy build`, which says where it lies"]
+        hints = ["build one with `edgedeploy build`, which prints its path"]
         raise PackageError(f"there is no package {path}", hints=hints) from error
     except IsADirectoryError as error:
         raise PackageError(f"{path} is a folder, not a package", hints=["name the archive, a .tar.gz file"]) from error

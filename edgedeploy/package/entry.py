@@ -1,4 +1,4 @@
-"""What a manifest says of one entry of a package: inputs, outputs, the tail, and how it is tested."""
+"""One entry of a package in its manifest: inputs, outputs, the tail, and the self-test."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from pydantic import Field, field_validator
 from edgedeploy.documents import Listed, Record
 from edgedeploy.tensors import TensorSpec
 
-# No board has memory for a larger tensor; numpy 1 has no more dimensions.
+# No board has memory for a larger tensor; numpy 1 supports no more dimensions.
 MAXIMUM_TENSOR = 1 << 30
 MAXIMUM_RANK = 32
 
-# What tensors of networks consist of: the types that the agent knows as well.
+# Types of tensors, which the agent supports as well.
 _INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 DTYPES = ("float32", "float64", "float16", "bool", *_INTEGERS)
 
-# Plain relative names of at most one folder: nothing can point out of the package. A header of the archive has room for
-# 100 bytes.
+# Plain relative names of at most one folder, which stay inside the package; an archive's header has 100 bytes for them.
 MemberName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$", max_length=100)]
 Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -29,13 +28,13 @@ class Case(Record):
     """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
 
     Attributes:
-        name: what the inputs are, such as `random`.
+        name: the kind of inputs, such as `random`.
         inputs, outputs: members with the raw little-endian values, in the network's order.
         usual: the relative tolerance of an output that rounding changes little.
-        relative: the tolerance, of each output.
-        absolute: what comes on top, for outputs that are nearly zero.
-        spread: what rounding alone does to each output, as a fraction of its largest value: how far other kernels of
-            the reference are from it. None where that is not known.
+        relative: the tolerance of each output.
+        absolute: the additional tolerance for outputs close to zero.
+        spread: the effect of rounding on each output, as a fraction of its largest value: the difference between other
+            kernels of the reference and it. None if unknown.
     """
 
     name: str
@@ -51,9 +50,8 @@ class SelfTest(Record):
     """How a package checks itself.
 
     Attributes:
-        cases: each is one inference.
         reference: the program that gave the expected outputs.
-        spread_to: its other kernels, for the spread; None where there were none.
+        spread_to: its other kernels, for the spread; None if there were none.
     """
 
     cases: Annotated[Listed[Case], Field(min_length=1)]
@@ -66,32 +64,22 @@ class SelfTest(Record):
         return max(relative for case in self.cases for relative in case.relative)
 
     def raised(self, outputs: list[TensorSpec], *, quantised: bool = False) -> list[str]:
-        """What is allowed more than usual, and why, in lines for people.
-
-        Args:
-            outputs: of the network, in order.
-            quantised: whether it is quantised: two steps of its integers are allowed then, whatever rounding does.
-        """
-        return [
-            f"{spec.name} may differ by {relative:g} of its largest value for {case.name} inputs: "
-            f"{self._why(spread, quantised=quantised)}"
-            for case in self.cases
-            for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True)
-            if relative > case.usual
-        ]
-
-    def _why(self, spread: float | None, *, quantised: bool) -> str:
-        reasons = ["two steps of its integers"] if quantised or not spread else []
-        if spread:
-            reasons.append(f"{self.spread_to} differs by {spread:g}, by rounding alone")
-        return "; ".join(reasons)
+        """Raised tolerances and their reasons, in lines for people; quantised outputs may differ by two steps."""
+        lines = []
+        for case in self.cases:
+            for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True):
+                if relative > case.usual:
+                    reasons = ["two steps of its integers"] if quantised or not spread else []
+                    reasons += [f"{self.spread_to} differs by {spread:g}, by rounding alone"] if spread else []
+                    where = f"of its largest value for {case.name} inputs"
+                    lines.append(f"{spec.name} may differ by {relative:g} {where}: {'; '.join(reasons)}")
+        return lines
 
 
 class TailMember(Record):
-    """What follows the compiled part of the network, which edgedeploy computes; see `tail`.
+    """The tail after the compiled part of the network; see `tail`.
 
     Attributes:
-        file: the member that holds it.
         outputs: of the network, in order; a size of -1 depends on the data.
     """
 
@@ -105,12 +93,7 @@ class TailMember(Record):
 
 
 class Entry(Record):
-    """A network for other shapes of its inputs, with the same weights in the same library.
-
-    Attributes:
-        function: what the library calls it.
-        inputs, outputs, tail, selftest: as of a manifest.
-    """
+    """A network for other shapes of its inputs, with the same weights in the same library."""
 
     function: Annotated[str, Field(pattern=r"^main(_[1-9][0-9]{0,2})?$")]
     inputs: Listed[TensorSpec]
@@ -125,19 +108,19 @@ class Entry(Record):
 
     @property
     def results(self) -> list[TensorSpec]:
-        """The network's outputs: those of its tail, if it has one."""
+        """The network's outputs: those of its tail, if any."""
         return self.tail.outputs if self.tail else self.outputs
 
     @property
     def members(self) -> set[str]:
-        """The members that it names."""
+        """Names of its members."""
         cases = self.selftest.cases
         tails = {self.tail.file} if self.tail else set()
         return tails | {name for case in cases for name in case.inputs + case.outputs}
 
 
 def checked_tensors(specs: list[TensorSpec], *, open_sizes: bool = False) -> list[TensorSpec]:
-    """Inputs or outputs that there can be; sizes of -1 among them if they may be open."""
+    """Check inputs or outputs; sizes may be -1 if `open_sizes`."""
     least = -1 if open_sizes else 0
     for spec in specs:
         if spec.dtype not in DTYPES:
@@ -152,5 +135,5 @@ def checked_tensors(specs: list[TensorSpec], *, open_sizes: bool = False) -> lis
 
 
 def bytes_of(spec: TensorSpec, least: int = 0) -> int:
-    """The size of a tensor, or of one that has `least` of each thing: sizes multiply to less than they are beside 0."""
+    """The size of a tensor, each of whose sizes counts as at least `least`."""
     return math.prod(max(size, least) for size in spec.shape) * np.dtype(spec.dtype).itemsize

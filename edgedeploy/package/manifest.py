@@ -1,7 +1,6 @@
-"""The manifest of a package: what is in it, what it was made from, and what it needs.
+"""The manifest of a package: its members, its origin, and its requirements, with all rules of a valid manifest.
 
-All that makes a manifest sound is said here, once, for what is built, verified, run and pushed. The agent's reader
-(`agent/manifest.cc`) has the same rules for the part that it needs.
+The agent's reader (`agent/manifest.cc`) has the same rules for the part that it needs.
 """
 
 from __future__ import annotations
@@ -25,26 +24,25 @@ LIBRARY_NAME = "model.so"
 TAIL_NAME = "tail.json"
 # The version of the manifest's structure; the agent reads the same one (agent/manifest.cc).
 FORMAT: Literal[1] = 1
-# The library's function that makes of the members that `Manifest.transformed` lists what its entries take.
+# The library's function that transforms the members in `Manifest.transformed` for its entries.
 TRANSFORM = "transform_weights"
-# The program that a board runs packages with, which lies among the package's files there.
+# The program that runs packages on a board, next to the package's files.
 AGENT_NAME = "agent"
 
-# A manifest is a few kB; a network of a board rarely exceeds 250 MB. Beyond that nothing is read: what is read is kept
-# in memory.
+# A manifest is a few kB; a network of a board rarely exceeds 250 MB. Members are read into memory.
 MAXIMUM_MANIFEST = 1 << 20
 MAXIMUM_CONTENT = 1 << 30
 MAXIMUM_ENTRIES = 32
 # No board has more processors.
 MAXIMUM_THREADS = 1 << 16
 
-# A board is told all names, each with a SHA-256, in one command, of which Linux takes 128 KiB.
+# All names, each with a SHA-256, are in one command on the board, for which Linux allows 128 KiB.
 MAXIMUM_COMMAND = 100_000
 
-# TVM's targets have another one in them, of the host, with lists in that.
+# TVM's targets contain the host's target, which contains lists.
 _DEEPEST_TARGET = 4
 
-# A model's name is that of its package, and of a folder on boards.
+# A model's name is also that of its package, and of a folder on boards.
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -58,15 +56,13 @@ class Member(Record):
 
 
 class Abi(Record):
-    """What a machine must offer for the package's code to run, as its ELF file states it.
+    """What the package's code needs of a machine, from its ELF file.
 
     Attributes:
         elf_class: 32 or 64 bits.
         machine: ELF's name of the architecture, such as `EM_AARCH64`.
-        float_abi: `hard` or `soft` on 32-bit ARM, else None.
-        glibc: the newest version of glibc that a symbol asks for, or None if none asks.
-        libraries: the shared libraries that are loaded with it.
-        cpu: the CPU that the code was generated for, as LLVM names it.
+        float_abi: only on 32-bit ARM.
+        glibc: the newest version that a symbol needs, if any.
         features: LLVM feature flags beyond that CPU's own.
     """
 
@@ -80,11 +76,11 @@ class Abi(Record):
 
 
 class Memory(Record):
-    """What one network takes of a machine's memory while it is open, beside its code, inputs and the runtime.
+    """The memory of one open network, without its code, inputs and the runtime.
 
     Attributes:
-        workspace_bytes: tensors between its functions, and its outputs, as planned at build time: those that do
-            not live at the same time share memory. TVM rounds each share up to a whole page.
+        workspace_bytes: intermediate tensors and outputs, as planned at build time: those that do not live at the same
+            time share memory. TVM rounds each storage up to a whole page.
         scratch_bytes: at most, for each thread, tensors that never leave a function.
         constants_bytes: its weights.
     """
@@ -94,7 +90,7 @@ class Memory(Record):
     constants_bytes: Annotated[int, Field(ge=0)]
 
     def line(self) -> str:
-        """The same in one line for people."""
+        """The memory in one line for people."""
         return (
             f"{self.workspace_bytes:,} bytes of workspace, {self.constants_bytes:,} of constants, "
             f"up to {self.scratch_bytes:,} of scratch for each thread"
@@ -105,8 +101,7 @@ class Check(Record):
     """How a package's code was compared with the reference before the package was written.
 
     Attributes:
-        how: `here`, on this machine; `emulated`, the board's code by an emulator; `compiled for this machine`, the same
-            network, but not the board's code; or `no`.
+        how: `compiled for this machine` is the same network, but not the board's code.
         emulator: the program that ran the board's code, and its version.
     """
 
@@ -114,42 +109,27 @@ class Check(Record):
     emulator: str | None = None
 
     def line(self) -> str:
-        """The same for people."""
+        """The check in one line for people."""
         return f"{self.how} ({self.emulator})" if self.emulator else self.how
 
 
 class Manifest(Record):
-    """Everything that is known about a package.
+    """All information about a package.
 
     Attributes:
-        format: version of this structure.
-        model: the network's name; also the package's.
-        model_sha256: SHA-256 of the file that it was imported from, which describes it.
+        model_sha256: SHA-256 of the file that describes the network.
         weights: `random` if its weights are seeded random values, for measurements only.
-        board: name of the board profile.
-        build_key: what the package depends on, hashed: equal keys mean an equal package, but for `checked`.
+        build_key: a hash of everything that the package depends on: equal keys mean equal packages, except `checked`.
         target: TVM's target.
-        device: a part of the name of the device that it runs on, of the kind of its target; None for the CPU.
-        threads: threads it runs with by default.
+        device: a part of the name of its device, of the kind of its target; None for the CPU.
         versions: of edgedeploy, TVM, the numerics' reference and packages that add passes.
-        linker: the toolchain that linked the library.
-        tuning_records: hash of the tuning records that were used, or None.
-        disabled_passes: names of the compiler's passes that were left out.
         set_inputs: inputs of the network's file that are constants in the package, with their values.
         inputs, outputs: of the network, in order; outputs of its compiled part if it has a tail.
-        tail: what follows the compiled part, or None.
         further: the same network for other shapes of its inputs; most packages have one shape.
-        heads: what the network's file says of its detection heads.
-        metadata: what it says of how it is used; see `edgedeploy.metadata`.
-        quantisation: how it was quantised, and what that cost; None for a float network.
-        usage: how images become its input, and its outputs results; None where that is not known.
-        abi: what the library needs.
-        memory: how much of it a run takes.
-        selftest: how the package checks itself.
-        checked: how it was checked when it was built.
-        transformed: weights that the library transforms when it is loaded, each under the name of the member that holds
-            its values; its function `TRANSFORM` takes them, and entries take what that gives after their inputs.
-        files: the members beside this manifest, by name.
+        quantisation: how it was quantised, and the loss; None for a float network.
+        usage: how images become its input, and its outputs results; None if unknown.
+        transformed: weights that the library transforms when it is loaded, each under the name of its member; its
+            function `TRANSFORM` takes them, and entries take its results after their inputs.
     """
 
     format: Annotated[Literal[1], BeforeValidator(whole)] = FORMAT
@@ -193,7 +173,7 @@ class Manifest(Record):
 
     @property
     def entries(self) -> list[Entry]:
-        """What the library can be called with: the network for its first shapes, and for others."""
+        """The entry points of the library: the network for its first shapes, and for others."""
         first = Entry.model_construct(
             function="main", inputs=self.inputs, outputs=self.outputs, tail=self.tail, selftest=self.selftest
         )
@@ -201,16 +181,16 @@ class Manifest(Record):
 
     @property
     def results(self) -> list[TensorSpec]:
-        """The network's outputs: those of its tail, if it has one."""
+        """The network's outputs: those of its tail, if any."""
         return self.entries[0].results
 
     def of_entry(self, entry: Entry) -> Manifest:
-        """What stands in a manifest of one entry alone."""
+        """The manifest of one entry alone."""
         alone = {"inputs": entry.inputs, "outputs": entry.outputs, "tail": entry.tail, "selftest": entry.selftest}
         return self.model_copy(update={**alone, "further": []})
 
     def written(self) -> dict[str, Any]:
-        """What stands in the file."""
+        """The content of the file."""
         return self.model_dump(mode="json", by_alias=True)
 
     @field_validator("target")
@@ -234,7 +214,7 @@ class Manifest(Record):
             if name in taken or folder in taken or folder in files:
                 raise ValueError(f"there can be no file {name!r} beside the others")
         if sum(len(name) + len("  ") + 64 for name in files) > MAXIMUM_COMMAND:
-            raise ValueError(f"it lists {len(files):,} files, more than a board can be told of at once")
+            raise ValueError(f"it lists {len(files):,} files, more than fit into one command on a board")
         total = sum(member.size for member in files.values())
         if total > MAXIMUM_CONTENT:
             raise ValueError(f"it holds {total:,} bytes, more than the {MAXIMUM_CONTENT:,} that are read")
@@ -274,20 +254,20 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 def check_size(size: int) -> None:
-    """Refuse a manifest that has too many bytes."""
+    """Refuse a manifest that is too large."""
     if size > MAXIMUM_MANIFEST:
         raise ValueError(f"it has {size:,} bytes, more than the {MAXIMUM_MANIFEST:,} that are read")
 
 
 def parse_manifest(text: bytes) -> Manifest:
-    """The manifest that a file holds, as JSON that every reader understands in the same way."""
+    """Parse a manifest's file, in a JSON that all readers understand in the same way."""
     check_size(len(text))
     return parse_json(text, _MANIFEST)
 
 
 @contextmanager
 def packageable(model: str) -> Iterator[None]:
-    """Where a manifest and its parts are made: what cannot stand in one, no package can hold."""
+    """Turn errors of creating a manifest and its parts into an error for the user."""
     try:
         yield
     except ValidationError as error:

@@ -19,18 +19,12 @@ from edgedeploy.tensors import TensorSpec
 
 
 def tails_of(manifest: Manifest, contents: Mapping[str, bytes], name: str | Path) -> list[Tail | None]:
-    """The tail of each entry of a package, ready to run; None for those that have none.
-
-    Args:
-        manifest: the package's.
-        contents: its members, those of tails among them.
-        name: what the package is called in messages.
-    """
+    """The tail of each entry of a package, ready to run; None without a tail. `name` is for messages."""
     return [_tail_of(entry, contents, name) for entry in manifest.entries]
 
 
 def read_tails(package: Path) -> list[Tail | None]:
-    """The tails of a package's archive."""
+    """The tails of a package."""
     manifest = read_manifest(package)
     files = [entry.tail.file for entry in manifest.entries if entry.tail]
     contents = read_package(package, keep=files)[1] if files else {}
@@ -53,7 +47,7 @@ def _tail_of(entry: Entry, contents: Mapping[str, bytes], name: str | Path) -> T
 
 
 def weight_members(weights: Sequence[np.ndarray], contents: MutableMapping[str, bytes]) -> list[TensorSpec]:
-    """What a manifest says of weights; the members go into `contents`."""
+    """Add weights as members to `contents`, and return their specs for the manifest."""
     specs = []
     for place, array in enumerate(weights):
         spec = TensorSpec(name=f"weights/{place}.bin", shape=list(array.shape), dtype=str(array.dtype))
@@ -63,7 +57,7 @@ def weight_members(weights: Sequence[np.ndarray], contents: MutableMapping[str, 
 
 
 def weights_of(manifest: Manifest, contents: Mapping[str, bytes]) -> list[np.ndarray]:
-    """The arrays that a package's library transforms, in order; `contents` has at least these members."""
+    """The arrays that a package's library transforms, in order."""
     return [
         np.frombuffer(contents[spec.name], np.dtype(spec.dtype).newbyteorder("<")).reshape(spec.shape)
         for spec in manifest.transformed
@@ -76,15 +70,12 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class FunctionWork(Record):
-    """One function of a network, all its calls in an inference together.
+    """One function of a network, with all its calls in an inference.
 
     Attributes:
-        function: its name in the package's library.
-        calls: how often an inference calls it.
-        template: what scheduled it; None for those that were left as they are.
-        type: of the tensor that it reads first.
-        operations: arithmetic operations, a multiply-add being two, of layers that are computed directly.
-        bytes: of the tensors that it reads, weights among them, and writes.
+        type: of its first input.
+        operations: arithmetic operations (a multiply-add is two) of layers that are computed directly.
+        bytes: of its inputs, including weights, and outputs.
     """
 
     function: str
@@ -99,12 +90,12 @@ _LIST = TypeAdapter(list[FunctionWork])
 
 
 def written_work(functions: Iterable[FunctionWork]) -> bytes:
-    """What stands in a package of its functions."""
+    """The member about the functions."""
     return _LIST.dump_json(list(functions), indent=1)
 
 
 def read_work(package: Path) -> list[FunctionWork]:
-    """What a package says of its functions; nothing where an earlier version of edgedeploy wrote it."""
+    """The functions of a package; empty if an earlier version of edgedeploy wrote it."""
     if WORK_NAME not in read_manifest(package).files:
         return []
     content = read_package(package, keep=[WORK_NAME])[1][WORK_NAME]

@@ -13,14 +13,18 @@ from edgedeploy.errors import InputError
 PixelFormat = Literal["yuv420", "nv12", "yuyv", "rgb", "bgr", "gray"]
 PIXEL_FORMATS: tuple[PixelFormat, ...] = get_args(PixelFormat)
 
-# Of these, a pixel shares its colour with its neighbours: how many rows and columns have one.
+# How many rows and columns of pixels share one colour.
 _SHARED: dict[PixelFormat, tuple[int, int]] = {"yuv420": (2, 2), "nv12": (2, 2), "yuyv": (1, 2)}
 
-# How images are brought to a network's size; see `vision.preprocess.place`.
+# How images are resized to a network's input; see `vision.preprocess.place`.
 Fit = Literal["stretch", "pad", "letterbox", "fill", "cover", "contain"]
 
 _LARGEST = 1 << 14
 _TEXT = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4}):([a-z0-9]+)")
+
+
+def _even_sides(pixels: PixelFormat) -> str:
+    return "an even width and height" if _SHARED[pixels][0] > 1 else "an even width"
 
 
 class Camera(Record):
@@ -29,10 +33,6 @@ class Camera(Record):
     `yuv420` is all of Y, then U, then V, these of half the height and width (I420, `rpicam-vid --codec yuv420`);
     `nv12` is Y, then pairs of U and V; `yuyv` has Y, U, Y, V for each two pixels (YUY2, what most USB cameras give).
     All are of BT.601's limited range. `rgb` and `bgr` are three bytes for each pixel, `gray` is one.
-
-    Attributes:
-        width, height: in pixels; even where pixels share their colour.
-        pixels: the format.
     """
 
     width: Annotated[int, Field(gt=0, le=_LARGEST)]
@@ -43,13 +43,13 @@ class Camera(Record):
     def _whole_colours(self) -> Camera:
         rows, columns = _SHARED.get(self.pixels, (1, 1))
         if self.height % rows or self.width % columns:
-            what = "an even width and height" if rows > 1 else "an even width"
-            raise ValueError(f"{self.pixels} needs {what}, which {self.width}x{self.height} does not have")
+            size = f"{self.width}x{self.height}"
+            raise ValueError(f"{self.pixels} needs {_even_sides(self.pixels)}, which {size} does not have")
         return self
 
     @staticmethod
     def parsed(text: str) -> Camera:
-        """What a user writes, as `640x480:yuv420`."""
+        """Parse a user's text, such as `640x480:yuv420`."""
         found = _TEXT.fullmatch(text)
         why = "write it as WIDTHxHEIGHT:FORMAT, such as 640x480:yuv420"
         if found:
@@ -58,15 +58,13 @@ class Camera(Record):
                 try:
                     return Camera(width=width, height=height, pixels=pixels)
                 except ValueError:
-                    rows, _ = _SHARED[pixels]
-                    what = "an even width and height" if rows > 1 else "an even width"
                     raise InputError(
                         f"there are no frames {text}",
-                        why=f"{pixels} needs {what}: neighbouring pixels share their colour",
+                        why=f"{pixels} needs {_even_sides(pixels)}: neighbouring pixels share their colour",
                         hints=["choose another size, or rgb, bgr or gray"],
                     ) from None
             why = f"formats are {', '.join(PIXEL_FORMATS)}, and sizes up to {_LARGEST}"
-        raise InputError(f"{text!r} does not say what frames a camera gives", why=why)
+        raise InputError(f"invalid frames of a camera: {text!r}", why=why)
 
     def __str__(self) -> str:
         return f"{self.width}x{self.height}:{self.pixels}"
@@ -78,15 +76,15 @@ class Camera(Record):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a frame as an array, as OpenCV has it."""
+        """The shape of a frame as an array of OpenCV."""
         if self.pixels in ("yuv420", "nv12"):
             return self.height * 3 // 2, self.width
         channels = {"yuyv": (2,), "rgb": (3,), "bgr": (3,)}
         return (self.height, self.width, *channels.get(self.pixels, ()))
 
 
-# A way of fitting images with parameters, and a decoder, as YAML files have them: their records belong to `vision`,
-# and may be of kinds that only a later version knows. A package that names such a kind still runs.
+# A fit with parameters, or a decoder, as in YAML files: their records belong to `vision`, and may be of kinds that only
+# a later version knows. A package with such a kind still runs.
 Parameters = dict[str, object]
 
 _DEEPEST = 8
@@ -96,11 +94,8 @@ class ModelInput(Record):
     """A network's image input, and how an image becomes it: `(pixel - mean[c]) * scale[c]`.
 
     Attributes:
-        name: the input's name in the network.
-        shape: its default shape; networks with free dimensions are built for this shape.
-        kind: `tensor` for an input that is no image: name and shape are all that is known of it then.
-        layout: NCHW or NHWC.
-        colour: the order of the channels.
+        shape: the default shape; networks with free dimensions are built for this shape.
+        kind: `tensor` for an input that is not an image, of which only name and shape are known.
         mean: subtracted from each channel, in pixel units (0 to 255), in the order of `colour`.
         scale: multiplied with each channel after that, in the same order.
     """
@@ -133,21 +128,19 @@ class ModelInput(Record):
 
 
 class Usage(Record):
-    """The part of a demo that is about this network, as `demos/*.yaml` and `models/*.yaml` state it.
+    """The part of a demo about this network, as `demos/*.yaml` and `models/*.yaml` state it.
 
-    What the network says of itself, in `heads` and `metadata` of the manifest, completes it: see `Decoder.fitted`.
+    `heads` and `metadata` of the manifest complete it: see `Decoder.fitted`.
 
     Attributes:
-        demo: the demo's name.
-        stage: which of the demo's networks it is, from 1: the second one is shown what the first one found.
-        input: the image input; its shape is that of the zoo's entry, and the manifest's `inputs` say what was built.
-            With a camera, its shape is that which was built, and the manifest's input is the frame.
-        fit: how an image of another size is brought to the input's, unless the network says it.
+        stage: the number of the network in the demo, from 1: the second one takes crops around results of the first.
+        input: the image input; its shape is that of the zoo's entry, and the manifest's `inputs` have the built shape.
+            With a camera, it has the built shape, and the manifest's input is the frame.
+        fit: how an image is resized to the input, unless the network's metadata states it.
         decoder: the postprocessing, by its `kind`, with its parameters.
-        log: whose lines print the results.
-        outputs: what the decoder calls the outputs, in order, where that is not what the network calls them.
-        labels: the names of the classes; where there are none, those that the network says.
-        camera: whose frames the network takes as they are; None where it takes what was made of an image before.
+        outputs: the decoder's names of the outputs, in order, if they differ from the network's.
+        labels: the names of the classes; if empty, those in the network's metadata.
+        camera: whose frames the network takes; None if it takes preprocessed images.
     """
 
     demo: str
@@ -165,13 +158,13 @@ class Usage(Record):
     def _is_named_and_flat(cls, value: object) -> object:
         if isinstance(value, dict):
             if not isinstance(value.get("kind"), str):
-                raise ValueError("it does not say its kind")
+                raise ValueError("it has no kind")
             if depth(value) > _DEEPEST:
                 raise ValueError("it is nested too deeply")
         return value
 
     def lines(self) -> list[str]:
-        """The same in lines for people."""
+        """The usage in lines for people."""
         image, which = self.input, f", network {self.stage}" if self.stage > 1 else ""
         mean, scale = _numbers(image.mean), _numbers(image.scale)
         fit = self.fit if isinstance(self.fit, str) else self.fit["kind"]
@@ -187,11 +180,11 @@ class Usage(Record):
 
 
 def depth(value: object) -> int:
-    """How many lists and mappings are in each other."""
+    """How deeply lists and mappings are nested."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
 def _numbers(values: list[float]) -> str:
-    """Values of channels; one for all that are equal."""
+    """Values of channels; one if all are equal."""
     return " ".join(f"{value:g}" for value in (values if len(set(values)) > 1 else values[:1]))

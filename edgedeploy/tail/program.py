@@ -18,11 +18,8 @@ from edgedeploy.errors import PackageError, last_line
 from edgedeploy.tail.operators import OPERATORS
 from edgedeploy.tensors import Tensors, TensorSpec
 
-# Of its JSON, in bytes: thousands of nodes, with anchors of a megabyte or two.
-MAXIMUM_TAIL = 1 << 26
-# Branches in branches.
-_DEEPEST = 8
-# Text is encoded so that six bits take a byte.
+MAXIMUM_TAIL = 1 << 26  # bytes of JSON: thousands of nodes, with anchors of a megabyte or two
+_DEEPEST = 8  # nested branches
 _DTYPES = (
     "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )  # fmt: skip
@@ -50,7 +47,7 @@ class Constant(Record):
         try:
             size = len(base64.b64decode(self.data, validate=True))
         except (binascii.Error, ValueError) as error:
-            raise ValueError("a constant that is no base64") from error
+            raise ValueError("a constant that is not base64") from error
         if size != math.prod(self.shape) * np.dtype(self.dtype).itemsize:
             raise ValueError(f"a constant of shape {self.shape} with {size} bytes")
         return self
@@ -65,12 +62,12 @@ class Node(Record):
     """One operator.
 
     Attributes:
-        name: the network's own, for messages.
+        name: for messages.
         operator: a name of `OPERATORS`, or `If`.
-        inputs: names of values; "" leaves an optional one out.
-        outputs: names of what it makes; "" for what nobody reads.
-        attributes: as ONNX has them; types are named as numpy does.
-        branches: of `If`, what is done where its condition holds, and else.
+        inputs: names of values; "" for an optional one that is left out.
+        outputs: names of values; "" for an unused one.
+        attributes: those of ONNX; types have numpy's names.
+        branches: of `If`: then and else.
     """
 
     name: str
@@ -99,7 +96,7 @@ class Node(Record):
 
 
 class Block(Record):
-    """Nodes with their constants, and the names of what comes out."""
+    """Nodes with their constants, and the names of the outputs."""
 
     constants: dict[str, Constant]
     nodes: Annotated[Listed[Node], Field(max_length=100_000)]
@@ -120,7 +117,7 @@ class Block(Record):
         return needed | (set(self.outputs) - made)
 
     def every_node(self) -> Iterator[Node]:
-        """Its nodes, those of branches among them."""
+        """Its nodes, including those of branches."""
         for node in self.nodes:
             yield node
             for branch in node.branches:
@@ -131,17 +128,12 @@ _BLOCK = TypeAdapter(Block)
 
 
 def content_of(block: Block) -> bytes:
-    """A tail as the member of a package."""
+    """A tail's member of a package."""
     return (json.dumps(block.model_dump(mode="json", exclude_defaults=True), sort_keys=True) + "\n").encode()
 
 
 def parse_block(content: bytes, known: Collection[str]) -> Block:
-    """The tail that a package's member holds.
-
-    Args:
-        content: the member.
-        known: the names of the values that are there when it begins.
-    """
+    """Parse and check a package's member; `known` are the names of the values from the compiled part."""
     if len(content) > MAXIMUM_TAIL:
         raise ValueError(f"it has {len(content):,} bytes, more than the {MAXIMUM_TAIL:,} that are read")
     block = parse_json(content, _BLOCK)
@@ -156,18 +148,13 @@ def _depth(block: Block) -> int:
     return 1 + max((_depth(branch) for node in block.nodes for branch in node.branches), default=0)
 
 
-# Bytes of all values that are kept at a time: beyond that a package is damaged.
+# Bytes of all values at a time: a package with more is damaged.
 _MOST_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What a block needs each time that it runs.
-
-    Attributes:
-        constants: its own, by name.
-        spent: for each node, the names that nothing reads after it.
-    """
+    """A block's constants, and for each node the names that nothing reads after it."""
 
     constants: dict[str, np.ndarray]
     spent: list[list[str]]
@@ -188,7 +175,6 @@ class Tail:
     """A tail that is ready to run.
 
     Attributes:
-        block: what it does.
         outputs: of the network, in order; a size of -1 depends on the data.
     """
 
@@ -197,11 +183,7 @@ class Tail:
     _prepared: dict[int, _Prepared] = field(default_factory=dict, compare=False, repr=False)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """The network's outputs by name, at the lengths that the data give them.
-
-        Args:
-            tensors: the network's inputs and the outputs of its compiled part, by name.
-        """
+        """The network's outputs by name, from its inputs and the outputs of its compiled part."""
         with np.errstate(all="ignore"):
             arrays = self._run(self.block, dict(tensors))
         found = dict(zip((spec.name for spec in self.outputs), arrays, strict=True))

@@ -15,14 +15,7 @@ from edgedeploy.vision.results import Detection, label_of
 
 
 class Classification(Decoder):
-    """The classes with the highest scores.
-
-    The first output is read as one score per class, as the network gives it: a softmax is the network's
-    own, or absent.
-
-    Attributes:
-        top: how many classes, at most.
-    """
+    """The `top` classes with the highest scores: those of the first output, to which no softmax is applied."""
 
     kind: Literal["classification"]
     top: Annotated[int, Field(gt=0)] = 5

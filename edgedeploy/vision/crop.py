@@ -38,13 +38,7 @@ class TurnedFrame(Frame):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """A rectangle at any angle, in pixels of the image.
-
-    Attributes:
-        centre: x and y.
-        size: width and height.
-        rotation: radians, clockwise as the image is seen.
-    """
+    """A rectangle in pixels of the image: `size` is width and height, `rotation` in radians, clockwise."""
 
     centre: tuple[float, float]
     size: tuple[float, float]
@@ -52,7 +46,7 @@ class Rectangle:
 
     @property
     def corners(self) -> np.ndarray:
-        """4 x 2, float64, clockwise from that which is top left once the rectangle is upright."""
+        """4 x 2, float64, clockwise from the top left of the upright rectangle."""
         half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * np.array(self.size) / 2
         return half @ _turn(self.rotation).T + np.array(self.centre)
 
@@ -63,10 +57,7 @@ class Rectangle:
         return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
-        """The rectangle as an upright image of `size` (height, width), and how it lies in `image`.
-
-        What reaches out of the image repeats its border.
-        """
+        """The rectangle as an upright image of `size` (height, width), and its frame; the border is repeated."""
         corners = self.corners
         scale = (size[1] / self.size[0], size[0] / self.size[1])
         frame = TurnedFrame(image.shape[:2], size, scale, corners=tuple((float(x), float(y)) for x, y in corners))
@@ -74,11 +65,11 @@ class Rectangle:
 
 
 class Upright(Record):
-    """Which way is up: the direction from one place to another, each the mean of some of a result's points.
+    """The direction from one place to another, each the mean of some of a result's points.
 
     Attributes:
-        start, end: the points' indices; one that is named twice counts twice.
-        degrees: the angle that the direction has in an upright crop, from the x axis, counterclockwise.
+        start, end: the points' indices; repeated ones count twice.
+        degrees: the angle of the direction in an upright crop, from the x axis, counterclockwise.
     """
 
     start: Indices
@@ -86,22 +77,25 @@ class Upright(Record):
     degrees: Annotated[float, Field(ge=-360, le=360)] = 0.0
 
     def rotation(self, points: np.ndarray) -> float:
-        """Radians, clockwise, by which what the points (n x 2) belong to is turned, from -pi to pi."""
+        """How far the points (n x 2) are turned, in radians, clockwise, from -pi to pi."""
         x, y = points[self.end].mean(axis=0) - points[self.start].mean(axis=0)
         angle = math.radians(self.degrees) - math.atan2(-y, x)
         return angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
 
 
 class RotatedCrop(Record):
-    """How a result becomes the rectangle that a network looks at.
+    """A rectangle at any angle around a result, such as a face, a hand or a person, so that the crop is upright.
+
+    As in MediaPipe's calculators (github.com/google-ai-edge/mediapipe): DetectionsToRects, AlignmentPointsRects,
+    HandLandmarksToRect and RectTransformation; the image is cropped like ImageToTensor.
 
     Attributes:
-        around: what the rectangle encloses: the result's `box`; its `points` in a rectangle that is upright in the
-            image; its points in a `turned` rectangle; or a `circle` around the start of `upright`, through its end.
-        of: the points that `points` and `turned` enclose; all of them unless stated.
-        upright: which way is up; without it the rectangle is upright in the image.
-        scale: what both sides are multiplied by, after the rest.
-        shift: how far the centre moves along the rectangle's own axes, as fractions of its width and height.
+        around: the rectangle encloses the result's `box`; its `points`, upright in the image; its points, `turned` by
+            `upright`; or a `circle` around the start of `upright`, through its end.
+        of: the points that `points` and `turned` enclose; all by default.
+        upright: the direction that becomes upright; without it the rectangle is upright in the image.
+        scale: both sides are multiplied by it, after the rest.
+        shift: how far the centre moves along the rectangle's own axes, in fractions of its width and height.
         square: whether both sides become as long as the longer one.
     """
 
@@ -120,10 +114,7 @@ class RotatedCrop(Record):
         return self
 
     def rectangle(self, found: Detection) -> Rectangle | None:
-        """The rectangle of a result; None if it has no extent there.
-
-        A result's `guides`, if it has any, stand for its points.
-        """
+        """The rectangle of a result, or None if it is empty; a result's `guides`, if any, replace its points."""
         points = np.array(found.guides or found.points, np.float64).reshape(-1, 2)
         if not self._has_all(points, found):
             return None
@@ -161,7 +152,7 @@ class RotatedCrop(Record):
 
 
 def overlap(first: Rectangle, second: Rectangle) -> float:
-    """Intersection over union of two rectangles, taken as if both were upright, as MediaPipe's Association does."""
+    """Intersection over union of two rectangles, as if both were upright, like in MediaPipe's Association."""
     one, other = np.reshape(first.upright_box, (2, 2)), np.reshape(second.upright_box, (2, 2))
     sides = np.maximum(np.minimum(one[1], other[1]) - np.maximum(one[0], other[0]), 0)
     intersection = float(np.prod(sides))
@@ -169,7 +160,7 @@ def overlap(first: Rectangle, second: Rectangle) -> float:
 
 
 def _middle(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and size of what encloses points."""
+    """Centre and size of the box around points."""
     low, high = points.min(axis=0), points.max(axis=0)
     return (low + high) / 2, high - low
 
@@ -181,13 +172,13 @@ def _turn(rotation: float) -> np.ndarray:
 
 
 class Crop(Record):
-    """How a box becomes the image for the next network: it keeps its centre.
+    """A crop around a box with the same centre, filled up with black outside of the image.
 
-    The unless-stated values are those of PFLD's example, camera.py of github.com/polarisZhao/PFLD-pytorch: a square
-    of 1.1 times the longer side, filled up with black where it reaches out of the image.
+    The defaults are those of PFLD's example, camera.py of github.com/polarisZhao/PFLD-pytorch: a square of 1.1 times
+    the longer side.
 
     Attributes:
-        margin: what the sides grow by, as a fraction of them.
+        margin: growth of the sides, as a fraction of them.
         square: whether both sides become as long as the longer one, so that faces are not stretched.
     """
 
@@ -196,20 +187,15 @@ class Crop(Record):
     square: bool = True
 
     def view(self, image: np.ndarray, found: Detection) -> View:
-        """The crop around what was found."""
-        assert found.box is not None  # the demo's file says that the decoder gives boxes
+        """The crop around a result."""
+        assert found.box is not None  # checked in the demo's file: the decoder gives boxes
         pixels, start = self.cut(image, found.box)
         return View(pixels, lambda points: points + start)
 
     def cut(self, image: np.ndarray, box: Box) -> tuple[np.ndarray, tuple[int, int]]:
-        """The crop around `box` (x1, y1, x2, y2), of at least one pixel, and where its top left lies.
+        """The crop around `box` (x1, y1, x2, y2), of at least one pixel, and x and y of its top left in the image.
 
-        Args:
-            image: uint8, height x width x 3.
-            box: in pixels of the image; what lies outside of the image does not count.
-
-        Returns:
-            uint8, rows x columns x 3, and x and y in pixels of the image, negative where it reaches out of it.
+        The box is clipped to the image first, but the crop may extend beyond it: x and y may be negative.
         """
         size = np.array(image.shape[1::-1])
         corners = np.clip(np.nan_to_num(np.array(box, np.float64).reshape(2, 2)), 0, size)
@@ -226,18 +212,18 @@ class Crop(Record):
 
 
 class QuadrilateralCrop(Record):
-    """Four corners are brought to an upright image, as PaddleOCR's get_rotate_crop_image does it.
+    """An upright image of the part between four corners, like PaddleOCR's get_rotate_crop_image.
 
     Attributes:
-        tall: an image that is at least this many times as high as wide is turned a quarter to the left.
+        tall: images whose height is at least this many times the width are turned to the left by 90 degrees.
     """
 
     kind: Literal["quadrilateral"]
     tall: Annotated[float, Field(gt=0)] = 1.5
 
     def view(self, image: np.ndarray, found: Detection) -> View:
-        """What lies between the corners of what was found, of at least one pixel."""
-        assert found.outline is not None  # the demo's file says that the decoder gives boxes
+        """The part between the corners of a result, of at least one pixel."""
+        assert found.outline is not None  # checked in the demo's file: the decoder gives boxes
         corners = np.array(found.outline, np.float32)
         sides = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
         size = max(1, int(sides[::2].max())), max(1, int(sides[1::2].max()))
@@ -252,11 +238,11 @@ class QuadrilateralCrop(Record):
 
 
 class TurnCrop(Record):
-    """All of the image that was looked at; the other way up if it was found to be upside down.
+    """The whole image, turned by 180 degrees if it is upside down.
 
     Attributes:
         class_id: the class of images that are upside down.
-        threshold: how sure the network must be of that, and a little more.
+        threshold: the score must exceed it.
     """
 
     kind: Literal["turn"]
@@ -264,7 +250,7 @@ class TurnCrop(Record):
     threshold: Fraction
 
     def view(self, image: np.ndarray, found: Detection) -> View:
-        """The image, or the image turned by half a circle."""
+        """The image, perhaps turned by 180 degrees."""
         if found.class_id != self.class_id or (found.score or 0) <= self.threshold:
             return View(image, lambda points: points)
         size = image.shape[1::-1]

@@ -1,4 +1,4 @@
-"""What all decoders share: a decoder is data (the parameters of a postprocessing) that knows how to apply itself."""
+"""The base of all decoders, which are records of the parameters of a postprocessing, and the arithmetic they share."""
 
 from __future__ import annotations
 
@@ -27,14 +27,10 @@ _LARGEST_EXPONENT = 32
 
 
 class Described(Protocol):
-    """What a network says of itself, as a package's manifest has it.
+    """A network's own description, such as a package's manifest: `results` are its outputs, or those of its tail."""
 
-    Attributes:
-        heads: of its detection heads.
-        metadata: what its exporter wrote; see `edgedeploy.metadata`.
-        results: its outputs, those of its tail if it has one.
-    """
-
+    @property
+    def inputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
     @property
     def heads(self) -> Sequence[Head]: ...  # noqa: D102
     @property
@@ -43,11 +39,11 @@ class Described(Protocol):
     def results(self) -> Sequence[TensorSpec]: ...  # noqa: D102
 
 
-def kind_of(given: Any) -> str | None:
-    """The kind of a class of decoders; None if it is none, or does not say one."""
-    if not (isinstance(given, type) and issubclass(given, Decoder) and "kind" in given.model_fields):
+def kind_of(value: Any) -> str | None:
+    """The kind of a class of decoders; None for anything else."""
+    if not (isinstance(value, type) and issubclass(value, Decoder) and "kind" in value.model_fields):
         return None
-    kinds = get_args(given.model_fields["kind"].annotation)
+    kinds = get_args(value.model_fields["kind"].annotation)
     return str(kinds[0]) if len(kinds) == 1 else None
 
 
@@ -59,14 +55,8 @@ class Decoder(Record):
         raise NotImplementedError
 
     def check(self, outputs: Sequence[TensorSpec], network: tuple[int, int]) -> None:
-        """Make sure, before a network runs, that it gives what this decoder reads.
-
-        Args:
-            outputs: its outputs.
-            network: height and width of its input in pixels.
-        """
-        # Of values that are no numbers nothing comes, whatever the decoder; what it looks at are names and shapes.
-        # A size that depends on the image may be any.
+        """Check names and shapes of a network's outputs before it runs; `network` is the input's height and width."""
+        # NaN gives no results in any decoder. Open sizes may have any value.
         trial = {
             spec.name: np.broadcast_to(
                 np.array(np.nan if "float" in spec.dtype else 0, spec.dtype), [max(size, 1) for size in spec.shape]
@@ -80,18 +70,17 @@ class Decoder(Record):
         return None
 
     def fitted(self, network: Described) -> Fitted:
-        """How images go into, and results come out of, a network that says this of itself."""
+        """This decoder with the network's own anchors, classes and preparation of images, if it uses them."""
         return Fitted(self)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a decoder becomes for one network.
+    """A decoder for one network.
 
     Attributes:
-        decoder: the decoder of this network's outputs.
         fit: how images are brought to the network's size; None leaves it to the demo.
-        labels: the names of its classes; empty if the network does not say them.
+        labels: the names of its classes; empty if the network does not state them.
     """
 
     decoder: Decoder
@@ -112,7 +101,7 @@ def head(outputs: Outputs, name: str, channels: int | None = None) -> np.ndarray
 
 
 def table(outputs: Outputs, name: str, rows: int | None = None, columns: int | None = None) -> np.ndarray:
-    """The output `name` of a network that gives one row of values for each place: rows x columns."""
+    """The output `name` without its batch axis, one row of values for each place: rows x columns."""
     return _output(outputs, name, "N" if rows is None else rows, "M" if columns is None else columns)
 
 
@@ -130,7 +119,7 @@ def grids(network: tuple[int, int], strides: Sequence[int]) -> tuple[np.ndarray,
 
 
 def grid_size(network: tuple[int, int], stride: int) -> tuple[int, int]:
-    """Rows and columns of a level whose convolutions pad: a part of a cell at the right and bottom is one."""
+    """Rows and columns of a level whose convolutions pad: a partial cell at the right or bottom counts."""
     return -(-network[0] // stride), -(-network[1] // stride)
 
 
@@ -146,23 +135,23 @@ def corners(centre: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), written so that no large x overflows."""
+    """1 / (1 + exp(-x)), without overflow."""
     return (np.tanh(values / 2) + 1) / 2
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
-    """exp(x) as a fraction of its sum over the last axis, written so that no large x overflows."""
+    """exp(x) as a fraction of its sum over the last axis, without overflow."""
     powers = np.exp(values - values.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def exponential(values: np.ndarray) -> np.ndarray:
-    """exp(x) for sizes of boxes; it ends where a box is larger than any image, so that none is infinite."""
+    """exp(x) for sizes of boxes, limited to sizes larger than any image, so that none is infinite."""
     return np.exp(np.minimum(values, _LARGEST_EXPONENT))
 
 
 def not_of_this_kind(why: str) -> InputError:
-    """The error for a network whose outputs another decoder may read, but not this one."""
+    """The error for a network whose outputs this decoder cannot read."""
     return InputError(
         "the network does not give what this demo reads",
         why=why,
@@ -171,7 +160,7 @@ def not_of_this_kind(why: str) -> InputError:
 
 
 def _output(outputs: Outputs, name: str, *wanted: int | str) -> np.ndarray:
-    """The only one of a batch of outputs; in its shape, letters stand for any size."""
+    """An output without its batch axis; letters in its shape stand for any size."""
     found = output(outputs, name)
     shape = found.shape
     if len(shape) != 1 + len(wanted) or any(

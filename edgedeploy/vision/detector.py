@@ -1,4 +1,4 @@
-"""What detectors share: of the many places a network speaks of, the few that are reported."""
+"""The base of detectors: from candidates, one for each anchor or cell, to the few that survive suppression."""
 
 from __future__ import annotations
 
@@ -13,24 +13,131 @@ from pydantic import Field, model_validator
 
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.nms import suppress
 from edgedeploy.vision.results import Detection, label_of
 
-# A field that was renamed: the old name is still read.
-_EARLIER, _PRESENT = "overlap", "iou_threshold"
+
+def suppress(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    iou_threshold: float,
+    tie: float = 0.0,
+    classes: np.ndarray | None = None,
+    most: int | None = None,
+) -> np.ndarray:
+    """Greedy non-maximum suppression, over all classes together or within each class.
+
+    The box with the best score is kept, those whose intersection over union with it exceeds `iou_threshold` are
+    dropped, and so on with what is left. Among equal scores the earlier box comes first, unless `tie` is given.
+
+    Args:
+        boxes: n x 4, x1, y1, x2, y2; the area of a box is (x2 - x1) (y2 - y1).
+        scores: n.
+        iou_threshold: the largest intersection over union that two kept boxes may have.
+        tie: if above zero, scores are rounded to multiples of it, and of equal ones the larger box comes first: which
+            of two boxes survives then does not depend on the last bits of decoded images.
+        classes: n class numbers, if boxes suppress only those of their own class.
+        most: the most boxes to keep.
+
+    Returns:
+        The indices of the kept boxes, best score first.
+    """
+    groups = clusters(boxes, scores, iou_threshold, tie, classes, most)
+    return np.array([group[0] for group in groups], dtype=np.intp)
+
+
+def clusters(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    iou_threshold: float,
+    tie: float = 0.0,
+    classes: np.ndarray | None = None,
+    most: int | None = None,
+) -> list[np.ndarray]:
+    """The indices of each box that `suppress` keeps, each followed by those that it suppresses, best score first."""
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    order = np.lexsort((-areas, -np.round(scores / tie))) if tie else np.argsort(-scores, kind="stable")
+    groups: list[np.ndarray] = []
+    while order.size and len(groups) != most:
+        best, rest = order[0], order[1:]
+        sides = np.minimum(boxes[best, 2:], boxes[rest, 2:]) - np.maximum(boxes[best, :2], boxes[rest, :2])
+        intersections = np.prod(np.maximum(sides, 0), axis=1)
+        unions = areas[best] + areas[rest] - intersections
+        # Multiplied out, so that two empty boxes do not divide by zero.
+        stays = intersections <= iou_threshold * unions
+        if classes is not None:
+            stays |= classes[rest] != classes[best]
+        groups.append(np.concatenate([order[:1], rest[~stays]]))
+        order = rest[stays]
+    return groups
+
+
+def suppress_turned(
+    boxes: np.ndarray, scores: np.ndarray, overlap_threshold: float, classes: np.ndarray | None = None
+) -> np.ndarray:
+    """Non-maximum suppression of turned boxes, as Ultralytics does it.
+
+    A box is kept if none with a better score, itself kept or not, overlaps it by more than `overlap_threshold` (Fast
+    NMS: Bolya et al., 2019, arXiv:1904.02689). The overlap of two boxes is that of the normal distributions with their
+    centres and covariances: one minus the Hellinger distance (Llerena et al., 2021, arXiv:2106.06072).
+
+    Args:
+        boxes: n x 5, x, y, width, height and the angle in radians.
+        scores: n.
+        overlap_threshold: the largest overlap, from 0 to 1, that a kept box may have.
+        classes: n class numbers, if boxes suppress only those of their own class.
+
+    Returns:
+        The indices of the kept boxes, best score first.
+    """
+    order = np.argsort(-scores, kind="stable")
+    stays = np.ones(len(order), bool)
+    groups = [np.arange(len(order))]
+    if classes is not None:
+        groups = [np.flatnonzero(classes[order] == each) for each in np.unique(classes)]
+    for group in groups:
+        members = boxes[order[group]].astype(np.float64)
+        for place in range(1, len(group)):
+            stays[group[place]] = not (_overlaps(members[place], members[:place]) > overlap_threshold).any()
+    return order[stays]
+
+
+def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The overlaps of a turned box (5) with others (n x 5); see `suppress_turned`."""
+    tiny = 1e-7  # of the reference: it avoids divisions by zero
+    (a, b, c), (others_a, others_b, others_c) = _covariance(box), _covariance(others)
+    sum_a, sum_b, sum_c = a + others_a, b + others_b, c + others_c
+    across, down = (others[:, :2] - box[:2]).T
+    determinant = sum_a * sum_b - sum_c**2
+    # Of two normal distributions: the Bhattacharyya distance.
+    means = (sum_a * down**2 + sum_b * across**2 - 2 * sum_c * across * down) / (determinant + tiny) / 4
+    each = np.maximum(a * b - c**2, 0) * np.maximum(others_a * others_b - others_c**2, 0)
+    spreads = np.log(determinant / (4 * np.sqrt(each) + tiny) + tiny) / 2
+    distance = np.clip(means + spreads, tiny, 100.0)
+    return 1 - np.sqrt(1 - np.exp(-distance) + tiny)
+
+
+def _covariance(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of uniform distributions over turned boxes (..., 5): the variances along x and y, and the covariance."""
+    width, height = boxes[..., 2] ** 2 / 12, boxes[..., 3] ** 2 / 12
+    cosine, sine = np.cos(boxes[..., 4]), np.sin(boxes[..., 4])
+    return (
+        width * cosine**2 + height * sine**2,
+        width * sine**2 + height * cosine**2,
+        (width - height) * cosine * sine,
+    )
 
 
 @cache
-def _note_renamed() -> None:
-    logging.getLogger(__name__).warning("the field `%s` is called `%s` now; the old name will go", _EARLIER, _PRESENT)
+def _warn_of_old_name() -> None:
+    logging.getLogger(__name__).warning("the field `overlap` is called `iou_threshold` now; the old name will go")
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a network says of n places, before anything is left out.
+    """Detections before thresholds and suppression.
 
     Attributes:
-        scores: n, how sure it is.
+        scores: n.
         boxes: n x 4, x1, y1, x2, y2 in pixels of the network's input.
         classes: n class numbers, from 0.
         points: n x p x 2 landmarks in pixels of the network's input; p may be 0.
@@ -51,7 +158,7 @@ class Candidates:
         points: np.ndarray | None = None,
         extras: np.ndarray | None = None,
     ) -> Candidates:
-        """Candidates from arrays with any axes before those above, all of class 0 and without points by default."""
+        """Candidates from arrays with any leading axes, all of class 0 and without points by default."""
         count = scores.size
         if boxes.size != 4 * count or (points is not None and (points.size % max(count, 1) or points.shape[-1] != 2)):
             raise not_of_this_kind("its outputs speak of different numbers of places")
@@ -65,7 +172,7 @@ class Candidates:
 
     @staticmethod
     def joined(parts: Sequence[Candidates]) -> Candidates:
-        """Those of all parts, one after another."""
+        """The candidates of all parts, one after another."""
         fields = [(part.scores, part.boxes, part.classes, part.points, part.extras) for part in parts]
         return Candidates(*(np.concatenate(arrays) for arrays in zip(*fields, strict=True)))
 
@@ -79,15 +186,14 @@ class Detector(Decoder):
     """Base of the decoders whose results are boxes.
 
     Attributes:
+        names: the classes' names if the network's entry has no labels.
         threshold: the lowest score that is reported.
         iou_threshold: the largest intersection over union of two results.
         tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
-        candidates: how many places, those with the best scores, are compared with one another at most.
-        clip: whether boxes end at the image's edges, and those beside it are left out; else they reach as far as
-            the network sees them.
+        candidates: the most candidates, those with the best scores, that enter suppression.
+        clip: whether boxes are clipped to the image, and those outside of it left out.
     """
 
-    # What the classes are called where the network's entry names no labels.
     names: ClassVar[list[str]] = []
 
     threshold: Fraction
@@ -100,13 +206,13 @@ class Detector(Decoder):
     @model_validator(mode="before")
     @classmethod
     def _by_present_names(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or _EARLIER not in content:
+        if not isinstance(content, dict) or "overlap" not in content:
             return content
-        _note_renamed()
-        return {_PRESENT if name == _EARLIER else name: value for name, value in content.items()}
+        _warn_of_old_name()
+        return {"iou_threshold" if name == "overlap" else name: value for name, value in content.items()}
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
-        """All places that the outputs speak of, or all that reach the threshold."""
+        """All candidates, or those that reach the threshold."""
         raise NotImplementedError
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
@@ -117,7 +223,7 @@ class Detector(Decoder):
         return self._results(self.reduced(found), outputs, frame, labels)
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """What is reported of the places that were kept."""
+        """The results of the candidates that were kept."""
         corners = frame.to_image(found.boxes.reshape(-1, 2, 2))
         if self.clip:
             height, width = frame.image
@@ -127,35 +233,39 @@ class Detector(Decoder):
         points = frame.to_image(found.points)
         return [
             Detection(
-                label=self.label(labels, int(class_id)),
-                class_id=int(class_id),
-                score=float(score),
-                box=tuple(box.tolist()),
-                points=tuple((float(x), float(y)) for x, y in landmarks),
+                label=self.label(labels, class_id),
+                class_id=class_id,
+                score=score,
+                box=tuple(box),
+                points=tuple((x, y) for x, y in landmarks),
             )
             for score, box, class_id, landmarks in zip(
-                found.scores, corners.reshape(-1, 4), found.classes, points, strict=True
+                found.scores.tolist(),
+                corners.reshape(-1, 4).tolist(),
+                found.classes.astype(int).tolist(),
+                points.tolist(),
+                strict=True,
             )
         ]
 
     def label(self, labels: list[str], class_id: int) -> str:
-        """What a class is called."""
+        """The name of a class."""
         return label_of(labels or self.names, class_id)
 
     def reduced(self, found: Candidates) -> Candidates:
-        """Of those that overlap, the best one."""
+        """The candidates without those that overlap a better one."""
         return found[self._kept(found)]
 
     def _kept(self, found: Candidates) -> np.ndarray:
-        """The indices of those that no other suppresses, best score first."""
+        """The indices of candidates that survive suppression, best score first."""
         return suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))
 
     def _groups(self, found: Candidates) -> np.ndarray | None:
-        """The groups within which boxes suppress each other, as one number for each; None is one group of all."""
+        """The number of each candidate's group, within which boxes suppress each other; None is one group of all."""
         return None
 
     def _best(self, found: Candidates) -> Candidates:
-        """Those that reach the threshold and have a place, as many as are compared."""
+        """The finite candidates that reach the threshold, at most `candidates`."""
         # NaN compares as false with everything, and would suppress every box.
         sound = (found.scores >= self.threshold) & np.isfinite(found.boxes).all(axis=1)
         found = found[sound & np.isfinite(found.points).all(axis=(1, 2))]
@@ -168,8 +278,8 @@ class ObjectDetector(Detector):
     """Base of the detectors of several classes.
 
     Attributes:
-        suppression: `agnostic` has a box suppress those that it overlaps whatever their classes; `class_aware`
-            only those of its own class, so that a rider and a horse both stay.
+        suppression: a box suppresses those of any class (`agnostic`) or of its own (`class_aware`: a rider and a
+            horse both stay).
     """
 
     suppression: Literal["agnostic", "class_aware"] = "agnostic"

@@ -11,17 +11,16 @@ from edgedeploy.vision.results import Detection, Mask, Point, Surface
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GREEN, _YELLOW, _BLACK, _WHITE = (0, 200, 0), (0, 220, 255), (0, 0, 0), (255, 255, 255)
-# Images whose longer side has fewer pixels are enlarged: letters would hide them.
-_SMALL = 320
-_LOWEST_SCORE = 0.25  # of a point that is drawn, as Ultralytics does it
-_MANY_POINTS = 30  # which larger dots would hide what lies below
+_SMALL = 320  # images whose longer side has fewer pixels are enlarged: letters would hide them
+_LOWEST_SCORE = 0.25  # of a point that is drawn, as in Ultralytics
+_MANY_POINTS = 30  # more points get smaller dots
 
 # Left, top, right, bottom.
 _Area = tuple[int, int, int, int]
 
 
 def draw_enlarged(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
-    """As `draw`; an image whose longer side has less than 320 pixels is enlarged by a whole number, pixel by pixel."""
+    """As `draw`; an image whose longer side has less than 320 pixels is enlarged by a whole factor, pixel by pixel."""
     factor = -(-_SMALL // max(image.shape[:2]))
     if factor == 1:
         return draw(image, detections)
@@ -31,10 +30,10 @@ def draw_enlarged(image: np.ndarray, detections: Sequence[Detection]) -> np.ndar
 def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
     """A copy of `image` with boxes, masks, points and labels; results without a place are listed at the top left.
 
-    Boxes have a colour for each class. Masks are half-transparent: each result has a colour of its own, each class
-    where results are classes of pixels. A surface takes the image's place, its smallest value dark and its largest
-    bright. Of points, those whose scores are low are left out, with their lines. Lines and letters grow with the image:
-    one pixel wide up to 640 pixels of its longer side.
+    Boxes have a colour for each class. Masks are half-transparent, with a colour for each result, or for each class if
+    results are classes of pixels. A surface replaces the image, its smallest value dark and its largest bright. Points
+    with low scores are left out, with their lines. Lines and letters grow with the image: one pixel wide up to 640
+    pixels of its longer side.
     """
     canvas = image.copy()
     for number, detection in enumerate(detections):
@@ -42,7 +41,8 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
             canvas = _coloured(detection.surface)
         if detection.mask:
             colour = _palette(1 + (number if detection.box else detection.class_id))
-            _blend(canvas, detection.mask.pixels(), colour)
+            where = detection.mask.pixels()  # half canvas, half colour, rounded down
+            canvas[where] = ((canvas[where].astype(np.uint16) + np.array(colour, np.uint16)) // 2).astype(np.uint8)
     unit = max(1, round(max(image.shape[:2]) / 640))
     limit = max(image.shape[:2])
     boxes: list[_Area] = []
@@ -74,17 +74,13 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
 def _label_area(
     canvas: np.ndarray, text: str, box: _Area, labels: Sequence[_Area], others: Sequence[_Area], unit: int
 ) -> _Area:
-    """Where a label hides the least: on its box, below it, or beside it; first of other labels, then of other boxes."""
+    """Where a label hides the least of other labels, then of other boxes: on its box, below it, or next to it."""
     left, top, right, bottom = box
     x1, y1, x2, y2 = _area_of(canvas, text, (0, 0), unit)
     width, height = x2 - x1, y2 - y1
     corners = [(left, top), (left, bottom + height), (right, top + height), (left - width, top + height)]
     areas = [_area_of(canvas, text, corner, unit) for corner in corners]
-    return min(areas, key=lambda area: (sum(_shared(area, each) for each in labels), _hidden(area, others)))
-
-
-def _hidden(area: _Area, boxes: Sequence[_Area]) -> int:
-    return sum(_shared(area, each) for each in boxes)
+    return min(areas, key=lambda area: tuple(sum(_shared(area, each) for each in of) for of in (labels, others)))
 
 
 def _shared(first: _Area, second: _Area) -> int:
@@ -112,7 +108,7 @@ def _draw_points(canvas: np.ndarray, detection: Detection, unit: int, limit: int
 
 
 def class_colour(class_id: int) -> tuple[int, int, int]:
-    """The colour of a class, B, G, R: hues that lie a golden angle apart, from green on."""
+    """The colour of a class, B, G, R: hues a golden angle apart, from green on."""
     hue = round(60 + 180 * 0.381966 * class_id) % 180  # of OpenCV's 180
     [[[blue, green, red]]] = cv2.cvtColor(np.array([[[hue, 255, 200]]], np.uint8), cv2.COLOR_HSV2BGR).tolist()
     return blue, green, red
@@ -123,7 +119,7 @@ def _repeated(pixels: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _enlarged(detection: Detection, factor: int) -> Detection:
-    """The same in an image that was enlarged."""
+    """A result in the enlarged image."""
 
     def points(of: Sequence[Point]) -> tuple[Point, ...]:
         return tuple((x * factor, y * factor) for x, y in of)
@@ -141,41 +137,32 @@ def _enlarged(detection: Detection, factor: int) -> Detection:
 
 
 def _palette(number: int) -> tuple[int, int, int]:
-    """Colours that are far apart, B, G, R: those of the PASCAL VOC development kit. Number 0 is black.
-
-    Of a number's bits the first, fourth, ... make red, the second, fifth, ... green, the third, sixth, ... blue, the
-    lowest of them the highest of the colour.
-    """
+    """Distinct colours, B, G, R: those of the PASCAL VOC development kit. Number 0 is black."""
     red, green, blue = (
         sum((number >> (3 * bit + channel) & 1) << (7 - bit) for bit in range(8)) for channel in range(3)
     )
     return blue, green, red
 
 
-def _blend(canvas: np.ndarray, where: np.ndarray, colour: tuple[int, int, int]) -> None:
-    """Half of the canvas and half of a colour, rounded down."""
-    canvas[where] = ((canvas[where].astype(np.uint16) + np.array(colour, np.uint16)) // 2).astype(np.uint8)
-
-
 def _coloured(surface: Surface) -> np.ndarray:
-    """Values as Matplotlib's inferno, from the smallest to the largest; where there is none, as the smallest."""
+    """Values in Matplotlib's inferno, from the smallest to the largest; NaN like the smallest."""
     span = max(surface.maximum - surface.minimum, np.finfo(np.float32).tiny)
     levels = np.rint(255 * np.clip((surface.values - surface.minimum) / span, 0, 1))
     return cv2.applyColorMap(np.nan_to_num(levels).astype(np.uint8), cv2.COLORMAP_INFERNO)
 
 
 def _pixel(value: float, limit: int) -> int:
-    """A coordinate that OpenCV takes: what lies outside of the image, or is infinite, stays just outside."""
+    """A coordinate for OpenCV: those outside of the image, or infinite, stay just outside."""
     return round(float(np.clip(np.nan_to_num(value), -1, limit)))
 
 
 def caption(detection: Detection) -> str:
-    """What is written beside a result: its label, and its score if it has one."""
+    """The label of a result, and its score if it has one."""
     return detection.label if detection.score is None else f"{detection.label} {detection.score:.2f}"
 
 
 def _area_of(canvas: np.ndarray, text: str, corner: tuple[int, int], unit: int) -> _Area:
-    """What a text covers whose bottom left is `corner`, moved so far that it lies within the image."""
+    """The area of a text with its bottom left at `corner`, moved into the image."""
     (width, height), below = cv2.getTextSize(text, _FONT, 0.45 * unit, unit)
     x = max(0, min(corner[0], canvas.shape[1] - width))
     y = min(max(corner[1], height + below), max(canvas.shape[0], height + below))

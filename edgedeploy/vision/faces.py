@@ -31,7 +31,7 @@ class Level(Record):
 
     Attributes:
         stride: pixels of the network's input per cell.
-        anchors: the sides in pixels of the square anchors that each cell has, in the network's order.
+        anchors: the sides in pixels of a cell's square anchors, in the network's order.
     """
 
     stride: Stride
@@ -47,17 +47,14 @@ MNET25_LEVELS = [
 
 
 class RetinaFace(Detector):
-    """Faces from InsightFace's RetinaFace; its outputs are named by what they hold and their stride.
+    """Faces from InsightFace's RetinaFace with anchors (Deng et al., 2019, arXiv:1905.00641).
 
     With A anchors to a cell, `face_rpn_cls_prob_reshape_stride*` holds A probabilities of background, then
     A of a face; `face_rpn_bbox_pred_stride*` four and `face_rpn_landmark_pred_stride*` ten values for each
     anchor. Cell (i, j)'s anchors are centred at (8 + j stride, 8 + i stride), 8 being half the base size. A
     box (dx, dy, dw, dh) has its centre at anchor centre + side (dx, dy) and the size side exp(dw, dh); its
-    last pixel belongs to it, so that x2 = x1 + width + 1; a landmark lies at anchor centre + (side + 1)
+    last pixel belongs to it, so that x2 = x1 + width + 1; a landmark is at anchor centre + (side + 1)
     (x, y).
-
-    Attributes:
-        levels: the pyramid; that of mnet.25 unless stated.
     """
 
     names: ClassVar[list[str]] = ["face"]
@@ -68,7 +65,7 @@ class RetinaFace(Detector):
     levels: Annotated[list[Level], Field(min_length=1)] = MNET25_LEVELS
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
-        """Every anchor in every cell."""
+        """A candidate for every anchor in every cell."""
         return Candidates.joined([self._level(outputs, level) for level in self.levels])
 
     def _level(self, outputs: Outputs, level: Level) -> Candidates:
@@ -90,11 +87,8 @@ class RetinaFace(Detector):
         return Candidates.of(faces, boxes, points=points)
 
 
-_POINTS = 5  # eyes, nose, corners of the mouth
-
-
 class YuNet(Detector):
-    """Faces from the outputs of YuNet, as OpenCV's FaceDetectorYN reads them.
+    """Faces from YuNet, as OpenCV's FaceDetectorYN reads it (Wu et al., 2023, doi:10.1007/s11633-023-1423-y).
 
     At each stride, `cls_*` and `obj_*` hold one value for each cell, row by row, `bbox_*` four and `kps_*` ten. The
     score is the geometric mean of the first two, each limited to 0 and 1. Cell (i, j) gives a box around
@@ -113,7 +107,7 @@ class YuNet(Detector):
     strides: Strides = [8, 16, 32]
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
-        """The face of every cell."""
+        """A candidate for every cell."""
         return Candidates.joined([self._level(outputs, stride, frame) for stride in self.strides])
 
     def _level(self, outputs: Outputs, stride: int, frame: Frame) -> Candidates:

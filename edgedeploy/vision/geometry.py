@@ -12,7 +12,7 @@ from edgedeploy.package.usage import Fit
 
 Size = tuple[int, int]
 
-# What lies beside the image: black, or the grey of Ultralytics' LetterBox.
+# The level around the image: black, or the grey of Ultralytics' LetterBox.
 BORDER: dict[Fit, int] = {"letterbox": 114}
 
 
@@ -24,7 +24,7 @@ class Frame:
         image: height and width of the image in pixels.
         network: height and width of the network's input in pixels.
         scale: pixels of the network per pixel of the image, along x and along y.
-        offset: x and y of the image's top left in pixels of the network; negative where a part of it is not seen.
+        offset: x and y of the image's top left in pixels of the network; negative if it is cropped.
     """
 
     image: Size
@@ -43,9 +43,9 @@ class Frame:
 
 
 def framed(image: Size, size: Size, fit: Fit) -> Frame:
-    """How an image of a height and width lies in an input of `size`; the ways are those of `vision.preprocess.place`.
+    """How an image of a height and width lies in an input of `size`; see `vision.preprocess.place` about `fit`.
 
-    Where a whole number of rows or columns is left beside the image, or is cut off, the smaller half comes first.
+    If the border or the crop has an odd number of pixels, the smaller half comes first.
     """
     (height, width), (rows, columns) = image, size
     least = min(rows / height, columns / width)
@@ -67,13 +67,10 @@ def framed(image: Size, size: Size, fit: Fit) -> Frame:
     return Frame(image, size, (inner[1] / width, inner[0] / height), (left, top))
 
 
-Interpolation = Literal["linear", "cubic"]
 Border = Literal["replicate", "zero"]
-
 _BORDER = {"replicate": cv2.BORDER_REPLICATE, "zero": cv2.BORDER_CONSTANT}
 
-# Places between pixels are counted in 32nds: INTER_BITS of OpenCV.
-_BITS = 5
+_BITS = 5  # positions are in 32nds of a pixel: INTER_BITS of OpenCV
 
 
 def warp_quadrilateral(
@@ -81,24 +78,21 @@ def warp_quadrilateral(
     corners: np.ndarray,
     size: tuple[int, int],
     *,
-    interpolation: Interpolation = "linear",
+    interpolation: Literal["linear", "cubic"] = "linear",
     border: Border = "replicate",
 ) -> np.ndarray:
     """The part of `image` between four corners as an upright image.
 
-    The corners go to (0, 0), (width, 0), (width, height) and (0, height), as MediaPipe's ImageToTensorCalculator and
-    PaddleOCR's get_rotate_crop_image have it: pixel (0, 0) of the result is the image at the first corner.
+    The corners go to (0, 0), (width, 0), (width, height) and (0, height), as in MediaPipe's ImageToTensorCalculator
+    and PaddleOCR's get_rotate_crop_image: pixel (0, 0) of the result is the image at the first corner.
 
     Args:
         image: uint8, height x width x channels.
-        corners: 4 x 2, x and y in pixels of the image, clockwise from the top left of what becomes upright.
+        corners: 4 x 2, x and y in pixels of the image, clockwise from the top left of the result.
         size: width and height of the result in pixels.
-        interpolation: between the pixels of the image. `linear` rounds places to 32nds of a pixel, as OpenCV up to
-            4 does, whichever version is installed: MediaPipe's points of people move by several pixels otherwise.
-        border: what lies outside of the image: its nearest pixel, or zero.
-
-    Returns:
-        uint8, size[1] x size[0] x channels.
+        interpolation: `linear` rounds positions to 32nds of a pixel in every version of OpenCV, as OpenCV does up to
+            version 4: otherwise MediaPipe's points of people move by several pixels.
+        border: pixels outside of the image: the nearest pixel, or zero.
     """
     to_upright = _to_upright(corners, size)
     if interpolation == "cubic":
@@ -108,7 +102,7 @@ def warp_quadrilateral(
 
 
 def _places(to_image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pixel of the result is taken, as cv2.remap reads it: whole pixels, and an index of the 32nds."""
+    """The position of each pixel of the result in the image for cv2.remap: whole pixels, and an index of the 32nds."""
     x, y = np.arange(size[0], dtype=np.float64), np.arange(size[1], dtype=np.float64)[:, None]
     ahead, down, depth = to_image
     step = 1 << _BITS
@@ -125,16 +119,7 @@ def _places(to_image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np
 
 
 def from_upright(points: np.ndarray, corners: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Where points of the result of `warp_quadrilateral` lie in the image.
-
-    Args:
-        points: ... x 2, x and y in pixels of the result.
-        corners: as there.
-        size: as there.
-
-    Returns:
-        float64, ... x 2, x and y in pixels of the image.
-    """
+    """Points (... x 2) of the result of `warp_quadrilateral` as points of the image, float64."""
     flat = np.asarray(points, np.float64).reshape(-1, 1, 2)
     if not flat.size:
         return flat.reshape(np.shape(points))

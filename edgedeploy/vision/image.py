@@ -24,22 +24,18 @@ if TYPE_CHECKING:
 
     GivenImage: TypeAlias = str | PathLike[str] | np.ndarray | PillowImage
 
-_WEIGHT_BITS = 11
-
 _MAX_BYTES = 1 << 28
 
-# Markers of JPEG (ITU-T T.81, annex B), of which those that stand alone have no segment.
+# Markers of JPEG (ITU-T T.81, annex B); those that stand alone have no segment.
 _JPEG, _MARKER = b"\xff\xd8\xff", re.compile(rb"\xff+([^\x00\xff])")
 _SCAN, _END, _ALONE = b"\xda", b"\xd9", [bytes([each]) for each in (0x01, *range(0xD0, 0xD9))]
 _MOST_SCANS = 100  # programs write about ten
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read an image of any format that OpenCV knows, turned upright if its EXIF data says how.
+    """Read an image of any format that OpenCV knows, rotated by its EXIF data: uint8, height x width x 3, B G R.
 
-    Returns:
-        uint8, height x width x 3, channels B, G, R; grey images are repeated into the three channels,
-        transparency is dropped.
+    Grey images are repeated into the three channels, transparency is dropped.
     """
     try:
         with path.open("rb") as stream:
@@ -77,12 +73,12 @@ def decoded(content: bytes) -> np.ndarray | None:
 
 
 def is_image(stream: IO[bytes]) -> bool:
-    """Whether an open file begins as an image of a format that OpenCV knows; its name does not matter."""
+    """Whether an open file begins like an image of a format that OpenCV knows; its name does not matter."""
     return bool(cv2.haveImageReader(f"/proc/self/fd/{stream.fileno()}"))
 
 
 def not_an_image(path: Path, content: bytes) -> InputError:
-    """The error for a file that begins with `content`, which is neither an image nor a video."""
+    """The error for a file that is neither an image nor a video; `content` is its beginning."""
     return InputError(
         f"{path} is not an image",
         why=_what_it_is(content),
@@ -108,7 +104,7 @@ def _what_it_is(content: bytes) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Make sure, before long work, that `write_image` can write `path`."""
+    """Check, before long work, that `write_image` can write `path`."""
     if not path.suffix or not cv2.haveImageWriter(f"x{path.suffix.lower()}"):
         raise InputError(
             f"cannot save an image as {path}",
@@ -119,7 +115,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Make sure that a file `path` can be made, or replaced."""
+    """Check that a file `path` can be created or replaced."""
     if is_folder(path):
         raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
     folder = path.absolute().parent
@@ -137,7 +133,7 @@ def check_place(path: Path) -> None:
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Write `image` in the format that `path`'s suffix names."""
+    """Write `image` in the format of the suffix of `path`."""
     check_writable(path)
     try:
         done, encoded = cv2.imencode(path.suffix.lower(), image)
@@ -154,86 +150,38 @@ def write_image(path: Path, image: np.ndarray) -> None:
         temporary.write_bytes(encoded.tobytes())
 
 
-def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Stretch an image to `height` x `width` as Tengine's examples do: bilinear, in 11-bit fixed point.
-
-    Along each axis, with s = source / target in float32, output i lies at p = (i + 0.5) s - 0.5 of the
-    source; the pixels k = floor(p) and k + 1 get the weights trunc(2048 (1 - (p - k))) and
-    trunc(2048 (p - k)). Each product is shifted right by 11 bits: first along x, one product at a time,
-    then the sum of both rows along y. Rounding down at each step makes an image darker by about one level
-    in 255, which published results depend on (`tengine_resize_f32` in Tengine's examples/common).
-
-    Positions outside the source are clamped to its border. Tengine extrapolates there instead, which only
-    an image that grows can show. An image of the right size is returned as it is.
+def image_of(image: GivenImage) -> np.ndarray:
+    """An image of any kind as uint8, height x width x 3, channels B, G, R.
 
     Args:
-        image: uint8, height x width x channels, of any size.
-
-    Returns:
-        uint8, `height` x `width` x channels.
+        image: a path; an array of uint8, height x width x 3 with channels B, G, R as in OpenCV, height x width x 4
+            with a transparency that is dropped, or height x width, grey; or an image of Pillow. Files and Pillow's
+            images are rotated by their EXIF data.
     """
-    if image.shape[:2] == (height, width):
-        return image
-    top, bottom, weight_top, weight_bottom = _neighbours(image.shape[0], height)
-    left, right, weight_left, weight_right = (neighbour[:, None] for neighbour in _neighbours(image.shape[1], width))
-
-    def along_x(rows: np.ndarray) -> np.ndarray:
-        pixels = image[rows].astype(np.int32)
-        at_left, at_right = pixels[:, left[:, 0]], pixels[:, right[:, 0]]
-        return (at_left * weight_left >> _WEIGHT_BITS) + (at_right * weight_right >> _WEIGHT_BITS)
-
-    upper = along_x(top) * weight_top[:, None, None]
-    lower = along_x(bottom) * weight_bottom[:, None, None]
-    return (upper + lower >> _WEIGHT_BITS).astype(np.uint8)
-
-
-def _neighbours(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For each output along one axis: its two source pixels and their weights, int32."""
-    scale = np.float32(source) / np.float32(target)
-    position = np.clip((np.arange(target, dtype=np.float32) + 0.5) * scale - 0.5, 0, source - 1)
-    fraction, first = np.modf(position)
-    weights = (np.stack([1 - fraction, fraction]) * (1 << _WEIGHT_BITS)).astype(np.int32)
-    first = first.astype(np.int32)
-    return first, np.minimum(first + 1, source - 1), *weights
-
-
-def image_of(given: GivenImage) -> np.ndarray:
-    """An image as networks of demos take it.
-
-    Args:
-        given: a path; an array of uint8, height x width x 3 with channels B, G, R as OpenCV has them, height x width
-            x 4 with a transparency that is dropped, or height x width, grey; or an image of Pillow's. Files and
-            Pillow's images are turned upright if their EXIF data says how.
-
-    Returns:
-        uint8, height x width x 3, channels B, G, R.
-    """
-    if isinstance(given, str | PathLike):
-        return read_image(Path(given))
-    if not isinstance(given, np.ndarray):
-        return _of_pillow(given)
-    grey = given.ndim == 2
-    if not grey and (given.ndim != 3 or given.shape[2] not in (3, 4)):
+    if isinstance(image, str | PathLike):
+        return read_image(Path(image))
+    if not isinstance(image, np.ndarray):
+        return _of_pillow(image)
+    grey = image.ndim == 2
+    if not grey and (image.ndim != 3 or image.shape[2] not in (3, 4)):
         raise InputError(
-            f"an array of {shown(given.shape)} is no image",
+            f"an array of {shown(image.shape)} is not an image",
             why="images are height x width, or height x width x 3 or 4",
             hints=["tensors go into a network by calling it: network(array)"],
         )
-    if given.dtype != np.uint8 or 0 in given.shape:
+    if image.dtype != np.uint8 or 0 in image.shape:
         raise InputError(
-            f"an array of {shown(given.shape)} of {given.dtype} is no image",
+            f"an array of {shown(image.shape)} of {image.dtype} is not an image",
             why="images have values of uint8, from 0 to 255, and at least one pixel",
         )
-    return np.repeat(given[:, :, None], 3, axis=2) if grey else np.ascontiguousarray(given[:, :, :3])
+    return np.repeat(image[:, :, None], 3, axis=2) if grey else np.ascontiguousarray(image[:, :, :3])
 
 
-def _of_pillow(given: PillowImage) -> np.ndarray:
-    """An image of Pillow's; whoever has one has Pillow."""
-    if not hasattr(given, "getexif"):
-        raise InputError(
-            f"{type(given).__name__} is no image", why="images are paths, arrays of OpenCV's, or images of Pillow's"
-        )
+def _of_pillow(image: PillowImage) -> np.ndarray:
+    if not hasattr(image, "getexif"):
+        why = "images are paths, arrays of OpenCV, or images of Pillow"
+        raise InputError(f"{type(image).__name__} is not an image", why=why)
     from PIL import ImageOps
 
-    upright = ImageOps.exif_transpose(given)
+    upright = ImageOps.exif_transpose(image)
     return np.ascontiguousarray(np.asarray(upright.convert("RGB"))[:, :, ::-1])

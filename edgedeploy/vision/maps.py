@@ -15,15 +15,15 @@ from edgedeploy.vision.results import Detection, Mask, Surface, label_of
 
 
 def on_image(values: np.ndarray, frame: Frame, *, nearest: bool = False) -> np.ndarray:
-    """A map over a network's input as one over the image's pixels, without what lies beside the image.
+    """A map over a network's input as one over the image's pixels, without the border around the image.
 
-    Where the borders of the image do not fall between the map's cells, the map is enlarged first, no more than is
-    needed for that and at most to the network's input, as Ultralytics does it with masks.
+    If the image's edges do not fall between the map's cells, the map is enlarged first, as little as possible and at
+    most to the network's input, as Ultralytics does it with masks.
 
     Args:
         values: float32 or uint8, rows x columns of any size, which together cover the network's input.
-        frame: how the image lies in it; all of it must be seen.
-        nearest: whether a pixel gets the nearest value, not one between its neighbours: for numbers of classes.
+        frame: how the image lies in it; the whole image must be inside.
+        nearest: whether a pixel gets the nearest value instead of an interpolated one: for numbers of classes.
 
     Returns:
         In the same dtype, height x width of the image.
@@ -60,16 +60,16 @@ def _with_whole_borders(values: np.ndarray, frame: Frame, how: int) -> tuple[np.
 class Segmentation(Decoder):
     """The class with the highest score for each pixel.
 
-    The output has a score of each class for each cell of a grid over the input, 1 x classes x rows x columns: they are
-    brought to the image's size, linearly, before the best is taken, so that borders between classes are smooth. A
-    network of one class has the pixels above `threshold`. An output of whole numbers, 1 x rows x columns or
-    1 x 1 x rows x columns, has the classes themselves.
+    The output has a score of each class for each cell of a grid over the input, 1 x classes x rows x columns: scores
+    are interpolated linearly to the image's size before the best is taken, so that borders between classes are smooth.
+    In a network of one class, pixels above `threshold` belong to it. An output of integers, 1 x rows x columns or
+    1 x 1 x rows x columns, holds the classes themselves.
 
     Attributes:
-        output: the output's name; the first one unless given.
+        output: the output's name; the first one by default.
         layout: of outputs with scores: `NCHW`, or `NHWC` for 1 x rows x columns x classes.
         background: the class that is not reported.
-        threshold: the score of networks of one class: 0 is that of logits, 0.5 that of probabilities.
+        threshold: the score of networks of one class: 0 for logits, 0.5 for probabilities.
     """
 
     kind: Literal["segmentation"]
@@ -79,7 +79,7 @@ class Segmentation(Decoder):
     threshold: float = 0.0
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The classes with their pixels, that with the most pixels first."""
+        """The classes with their pixels, the largest first."""
         classes = self.class_map(outputs, frame)
         numbers, areas = np.unique(classes[classes >= 0], return_counts=True)
         return [
@@ -95,13 +95,13 @@ class Segmentation(Decoder):
     def class_map(self, outputs: Outputs, frame: Frame) -> np.ndarray:
         """The class of each pixel of the image, -1 for none: int32, height x width."""
         name = self.output or next(iter(outputs))
-        given = output(outputs, name)
-        if np.issubdtype(given.dtype, np.integer) and given.size == np.prod(given.shape[-2:]) and given.ndim > 2:
-            # OpenCV has no integers of 32 bits that it resizes; float32 holds the numbers of classes exactly.
-            return on_image(given.reshape(given.shape[-2:]).astype(np.float32), frame, nearest=True).astype(np.int32)
-        if given.ndim != 4 or len(given) != 1 or not given.size:
-            raise not_of_this_kind(f"its output {name!r} is {shown(given.shape)}, not 1xCxHxW")
-        scores = given[0].transpose(2, 0, 1) if self.layout == "NHWC" else given[0]
+        found = output(outputs, name)
+        if np.issubdtype(found.dtype, np.integer) and found.size == np.prod(found.shape[-2:]) and found.ndim > 2:
+            # OpenCV does not resize 32-bit integers; float32 holds the numbers of classes exactly.
+            return on_image(found.reshape(found.shape[-2:]).astype(np.float32), frame, nearest=True).astype(np.int32)
+        if found.ndim != 4 or len(found) != 1 or not found.size:
+            raise not_of_this_kind(f"its output {name!r} is {shown(found.shape)}, not 1xCxHxW")
+        scores = found[0].transpose(2, 0, 1) if self.layout == "NHWC" else found[0]
         best = np.full(frame.image, -np.inf if len(scores) > 1 else self.threshold, np.float32)
         classes = np.full(frame.image, -1, np.int32)
         # One class at a time: all of them would be gigabytes for large images.
@@ -114,19 +114,16 @@ class Segmentation(Decoder):
 
 
 class Depth(Decoder):
-    """A map of one channel, 1 x 1 x rows x columns or 1 x rows x columns, brought to the image's size linearly.
+    """A map of one channel, 1 x 1 x rows x columns or 1 x rows x columns, interpolated linearly to the image's size.
 
-    What its numbers mean, metres or their inverse, is the network's own.
-
-    Attributes:
-        output: the output's name; the first one unless given.
+    Its unit, metres or their inverse, is the network's own. The output is the first one by default.
     """
 
     kind: Literal["depth"]
     output: str | None = None
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """One result, the map; none if no number of it is finite."""
+        """One result, the map; none if it has no finite value."""
         name = self.output or next(iter(outputs))
         found = output(outputs, name)
         if found.ndim not in (3, 4) or found.size != np.prod(found.shape[-2:]):

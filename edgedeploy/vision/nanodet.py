@@ -19,19 +19,17 @@ from edgedeploy.vision.geometry import Frame
 class NanoDet(ObjectDetector):
     """Objects from NanoDet's heads.
 
-    A cell has a score for each class, which the network has put through a sigmoid, and `bins` values for each of the
-    distances from the cell's point to the left, top, right and bottom of the box. Softmax makes these a
-    distribution over 0, 1, ... bins - 1, whose mean times the stride is the distance. The point of cell (i, j) is
-    (stride (j + offset), stride (i + offset)).
+    A cell has the sigmoid of a score for each class, and `bins` values for each of the distances from the cell's
+    point to the left, top, right and bottom of the box. Softmax makes these a distribution over 0, 1, ... bins - 1,
+    whose mean times the stride is the distance. The point of cell (i, j) is (stride (j + offset), stride (i + offset)).
 
     Attributes:
         strides: pixels of the network's input per cell, for each level in the network's order; NanoDet-Plus also
             has 64.
-        output: the output that holds everything, 1 x cells x (classes + 4 bins), level after level, row by row.
-        scores: else an output for each level, 1 x cells x classes.
+        output: the joint output, 1 x cells x (classes + 4 bins), level after level, row by row.
+        scores: or an output for each level, 1 x cells x classes,
         distances: and one for each level, 1 x cells x (4 bins).
-        bins: values for each side.
-        offset: where in its cell a cell's point lies, in cells: 0.5 for NanoDet-m, 0 for NanoDet-Plus.
+        offset: the point's place in its cell, in cells: 0.5 for NanoDet-m, 0 for NanoDet-Plus.
     """
 
     kind: Literal["nanodet"]

@@ -14,17 +14,17 @@ from edgedeploy.documents import Record
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]
 
-# What few networks give: left out of `Detection.to_dict` where there is none.
+# Left out of `Detection.to_dict` if empty.
 _SPECIAL = {"corners", "depths", "mask", "point_scores", "surface", "tracked"}
 
 
 class Mask(Record):
-    """The pixels of an image that belong to something, as COCO's annotations write them without compression.
+    """The pixels of an image that belong to something, in COCO's uncompressed run-length encoding.
 
     Attributes:
         size: height and width of the image in pixels.
-        counts: lengths of runs, column after column from the top: of pixels that do not belong to it, that do, and so
-            on by turns. The first may be 0.
+        counts: lengths of runs, column after column from the top, in turn of pixels outside and inside of the mask.
+            The first may be 0.
     """
 
     size: tuple[int, int]
@@ -32,11 +32,11 @@ class Mask(Record):
 
     @staticmethod
     def of(region: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> Mask:
-        """The mask whose pixels all lie in a part of the image.
+        """The mask of a part of the image.
 
         Args:
-            region: rows x columns, which of the part's pixels belong to it.
-            corner: x and y of the part's top left in the image, in which all of it lies.
+            region: rows x columns, true inside of the mask.
+            corner: x and y of the part's top left in the image, which contains all of it.
             size: height and width of the image.
         """
         columns = np.zeros((region.shape[1], region.shape[0] + 2), np.int8)
@@ -53,13 +53,13 @@ class Mask(Record):
         return Mask(size=size, counts=counts if counts[-1] else counts[:-1])
 
     def pixels(self) -> np.ndarray:
-        """Which pixels belong to it: bool, height x width."""
+        """Bool, height x width, true inside of the mask."""
         belongs = np.arange(len(self.counts)) % 2 == 1
         return np.repeat(belongs, self.counts).reshape(self.size[::-1]).T
 
     @property
     def area(self) -> int:
-        """How many pixels belong to it."""
+        """The number of pixels inside."""
         return sum(self.counts[1::2])
 
 
@@ -67,8 +67,8 @@ class Surface(Record):
     """A number for each pixel of an image, such as its depth.
 
     Attributes:
-        minimum, median, maximum: of all that are finite, in the network's own unit.
-        values: float32, height x width of the image; no part of what `--json` prints.
+        minimum, median, maximum: of the finite values, in the network's own unit.
+        values: float32, height x width of the image; not printed by `--json`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -83,20 +83,19 @@ class Detection(Record):
     """One thing found: a class of the whole image, an object in a box, a set of points, the pixels of a class.
 
     Attributes:
-        label: the class's name; its number where the model has no names.
+        label: the class's name, or its number if the model has no names.
         class_id: the class's number, from 0.
-        score: how sure the network is, as it gives it (a probability, mostly); absent where it gives none.
+        score: the network's own confidence, mostly a probability; absent if it gives none.
         box: x1, y1, x2, y2 in pixels of the image; absent for results without a place.
-        corners: x, y of the corners, one after another around it, of a box that may be turned; `box` is around them.
+        corners: x, y of the corners around a box that may be turned; `box` encloses them.
         points: x, y of each landmark in pixels of the image.
-        point_scores: how sure the network is of each landmark, or that it can be seen, where it says so.
-        depths: how far each point lies behind the middle of all, in pixels of the image; absent where it is not known.
-        edges: numbers of landmarks that a line joins in drawings; no part of what `--json` prints.
-        mask: which pixels of the image belong to it.
+        point_scores: the confidence or visibility of each landmark, if the network gives it.
+        depths: how far each point is behind the middle of all, in pixels of the image; absent if unknown.
+        edges: pairs of landmarks that a line joins in drawings; not printed by `--json`.
+        mask: its pixels.
         surface: a number for each pixel of the image.
-        guides: points that say where the whole is, for networks that give such beside those that are reported; no part
-            of what `--json` prints.
-        tracked: whether it was handed on from the image before, instead of being found in this one.
+        guides: points that place the crop of the next image, if they are not among `points`; not printed by `--json`.
+        tracked: whether it follows from the image before, instead of being detected in this one.
     """
 
     label: str
@@ -115,7 +114,7 @@ class Detection(Record):
 
     @property
     def outline(self) -> tuple[Point, Point, Point, Point] | None:
-        """Its corners, of a box that is not turned too."""
+        """Its corners, also of a box that is not turned."""
         if self.corners or not self.box:
             return self.corners
         x1, y1, x2, y2 = self.box
@@ -125,16 +124,16 @@ class Detection(Record):
         """The object that `--json` prints."""
         return self.model_dump(mode="json", exclude={name for name in _SPECIAL if not getattr(self, name)})
 
-    as_dict = to_dict  # what it was called
+    as_dict = to_dict  # the old name
 
 
 def label_of(labels: list[str], class_id: int) -> str:
-    """The class's name, or its number if `labels` does not reach that far."""
+    """The class's name, or its number if `labels` has no name for it."""
     return labels[class_id] if class_id < len(labels) else str(class_id)
 
 
 def around(corners: np.ndarray) -> tuple[Box, tuple[Point, Point, Point, Point]]:
-    """A turned box as `Detection` has it: the box around it and its corners, from 4 x 2."""
+    """The box around four corners (4 x 2), and the corners, as in `Detection`."""
     (x1, y1), (x2, y2) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
     a, b, c, d = ((float(x), float(y)) for x, y in corners)
     return (x1, y1, x2, y2), (a, b, c, d)
@@ -142,12 +141,12 @@ def around(corners: np.ndarray) -> tuple[Box, tuple[Point, Point, Point, Point]]
 
 @dataclass(frozen=True)
 class View:
-    """An image that was made of another one.
+    """An image that was made from another one, such as a crop.
 
     Attributes:
         pixels: uint8, height x width x 3, B G R.
-        to_image: points in its pixels, ... x 2, as pixels of the image that it was made of.
-        upright: whether boxes in it are boxes there, with sides along the axes.
+        to_image: maps points in its pixels, ... x 2, to pixels of the original image.
+        upright: whether the sides of boxes stay along the axes.
     """
 
     pixels: np.ndarray
@@ -155,7 +154,7 @@ class View:
     upright: bool = True
 
     def moved(self, detection: Detection) -> Detection:
-        """A result in its pixels as one in pixels of the image that it was made of."""
+        """A result in its pixels as one in pixels of the original image."""
         there: dict[str, object] = {"points": _moved(self.to_image, detection.points)}
         if detection.outline:
             box, turned = around(np.array(_moved(self.to_image, detection.outline)))

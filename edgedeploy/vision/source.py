@@ -1,4 +1,4 @@
-"""Where images come from: an image's file, a folder of such, a video, or a camera."""
+"""Sources of images: a file, a folder, a video, or a camera."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ Kind = Literal["image", "folder", "video", "camera"]
 
 _DEVICES = Path("/dev")
 _VIDEO4LINUX = 81  # the major number of its devices: Documentation/admin-guide/devices.txt of Linux
-
-# More names than this do not help in a note.
-_MOST_NAMED = 5
+_MOST_NAMED = 5  # names in a note
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,9 @@ class Shot:
     """One image of a source.
 
     Attributes:
-        index: which one it is, from 0.
-        file: the file or device that it comes from.
-        image: its pixels, uint8, height x width x 3, B G R.
+        index: its number, from 0.
+        file: its file or device.
+        image: uint8, height x width x 3, B G R.
     """
 
     index: int
@@ -43,61 +41,53 @@ class Shot:
     image: np.ndarray
 
     def capture_ms(self, waited_ms: float) -> float:
-        """How long it took to come, if it was waited for so long: that, unless whoever took it knows better."""
+        """How long capturing it took, if this program waited for `waited_ms`."""
         return waited_ms
 
 
 @dataclass(frozen=True)
 class Source(Closing):
-    """Images to look at, one after the other; a context manager, whose images are taken once.
+    """Images one after the other, which can be read once; a context manager.
 
     Attributes:
-        kind: what it is.
-        path: the file, folder or device.
-        images: each with the file or device that it comes from.
-        length: how many images there are, as far as is known.
-        capture: the video or camera, if it is one.
+        length: the number of images, if known.
+        rate: images per second of a video or camera.
+        capture: the open video or camera of this machine.
     """
 
     kind: Kind
     path: Path
-    images: Iterator[tuple[Path, np.ndarray]]
+    images: Iterator[Shot]
     length: int | None = None
+    rate: float | None = None
     capture: Capture | None = None
-
-    @property
-    def rate(self) -> float | None:
-        """Images per second, of videos and cameras."""
-        return self.capture.rate if self.capture else None
 
     @property
     def is_film(self) -> bool:
         """Whether its images follow each other in time."""
-        return self.capture is not None
+        return self.kind in ("video", "camera")
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the video or camera."""
         if self.capture:
             self.capture.close()
 
     def shots(self) -> Iterator[Shot]:
         """The images."""
-        for index, (file, image) in enumerate(self.images):
-            yield Shot(index, file, image)
+        return self.images
 
 
 def open_source(what: Path, progress: Progress = SILENT) -> Source:
-    """What `what` names: a folder, a camera by its number or device, and otherwise a file, told by its content.
+    """Open a folder, a camera by its number or device, or else a file, by its content.
 
-    Args:
-        progress: is told of files that are passed over.
+    Notes about skipped files go to `progress`.
     """
     if is_folder(what):
         return _folder(what, progress)
     device = _camera(what)
     if device is not None:
         capture = open_camera(device)
-        return Source("camera", device, _camera_images(device, capture), capture=capture)
+        return Source("camera", device, _camera_shots(device, capture), rate=capture.rate, capture=capture)
     if is_file(what):
         try:
             with what.open("rb") as stream:
@@ -105,16 +95,17 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
                     video = open_video(stream, what)
                     if video is None:
                         raise not_an_image(what, stream.read(4096))
-                    return Source("video", what, _video_images(what, video, progress), video.announced, video)
+                    shots = _video_shots(what, video, progress)
+                    return Source("video", what, shots, video.announced, video.rate, video)
         except OSError as error:
             raise InputError(f"cannot read {what}", why=error.strerror or str(error)) from error
-    return Source("image", what, iter([(what, read_image(what))]), 1)
+    return Source("image", what, iter([Shot(0, what, read_image(what))]), 1)
 
 
 def _folder(path: Path, progress: Progress) -> Source:
-    """The images that lie in a folder, in natural order: `2.png` before `10.png`.
+    """The images in a folder, in natural order: `2.png` before `10.png`.
 
-    What else lies there is passed over with a note; so is an image that turns out to be damaged.
+    Other files and damaged images are skipped with a note.
     """
     try:
         files = sorted((each for each in path.iterdir() if not each.name.startswith(".")), key=_natural)
@@ -131,11 +122,11 @@ def _folder(path: Path, progress: Progress) -> Source:
         )
     if others:
         progress.note(f"passed over, being no images: {_some(others)}")
-    return Source("folder", path, _folder_images(path, images, progress), len(images))
+    return Source("folder", path, _folder_shots(path, images, progress), len(images))
 
 
-def _folder_images(path: Path, files: list[Path], progress: Progress) -> Iterator[tuple[Path, np.ndarray]]:
-    found, reason = False, None
+def _folder_shots(path: Path, files: list[Path], progress: Progress) -> Iterator[Shot]:
+    count, reason = 0, None
     for file in files:
         try:
             image = read_image(file)
@@ -143,27 +134,27 @@ def _folder_images(path: Path, files: list[Path], progress: Progress) -> Iterato
             reason = error.cause
             progress.note(f"passed over: {reason}")
             continue
-        found = True
-        yield file, image
-    if not found:
+        yield Shot(count, file, image)
+        count += 1
+    if not count:
         raise InputError(f"no image of the folder {path} can be read", why=reason)
 
 
-def _video_images(path: Path, video: Capture, progress: Progress) -> Iterator[tuple[Path, np.ndarray]]:
-    """A video that is cut off ends where it can no longer be read, with a note."""
+def _video_shots(path: Path, video: Capture, progress: Progress) -> Iterator[Shot]:
+    """A truncated video ends early, with a note."""
     count = 0
     for image in video.images():
-        yield path, image
+        yield Shot(count, path, image)
         count += 1
     if video.announced and count < video.announced:
         progress.note(f"{path} ended after {count} of {video.announced} images; it may be damaged")
 
 
-def _camera_images(device: Path, camera: Capture) -> Iterator[tuple[Path, np.ndarray]]:
+def _camera_shots(device: Path, camera: Capture) -> Iterator[Shot]:
     """A camera has no end."""
     count = 0
     for image in camera.images():
-        yield device, image
+        yield Shot(count, device, image)
         count += 1
     raise InputError(
         f"the camera {device} stopped giving images",
@@ -173,7 +164,7 @@ def _camera_images(device: Path, camera: Capture) -> Iterator[tuple[Path, np.nda
 
 
 def _camera(what: Path) -> Path | None:
-    """The device of the camera that is meant, if one is; `0` is one unless a file is called so."""
+    """The device of a camera, or None; `0` is a camera unless there is a file of that name."""
     if re.fullmatch("[0-9]+", str(what)) and not is_file(what):
         return _DEVICES / f"video{what}"
     try:
@@ -195,7 +186,7 @@ def _begins_as_image(path: Path) -> bool:
 
 
 def _natural(path: Path) -> list[str | int]:
-    """A key that sorts the numbers in a name by their value."""
+    """A sort key that compares the numbers in a name by value."""
     parts = re.split("([0-9]+)", path.name)
     return [int(part) if index % 2 else part.casefold() for index, part in enumerate(parts)]
 

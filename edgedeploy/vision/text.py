@@ -13,28 +13,26 @@ from edgedeploy.vision.decoder import Decoder, Described, Fitted, Fraction, Outp
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, around, label_of
 
-# The shortest side of a shape's rectangle, and of one that has grown, in pixels of the network.
-_SHORTEST, _SHORTEST_GROWN = 3, 5
-# Sides of regions are longer than this, in pixels of the image.
-_SHORTER_IS_NOISE = 3
-# Regions whose first corners differ by less along y, in pixels of the image, lie side by side.
-_SAME_LINE = 10
-# How far the chords of a rounded corner may be from its arc, in pixels: that of the Clipper library.
-_ARC_TOLERANCE = 0.25
+_SHORTEST, _SHORTEST_GROWN = 3, 5  # the shortest side of a shape's rectangle, before and after growth, network pixels
+_SHORTER_IS_NOISE = 3  # sides of regions are longer, in pixels of the image
+_SAME_LINE = 10  # regions whose first corners differ by less along y, in pixels of the image, are in one line
+_ARC_TOLERANCE = 0.25  # how far chords of a rounded corner may be from its arc, in pixels: that of the Clipper library
 
 
 class TextRegions(Decoder):
-    """Rectangles, turned as the text is, from the probability of each pixel to be text.
+    """Rectangles around text at any angle: Differentiable Binarization (Liao et al., 2020, arXiv:1911.08947).
 
-    Pixels above `pixel_threshold` make shapes, and each shape has its rectangle of the least area. The network was
-    taught shapes that are smaller than the text, so that neighbours stay apart; rectangles grow again (`grown`).
+    The output is the probability of each pixel to be text. Pixels above `pixel_threshold` form shapes, and each shape
+    has its rectangle of the least area. The network was trained with shapes smaller than the text, so that neighbours
+    stay apart; rectangles grow again (`grown`). The steps and constants are those of PaddleOCR's DBPostProcess in
+    RapidOCR: corners are the same to the pixel.
 
     Attributes:
         pixel_threshold: the probability above which a pixel is text.
         threshold: the lowest mean probability within a rectangle that is reported.
         unclip: how much rectangles grow.
-        dilate: whether shapes first grow by one pixel to the right and down, which joins what nearly touches.
-        candidates: how many shapes are looked at, at most.
+        dilate: whether shapes first grow by one pixel to the right and down, which joins close ones.
+        candidates: the most shapes that are decoded.
     """
 
     kind: Literal["text-regions"]
@@ -45,14 +43,14 @@ class TextRegions(Decoder):
     candidates: Annotated[int, Field(gt=0)] = 1000
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The regions from top to bottom, and from left to right where they lie side by side."""
+        """The regions from top to bottom, and from left to right within a line."""
         [probabilities] = head(outputs, next(iter(outputs)), 1)
         found = []
         for contour in self._contours(probabilities):
             corners, score = self._region(probabilities, contour)
             if corners is not None:
                 corners = _in_image(corners, frame)
-                if min(_length(corners[0], corners[1]), _length(corners[0], corners[3])) > _SHORTER_IS_NOISE:
+                if min(int(np.linalg.norm(corners[0] - corners[k])) for k in (1, 3)) > _SHORTER_IS_NOISE:
                     found.append((corners, score))
         label = label_of(labels or ["text"], 0)
         places = ((*around(corners), score) for corners, score in _in_reading_order(found))
@@ -68,7 +66,7 @@ class TextRegions(Decoder):
         return contours[: self.candidates]
 
     def _region(self, probabilities: np.ndarray, contour: np.ndarray) -> tuple[np.ndarray | None, float]:
-        """The corners around a contour, in pixels of the network, or None if it is no text; and its score."""
+        """The corners around a contour, in pixels of the network, or None if it is not text; and its score."""
         corners, shortest = _rectangle(contour)
         score = _mean_within(probabilities, corners) if shortest >= _SHORTEST else 0.0
         if shortest < _SHORTEST or score < self.threshold:
@@ -80,15 +78,14 @@ class TextRegions(Decoder):
 def grown(corners: np.ndarray, ratio: float) -> np.ndarray:
     """A rectangle whose sides have moved out by area x `ratio` / perimeter, formula 10 of the paper.
 
-    As in the Clipper library, which PaddleOCR calls, coordinates are cut off to whole pixels before, corners become
-    arcs of points, as few as keep their chords within a quarter of a pixel, and points are rounded.
+    As in the Clipper library, which PaddleOCR calls, coordinates are truncated to whole pixels first, corners become
+    arcs with the fewest points whose chords stay within a quarter of a pixel, and points are rounded.
 
     Args:
         corners: 4 x 2, clockwise.
-        ratio: a positive number.
 
     Returns:
-        int32, n x 1 x 2: points whose hull it is.
+        int32, n x 1 x 2: points, of which the rectangle is the hull.
     """
     exact = corners.astype(np.float64)
     area = 0.5 * abs(float(np.sum(exact[:, 0] * (np.roll(exact[:, 1], -1) - np.roll(exact[:, 1], 1)))))
@@ -107,7 +104,7 @@ def grown(corners: np.ndarray, ratio: float) -> np.ndarray:
         angles = [*(before + np.arange(steps) * (2 * np.pi / per_circle)), after]
         points += [corner + distance * np.array([np.cos(angle), np.sin(angle)]) for angle in angles]
     result = np.array([[[_rounded(x), _rounded(y)]] for x, y in points], np.int32)
-    # The same order as there, which the last bits of OpenCV's rectangle depend on: the topmost point is the last one.
+    # Clipper's order, which affects the last bits of OpenCV's rectangle: the topmost point is the last one.
     topmost = np.lexsort((-result[:, 0, 0], result[:, 0, 1]))[0]
     return np.roll(result, -1 - topmost, axis=0)
 
@@ -131,7 +128,7 @@ def _clockwise(corners: np.ndarray) -> np.ndarray:
 
 
 def _mean_within(values: np.ndarray, corners: np.ndarray) -> float:
-    """The mean of the values in a polygon, whose corners are cut off to whole pixels."""
+    """The mean of the values in a polygon, whose corners are truncated to whole pixels."""
     last = np.array(values.shape[::-1]) - 1
     first = np.clip(np.floor(corners.min(axis=0)), 0, last).astype(np.int32)
     x, y = np.clip(np.ceil(corners.max(axis=0)), 0, last).astype(np.int32) + 1
@@ -148,30 +145,24 @@ def _in_image(corners: np.ndarray, frame: Frame) -> np.ndarray:
     return np.minimum(_clockwise(there), size - 1).astype(np.float32)
 
 
-def _length(start: np.ndarray, end: np.ndarray) -> int:
-    """How many whole pixels one corner is from another."""
-    return int(np.linalg.norm(start - end))
-
-
 def _in_reading_order(found: list[tuple[np.ndarray, float]]) -> list[tuple[np.ndarray, float]]:
-    """Corners with scores by the first corner: from the top, and from the left among neighbours in a line."""
+    """Corners with scores, sorted by the first corner: from the top, and from the left within a line."""
     ordered = sorted(found, key=lambda each: (each[0][0][1], each[0][0][0]))
     for index in range(1, len(ordered)):
-        while index and _goes_before(ordered[index][0][0], ordered[index - 1][0][0]):
+        while index:
+            x, y = ordered[index][0][0] - ordered[index - 1][0][0]
+            if abs(y) >= _SAME_LINE or x >= 0:
+                break
             ordered[index - 1 : index + 1] = reversed(ordered[index - 1 : index + 1])
             index -= 1
     return ordered
 
 
-def _goes_before(corner: np.ndarray, other: np.ndarray) -> bool:
-    return bool(abs(corner[1] - other[1]) < _SAME_LINE and corner[0] < other[0])
-
-
 class TextLine(Decoder):
-    """Text from the probability of each character at each step along a line.
+    """Text from the probability of each character at each step along a line: greedy CTC (Graves et al., 2006).
 
-    The best character of each step counts; of neighbours that are equal one is left, then blanks go. Class 0 is the
-    blank, class n the n-th label, and the class after the last label a space, as PaddleOCR's networks have it.
+    The best character of each step counts; repeated ones are collapsed, then blanks removed. Class 0 is the blank,
+    class n the n-th label, and the class after the last label a space, as in PaddleOCR's networks.
 
     Attributes:
         threshold: the lowest mean probability of the characters that is reported.
@@ -181,11 +172,11 @@ class TextLine(Decoder):
     threshold: Fraction = 0.5
 
     def fitted(self, network: Described) -> Fitted:
-        """This decoder, with the characters that the network's file names, one on each line, as RapidOCR's do."""
+        """This decoder, with the characters in the network's file, one on each line, as in RapidOCR's files."""
         return Fitted(self, labels=network.metadata.get("character", "").splitlines())
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The text, if there is any that reaches the threshold; it has no place of its own."""
+        """The text, if any reaches the threshold; it has no place of its own."""
         probabilities = table(outputs, next(iter(outputs)))
         best = probabilities.argmax(axis=1)
         kept = (best != 0) & np.append(True, best[1:] != best[:-1])

@@ -17,9 +17,9 @@ from edgedeploy.heads import Head
 from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.decoder import Decoder, Described, Fitted, Fraction, Outputs, not_of_this_kind
-from edgedeploy.vision.fits import Side
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.maps import Depth, Segmentation
+from edgedeploy.vision.preprocess import Side
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.ultralytics_heads import Boxes, Form, Masks, Points, TurnedBoxes
 
@@ -28,21 +28,21 @@ Task = Literal["detect", "segment", "pose", "obb", "classify", "semantic", "dept
 # A network has as many values for each place as it has classes: far more than any is trained for.
 _MOST_CLASSES = 1 << 16
 
-# A value is text as Python's str() writes it. Outside of its strings there is nothing but this: sums, calls and
-# operators, which can exhaust the parser's stack, are none of it. Python's tokeniser bounds how deep brackets go.
+# A value is text as Python's str() writes it. Outside of strings only these characters occur: sums, calls and
+# operators, which can exhaust the parser's stack, are refused. Python's tokeniser limits the depth of brackets.
 _STRING = re.compile(r"""'(?:[^'\\]|\\.?)*'?|"(?:[^"\\]|\\.?)*"?""", re.DOTALL)
 _PLAIN = re.compile(r"[\s\w.,:{}\[\]()]*")
 
 
 class Description(Record):
-    """What a file says of its network; what it does not say is as in networks trained on COCO.
+    """The metadata in a network's file; the defaults are those of networks trained on COCO.
 
     Attributes:
-        task: what the network does; None where the file does not say it, as those of YOLOv5's own exporter.
+        task: None if the file does not state it, such as those of YOLOv5's own exporter.
         names: the names of the classes; empty if the file has none.
-        stride: the sides of images are its multiples.
+        stride: the sides of images are multiples of it.
         imgsz: height and width of images, in pixels.
-        kpt_shape: how many points each person or thing has, and values of each: x, y and perhaps a score.
+        kpt_shape: the number of points, and values of each: x, y and perhaps a score.
     """
 
     task: Task | None = None
@@ -54,7 +54,7 @@ class Description(Record):
     @field_validator("names", mode="before")
     @classmethod
     def _in_order(cls, names: Any) -> Any:
-        """A mapping from class numbers to names as a list; a number stands for a name that is missing."""
+        """A mapping from class numbers to names as a list; the number replaces a missing name."""
         if not isinstance(names, dict):
             return names
         if not all(type(number) is int and 0 <= number < _MOST_CLASSES for number in names):
@@ -68,28 +68,28 @@ class Description(Record):
 
     @staticmethod
     def of(metadata: Mapping[str, str]) -> Description:
-        """What entries by key say, each as Python writes such a value."""
+        """Parse metadata by key, each value as Python's str() writes it."""
         fields = {key: _value(key, text) for key, text in metadata.items() if key in Description.model_fields}
         try:
             return Description.model_validate(fields)
         except ValidationError as error:
-            _, field, said = next(faults(error))
-            raise _not_ultralytics(field, said) from error
+            _, key, why = next(faults(error))
+            raise _unreadable(key, why) from error
 
 
 def _value(key: str, text: str) -> Any:
-    """The value that a text stands for; words without quotes are texts."""
+    """A Python literal; a word without quotes is a string."""
     if re.fullmatch(r"[a-z]+", text):
         return text
     try:
         if _PLAIN.fullmatch(_STRING.sub("", text)):
             return ast.literal_eval(text.strip())
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        pass  # all that literal_eval raises for texts
-    raise _not_ultralytics(key, "it is no plain value of Python's")
+        pass  # all errors of literal_eval for text
+    raise _unreadable(key, "it is not a plain Python value")
 
 
-def _not_ultralytics(key: str, why: str) -> ModelError:
+def _unreadable(key: str, why: str) -> ModelError:
     return ModelError(
         f"the entry {key!r} of the network's metadata cannot be read",
         why=why,
@@ -98,16 +98,14 @@ def _not_ultralytics(key: str, why: str) -> ModelError:
 
 
 class Ultralytics(Decoder):
-    """What a network's task and the shapes of its outputs tell; the values are those of Ultralytics' `predict`.
+    """The decoder that suits the network's task and the shapes of its outputs; the defaults are those of `predict`.
 
     Attributes:
-        task: what the network does; what its file says unless given, else what its outputs look like.
-        threshold: what scores must exceed to be reported.
-        iou_threshold: the largest intersection over union of two results, of networks that leave the choice to
-            others.
-        suppression: `class_aware`, a box suppresses only those of its own class; or `agnostic`, of any.
-        most: how many results there are at most.
-        top: how many classes of a whole image are reported.
+        task: by default the task in the network's file, or else guessed from its outputs.
+        threshold: scores must exceed it to be reported.
+        iou_threshold: the largest intersection over union of two results, for networks without suppression.
+        suppression: a box suppresses only those of its own class (`class_aware`), or of any (`agnostic`).
+        top: the most classes of a whole image.
     """
 
     kind: Literal["ultralytics"]
@@ -119,7 +117,7 @@ class Ultralytics(Decoder):
     top: Annotated[int, Field(gt=0)] = 5
 
     def size_of(self, metadata: Mapping[str, str]) -> tuple[int, int] | None:
-        """What the exporter wrote, rounded up to multiples of the stride as it does it itself."""
+        """The exporter's size, rounded up to multiples of the stride like there."""
         description = Description.of(metadata)
         if description.imgsz is None:
             return None
@@ -139,7 +137,7 @@ class Ultralytics(Decoder):
         return Fitted(self._detector(task, description, network.results), "letterbox", description.names)
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """As what the outputs look like."""
+        """Decode by the shapes of the outputs alone."""
         specs = [TensorSpec(name=name, shape=list(each.shape), dtype=str(each.dtype)) for name, each in outputs.items()]
         return self.fitted(_Undescribed(specs)).decoder.decode(outputs, frame, labels)
 
@@ -174,15 +172,16 @@ class Ultralytics(Decoder):
 
 @dataclass(frozen=True)
 class _Undescribed:
-    """A network that says nothing of itself."""
+    """A network without metadata."""
 
     results: Sequence[TensorSpec]
+    inputs: Sequence[TensorSpec] = ()
     heads: Sequence[Head] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def _task_of(outputs: Sequence[TensorSpec]) -> Task:
-    """The task of a network whose file does not say it."""
+    """The task of a network whose file does not state it."""
     ranks = [len(spec.shape) for spec in outputs]
     if 3 in ranks:
         return "segment" if 4 in ranks else "detect"
@@ -190,10 +189,10 @@ def _task_of(outputs: Sequence[TensorSpec]) -> Task:
 
 
 def _form(table: TensorSpec, extras: int, description: Description) -> Form:
-    """How an output of rank 3 is laid out: told by its shape, and by how many classes the file names."""
+    """The layout of an output of rank 3, by its shape and the number of classes in the file."""
     _, rows, columns = table.shape
     classes = len(description.names)
-    # YOLOv5's own exporter writes no task; its networks of one class have as many values as those that choose.
+    # YOLOv5's own exporter writes no task; its networks of one class have as many values as chosen boxes.
     chosen = columns == 6 + extras and not (classes == 1 and description.task is None)
     if chosen or (not classes and rows < columns):
         return "chosen" if chosen else "channels"

@@ -21,17 +21,17 @@ from edgedeploy.vision.image import check_place
 # The codec of each kind of file: encoders that are part of FFmpeg itself, and so of every OpenCV. H.264 is not.
 CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 
-# Of a video whose own rate makes no sense, and of cameras that state none.
+# For videos with an invalid rate, and cameras that state none.
 _USUAL_RATE = 25.0
 _MOST_RATE = 1000.0
 
 
 class Capture(Closing):
-    """A video or a camera that is open; a context manager.
+    """An open video or camera; a context manager.
 
     Attributes:
-        rate: images per second, 25 if it states none.
-        announced: how many images the video's file says it has, often by its length; None for cameras.
+        rate: images per second, 25 if unknown.
+        announced: the number of images that the video's file states, often by its length; None for cameras.
     """
 
     def __init__(self, opened: cv2.VideoCapture, first: np.ndarray, announced: int | None) -> None:
@@ -41,11 +41,11 @@ class Capture(Closing):
         self.rate = rate if 0 < rate <= _MOST_RATE else _USUAL_RATE
 
     def close(self) -> None:
-        """Close the file or device."""
+        """Close it."""
         self._opened.release()
 
     def images(self) -> Iterator[np.ndarray]:
-        """The images, each uint8, height x width x 3, B G R, until there is no further one."""
+        """The images, each uint8, height x width x 3, B G R, until the last."""
         image: np.ndarray | None = self._first
         while image is not None:
             yield image
@@ -53,12 +53,7 @@ class Capture(Closing):
 
 
 def open_video(stream: IO[bytes], name: Path) -> Capture | None:
-    """Open a video's file by its content, or return None if it is no video.
-
-    Args:
-        stream: the file; it may be closed afterwards.
-        name: what it is called in messages.
-    """
+    """Open a video by its content, or return None if it is not one; `stream` may be closed afterwards."""
     opened = cv2.VideoCapture(f"/proc/self/fd/{stream.fileno()}", cv2.CAP_FFMPEG)
     if not opened.isOpened():
         return None
@@ -113,7 +108,7 @@ def _next(opened: cv2.VideoCapture) -> np.ndarray | None:
 
 
 def check_video_writable(path: Path) -> None:
-    """Make sure, before long work, that a video can be written as `path`."""
+    """Check, before long work, that a video can be written as `path`."""
     if path.suffix.lower() not in CODECS:
         raise InputError(
             f"cannot save a video as {path}",
@@ -131,13 +126,12 @@ def check_video_writable(path: Path) -> None:
 def video_file(path: Path, rate: float, *, live: bool = False) -> Iterator[Callable[[np.ndarray], None]]:
     """Write a video: call the result with each image.
 
-    The file appears when the block ends, whole, and playable however the block ends; only if not one image was
-    written does it not appear. All images get the size of the first one.
+    The file appears, complete and playable, when the block ends, even by an exception, unless there is no image.
+    All images get the size of the first one.
 
     Args:
         rate: images per second.
-        live: images come when they come: they are repeated or left out, so that the video runs as fast as what
-            it shows. Otherwise each is written once.
+        live: repeat or drop images, so that the video runs in real time. Otherwise each is written once.
     """
     check_video_writable(path)
     ended: BaseException | None = None
@@ -169,16 +163,14 @@ class _Writer:
             self._video = self._opened()
         elif (image.shape[1], image.shape[0]) != self._size:  # OpenCV would drop it
             image = cv2.resize(image, self._size, interpolation=cv2.INTER_AREA)
-        copies = 1
-        if self._live:
-            due = round((perf_counter() - self._started) * self._rate) + 1
-            copies = max(0, due - self.written)
+        due = round((perf_counter() - self._started) * self._rate) + 1
+        copies = max(0, due - self.written) if self._live else 1
         for _ in range(copies):
             self._video.write(image)
         self.written += copies
 
     def finish(self) -> None:
-        """Write the end of the file, without which it does not play, and look whether its last image is there."""
+        """Write the end of the file, without which it does not play, and check that its last image is there."""
         if self._video is None:
             raise OutputError(f"cannot write {self._path}", why="there was no image to write")
         self._video.release()

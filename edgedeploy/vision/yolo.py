@@ -33,7 +33,7 @@ _BEFORE_CLASSES = 5  # x, y, width, height, objectness
 
 
 class Yolo(ObjectDetector):
-    """Objects from raw YOLO heads.
+    """Objects from raw YOLO heads, as Darknet's layers [region] and [yolo] are read (arXiv:1612.08242, 1804.02767).
 
     A head has the channels x, y, w, h, objectness, classes... for each anchor. With the sigmoid s, cell
     (i, j) of a grid of rows x columns gives a box around ((j + s(x)) / columns, (i + s(y)) / rows), of size
@@ -45,7 +45,7 @@ class Yolo(ObjectDetector):
             Tengine's example computes, 1 / (1 + exp(-objectness) (1 + exp(-class))): the first 1 + stands outside
             the product, which gives higher values; Tengine's published percentages and its threshold 0.48 need it.
             Heads of kind `region` always give s(objectness) softmax(classes).
-        heads: the heads; those that the network's own file states, as Darknet's do, unless given.
+        heads: the heads; those in the network's own file by default, such as Darknet's.
     """
 
     kind: Literal["yolo"]
@@ -95,7 +95,7 @@ class Yolo(ObjectDetector):
         return Candidates.of(confidence, corners(centre, size), scores.argmax(axis=-1))
 
     def _confidence(self, part: Head, objectness: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        """The confidence of each place's best class: all formulas grow with the class's own score."""
+        """The confidence of the best class at each place; every formula grows with the class's own score."""
         if part.kind == "region":
             return sigmoid(objectness) * softmax(classes).max(axis=-1)
         best = classes.max(axis=-1)
@@ -105,18 +105,14 @@ class Yolo(ObjectDetector):
         return sigmoid(objectness - np.logaddexp(np.float32(0), -best))
 
 
-_BEFORE_CLASSES = 5  # x, y, width, height, objectness
-
-
 class Yolox(ObjectDetector):
-    """Objects from the output of YOLOX as its own exporter writes it, 1 x cells x (5 + classes).
+    """Objects from the output of YOLOX (arXiv:2107.08430) as its own exporter writes it, 1 x cells x (5 + classes).
 
     The cells of all levels come one level after another, row by row. Cell (i, j) gives a box around (stride (j + x),
-    stride (i + y)), of size (stride exp(w), stride exp(h)); its score is objectness times class, both of which the
-    network has put through a sigmoid.
+    stride (i + y)), of size (stride exp(w), stride exp(h)); its score is objectness times class, both already
+    sigmoids.
 
     Attributes:
-        output: the output's name.
         strides: pixels of the network's input per cell, for each level in the network's order.
     """
 

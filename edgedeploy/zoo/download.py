@@ -1,7 +1,7 @@
-"""Downloads of files whose size and SHA-256 are known beforehand.
+"""Downloads of files whose size and SHA-256 are known.
 
-What has come so far is kept in `<name>.part` beside the target, whatever ends the transfer, and the next
-call goes on from there. The target itself appears only whole and checked, by a rename.
+An interrupted transfer stays in `<name>.part` next to the target, and the next call resumes it. The target appears
+only complete and checked, by a rename.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from edgedeploy.version import __version__
 if TYPE_CHECKING:
     import requests
 
-_BLOCK = 1 << 14  # written at a time; of a connection that breaks, less than this is lost
-# What a server says of sizes; more digits, or others than ASCII's, are none.
+_BLOCK = 1 << 14  # the most bytes lost when a connection breaks
+# Sizes in headers; more digits, or others than ASCII's, are ignored.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)")
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
@@ -31,12 +31,11 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a download waits, and how often it tries.
+    """Timeouts and retries of a download.
 
     Attributes:
-        connect: seconds to wait for a connection.
-        read: seconds to wait for the next byte.
-        attempts: connections made before a transfer that keeps breaking is given up.
+        connect, read: seconds to wait for a connection, and for the next byte.
+        attempts: the most connections.
         pause: seconds before the second attempt; doubled before each further one.
     """
 
@@ -47,7 +46,7 @@ class Patience:
 
 
 class _TransferBrokenError(Exception):
-    """This attempt ended early; another one may do better."""
+    """This attempt failed; another one may succeed."""
 
 
 def download(
@@ -59,22 +58,17 @@ def download(
     progress: Progress = SILENT,
     patience: Patience = Patience(),
 ) -> None:
-    """Have the file at `url` at `target`, in one piece.
-
-    One process at a time downloads a target; the next one finds the file there.
+    """Download `url` (http or https) to `target`, unless it is there; one process at a time downloads a target.
 
     Args:
-        url: an http or https address.
-        target: where the file goes; its folder is made, and should hold nothing that others write.
-        size: the file's size in bytes; no more than that is ever written.
-        sha256: what its content must be, lower-case hexadecimal.
-        progress: is told about the transfer and about further attempts.
-        patience: timeouts and attempts.
+        target: its folder is created, and must not hold files that others write.
+        size: in bytes; never more is written.
+        sha256: lower-case hexadecimal.
     """
     part = part_of(target)
     try:
         with folder_lock(target.parent, progress):
-            if _holds(target, size, sha256):
+            if _size(target) == size and sha256_of(target) == sha256:
                 return
             for attempt in range(patience.attempts):
                 try:
@@ -103,12 +97,8 @@ def download(
 
 
 def part_of(target: Path) -> Path:
-    """Where an unfinished download of `target` is kept."""
+    """The file of an unfinished download of `target`."""
     return target.with_name(f"{target.name}.part")
-
-
-def _holds(path: Path, size: int, sha256: str) -> bool:
-    return _size(path) == size and sha256_of(path) == sha256
 
 
 def _size(path: Path) -> int:
@@ -116,7 +106,7 @@ def _size(path: Path) -> int:
 
 
 def _transfer(url: str, part: Path, size: int, progress: Progress, patience: Patience) -> None:
-    """Add to `part` what one connection gives, until it has `size` bytes."""
+    """Append to `part` from one connection, until it has `size` bytes."""
     import requests
     from urllib3.exceptions import HTTPError
 
@@ -141,14 +131,14 @@ def _transfer(url: str, part: Path, size: int, progress: Progress, patience: Pat
                     stream.write(block)
                     start += len(block)
                     advance(len(block))
-    except (requests.RequestException, HTTPError, ValueError) as error:  # the latter two come of addresses
+    except (requests.RequestException, HTTPError, ValueError) as error:  # the latter two for invalid addresses
         raise _broken(error, patience) from error
     if start < size:
         raise _TransferBrokenError(f"the connection ended after {start:,} of {size:,} bytes")
 
 
 def _start(response: requests.Response, part: Path, done: int, size: int) -> int:
-    """The byte at which the response's content begins: `done`, or 0 where the server starts over."""
+    """The first byte of the response: `done`, or 0 if the server starts over."""
     status = response.status_code
     if status == 200:
         length = response.headers.get("Content-Length", "")
@@ -163,10 +153,11 @@ def _start(response: requests.Response, part: Path, done: int, size: int) -> int
         if match and done and int(match[1]) == done:
             return done
     if status in (206, 416):
-        # The server does not give the range asked for: without a partial file the next attempt asks for everything.
+        # The server does not resume: without a partial file the next attempt starts over.
         part.unlink(missing_ok=True)
-        raise _TransferBrokenError("the server does not go on where the transfer had stopped")
-    reason = f"{_host(response.url)} answers {status} {response.reason or ''}".rstrip()
+        raise _TransferBrokenError("the server does not resume the transfer")
+    host = urlsplit(response.url).hostname or "the server"
+    reason = f"{host} answers {status} {response.reason or ''}".rstrip()
     if status in _TRANSIENT:
         raise _TransferBrokenError(reason)
     raise DownloadError(f"there is no download of {part.stem}", why=reason)
@@ -183,7 +174,7 @@ def _broken(error: Exception, patience: Patience) -> Exception:
 
     permanent = (requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)
     if isinstance(error, permanent) or not isinstance(error, requests.RequestException):
-        return DownloadError("the download leads to an address that is none, or neither http nor https")
+        return DownloadError("the download leads to an invalid address, or neither http nor https")
     if isinstance(error, requests.TooManyRedirects):
         return DownloadError("the download is redirected in a circle")
     if isinstance(error, requests.exceptions.SSLError):
@@ -194,19 +185,15 @@ def _broken(error: Exception, patience: Patience) -> Exception:
     if isinstance(error, requests.ReadTimeout) or any(isinstance(cause, ReadTimeoutError) for cause in error.args):
         return _TransferBrokenError(f"the connection stalled: no data for {patience.read:g} s")
     cause = _system_error(error)
-    if isinstance(cause, socket.gaierror):  # a machine without a network: asking again would only take time
+    if isinstance(cause, socket.gaierror):  # a machine without a network, where retries only take time
         return DownloadError("the server's name is not known here", why=cause.strerror)
     return _TransferBrokenError(cause.strerror if cause else "the connection broke")
 
 
 def _system_error(error: BaseException | None) -> OSError | None:
-    """What the operating system said, such as "Connection refused"; it is at the end of a chain of causes."""
+    """The operating system's error, such as "Connection refused", at the end of a chain of causes."""
     while error is not None:
         if isinstance(error, OSError) and error.strerror:
             return error
         error = error.__cause__ or error.__context__
     return None
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).hostname or "the server"

@@ -20,15 +20,14 @@ from edgedeploy.frontends.format import ConvertedFormat
 from edgedeploy.frontends.onnx_inputs import with_own_inputs
 from edgedeploy.zoo.source import Source
 
-# What takes a box of its own, and what joins it where nothing else reads what lies between.
+# Operators with a box of their own, and those that join it if nothing else reads the value between them.
 _LEADING = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 _FOLLOWING = {
     *("BatchNormalization", "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh"),
     *("Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
 }
 
-# Layers of a chain that are compared with those after them.
-_LONGEST_BLOCK = 12
+_LONGEST_BLOCK = 12  # layers of a repeated block
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,11 @@ class DrawnNode:
     """One box: a node of a network, or several.
 
     Attributes:
-        name: its own, or the value's that it is known by.
-        operator: ONNX's name of it; "" for an input or output of the network. Several are joined by ` + `.
-        reads: names of the values that it reads, without its parameters.
-        writes: names of the values that it gives.
-        shape: of its first value; None where it is not known.
-        parameters: how many constant values it has.
-        details: what else there is to say, as `3x3, stride 2x2`.
-        block: what each layer of a block is, where the box stands for one.
-        times: how often that follows itself.
+        operator: ONNX's name; "" for an input or output of the network. Several are joined by ` + `.
+        shape: of its first output; None if unknown.
+        details: such as `3x3, stride 2x2`.
+        block: the title of each layer of a repeated block.
+        times: how often the block is repeated.
     """
 
     name: str
@@ -59,15 +54,15 @@ class DrawnNode:
 
     @property
     def title(self) -> str:
-        """Its operators, with what sets it apart."""
+        """Its operators and details."""
         return f"{self.operator} {self.details}".strip()
 
 
 def grouped(layers: Sequence[DrawnNode]) -> list[DrawnNode]:
     """Layers in fewer boxes, in an order in which they run.
 
-    A convolution or product takes the normalisation and the activation after it into its box. Where a chain of such
-    boxes repeats itself, whatever its shapes, one box stands for all.
+    A convolution or product shares a box with the normalisation and the activation after it. A chain of boxes that
+    repeats itself, with any shapes, becomes one box.
     """
     boxes = _merged(list(layers))
     found, done = [], set[int]()
@@ -81,7 +76,7 @@ def grouped(layers: Sequence[DrawnNode]) -> list[DrawnNode]:
 
 
 def _readers(boxes: Sequence[DrawnNode]) -> dict[str, list[int]]:
-    """By name of a value, the places of those that read it."""
+    """By name of a value, the indices of the boxes that read it."""
     found: dict[str, list[int]] = {}
     for place, box in enumerate(boxes):
         for value in dict.fromkeys(box.reads):
@@ -90,7 +85,7 @@ def _readers(boxes: Sequence[DrawnNode]) -> dict[str, list[int]]:
 
 
 def _next(boxes: Sequence[DrawnNode], place: int, readers: dict[str, list[int]]) -> int | None:
-    """The one box that reads a box's one value, and nothing else."""
+    """The only reader of a box's only output, if it reads nothing else."""
     box = boxes[place]
     if len(box.writes) != 1:
         return None
@@ -99,7 +94,7 @@ def _next(boxes: Sequence[DrawnNode], place: int, readers: dict[str, list[int]])
 
 
 def _merged(layers: list[DrawnNode]) -> list[DrawnNode]:
-    """Layers with what follows them at once."""
+    """Layers with the operators that join them."""
     readers, gone = _readers(layers), set[int]()
     found = []
     for start, layer in enumerate(layers):
@@ -119,7 +114,7 @@ def _merged(layers: list[DrawnNode]) -> list[DrawnNode]:
 def _follower(
     layers: Sequence[DrawnNode], values: Sequence[str], readers: dict[str, list[int]]
 ) -> tuple[str, list[int]] | None:
-    """What is computed of the values of a box alone, and joins it: its name and its places; None if nothing is."""
+    """The operator that joins the box with these outputs: its name and its indices; None if there is none."""
     places = readers.get(values[0], []) if len(values) == 1 else []
     operators, reads = [layers[place].operator for place in places], [set(layers[place].reads) for place in places]
     if len(places) == 1 and operators[0] in _FOLLOWING and reads[0] == set(values):
@@ -130,7 +125,7 @@ def _follower(
 
 
 def _chain(boxes: Sequence[DrawnNode], start: int, readers: dict[str, list[int]]) -> list[int]:
-    """A box and those that follow it one by one, to the last that is no output of the network."""
+    """A box and those that follow it one by one, without the network's outputs."""
     chain = [start]
     while (place := _next(boxes, chain[-1], readers)) is not None and boxes[place].operator and boxes[start].operator:
         chain.append(place)
@@ -138,7 +133,7 @@ def _chain(boxes: Sequence[DrawnNode], start: int, readers: dict[str, list[int]]
 
 
 def _folded(chain: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """A chain in which blocks that follow themselves are one box each."""
+    """A chain with one box for each repeated block."""
     titles, found, place = [box.title for box in chain], list[DrawnNode](), 0
     while place < len(chain):
         length, times = _repetition(titles[place:])
@@ -149,7 +144,7 @@ def _folded(chain: Sequence[DrawnNode]) -> list[DrawnNode]:
 
 
 def _repetition(titles: Sequence[str]) -> tuple[int, int]:
-    """How long the block is that begins here, and how often it follows itself, so that the most is covered."""
+    """The length of the block that begins here, and how often it is repeated, to cover the most layers."""
     best = 1, 1
     for length in range(1, min(_LONGEST_BLOCK, len(titles) // 2) + 1):
         times = 1
@@ -174,16 +169,15 @@ def _block(part: Sequence[DrawnNode], length: int, times: int) -> DrawnNode:
     )
 
 
-# What files of these names hold; DOT is Graphviz's own language, and needs no Graphviz.
+# Kinds of files by suffix; DOT is Graphviz's own language, and needs no Graphviz.
 _KINDS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot"}
 
-# Graphviz needs seconds for the largest networks of the zoo.
-_SECONDS = 300
+_SECONDS = 300  # Graphviz needs seconds for the largest networks of the zoo
 
-# Attributes of operators that say more than their name, and how they are written.
+# Attributes in details, and their prefixes.
 _ATTRIBUTES = {"kernel_shape": "", "strides": "stride ", "dilations": "dilation ", "group": "groups ", "axis": "axis "}
 
-# Whose constants say how it is done.
+# Operators whose constants are settings.
 _WITHOUT_PARAMETERS = {"Clip", "Pad", "Resize", "Upsample"}
 
 _PLAIN = {"stride 1x1", "dilation 1x1", "groups 1"}
@@ -192,7 +186,7 @@ _COLOURS = {"Conv": "#cfe2ff", "ConvTranspose": "#cfe2ff", "Gemm": "#cfe2ff", "M
 
 
 class Drawn(NamedTuple):
-    """What was drawn: how many layers, and in how many boxes."""
+    """The number of layers and of boxes in a drawing."""
 
     layers: int
     boxes: int
@@ -206,7 +200,7 @@ def layers(source: Source) -> list[DrawnNode]:
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except Exception as error:
-        raise ModelError(f"the shapes of {source.file} cannot be told", why=last_line(error)) from error
+        raise ModelError(f"the shapes of {source.file} cannot be inferred", why=last_line(error)) from error
     shapes = {value.name: _shape(value) for value in (*graph.input, *graph.value_info, *graph.output)}
     weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
     # Shapes, places and bounds are written as constants too.
@@ -235,7 +229,7 @@ def layers(source: Source) -> list[DrawnNode]:
 
 
 def draw(source: Source, path: Path) -> Drawn:
-    """Draw a network's layers, `grouped`, into a file, of the kind that its name ends with."""
+    """Draw a network's layers, `grouped`, into a file of the kind of its suffix."""
     kind = _KINDS.get(path.suffix)
     if kind is None:
         raise InputError(f"cannot draw {path}", why=f"its name ends with none of {', '.join(_KINDS)}")
@@ -270,28 +264,28 @@ def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
 
 
 def _details(node: onnx.NodeProto, weights: tuple[int, ...]) -> str:
-    """What sets a node apart; a convolution's kernel may be stated by its weights' shape alone."""
-    said = []
+    """The details of a node; a convolution's kernel may be stated by its weights' shape alone."""
+    details = []
     if node.op_type.startswith("Conv") and not any(attribute.name == "kernel_shape" for attribute in node.attribute):
-        said.append("x".join(map(str, weights[2:])))
+        details.append("x".join(map(str, weights[2:])))
     for attribute in node.attribute:
         prefix = _ATTRIBUTES.get(attribute.name)
         if prefix is None:
             continue
         value = helper.get_attribute_value(attribute)
         if attribute.name == "group" and value > 1 and weights[1:2] == (1,):
-            said.append("depthwise")
+            details.append("depthwise")
             continue
         text = prefix + ("x".join(map(str, value)) if isinstance(value, list) else str(value))
         if text not in _PLAIN:
-            said.append(text)
-    return ", ".join(filter(None, said))
+            details.append(text)
+    return ", ".join(filter(None, details))
 
 
 def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
     """The drawing in Graphviz's language."""
     yield f"digraph {_quoted(name)} {{"
-    # As large as paper of A4, at most.
+    # At most the size of A4 paper.
     yield '  graph [size="7.7,11.1", ranksep=0.22, nodesep=0.15]'
     yield '  node [shape=box, style="rounded,filled", margin="0.08,0.03", height=0.1, fillcolor="#ffffff"]'
     yield '  node [fontname="sans-serif", fontsize=10]'
@@ -301,7 +295,8 @@ def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
         lines = [f"{layer.times} times:"] if layer.times > 1 else []
         lines += layer.block or [layer.title or layer.name]
         parameters = f"{layer.parameters:,} parameters" if layer.parameters else ""
-        lines.append(", ".join(filter(None, [_shape_text(layer.shape), parameters])))
+        shape = "x".join(str(size or "?") for size in layer.shape or ())
+        lines.append(", ".join(filter(None, [shape, parameters])))
         colour = _COLOURS.get(layer.operator.partition(" ")[0], "#ffffff")
         label, name = _quoted(*filter(None, lines)), _quoted(layer.name)
         yield f"  {index} [label={label}, tooltip={name}, fillcolor={_quoted(colour)}]"
@@ -311,11 +306,7 @@ def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
     yield "}"
 
 
-def _shape_text(shape: tuple[int, ...] | None) -> str:
-    return "x".join(str(size or "?") for size in shape) if shape is not None else ""
-
-
 def _quoted(*lines: str) -> str:
-    """Lines as one of Graphviz's strings: a network's names may hold anything."""
+    """Lines as a string of Graphviz: names of networks may contain any characters."""
     escaped = (line.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\0", "") for line in lines)
     return '"' + "\\n".join(escaped) + '"'

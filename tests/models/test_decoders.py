@@ -18,7 +18,7 @@ from edgedeploy.demo.spec import Stage
 from edgedeploy.vision.detector import Detector
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import read_image
-from edgedeploy.vision.landmarks import Landmark
+from edgedeploy.vision.keypoints import Landmark
 from edgedeploy.vision.preprocess import input_size, place, to_tensor
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.yolo import Yolo

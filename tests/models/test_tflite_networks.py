@@ -18,7 +18,7 @@ from edgedeploy.demo.program import Program
 from edgedeploy.frontends.formats import describing
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
-from edgedeploy.vision.image import resize
+from edgedeploy.vision.camera import resize
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),

@@ -18,10 +18,9 @@ from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.package.usage import PIXEL_FORMATS, Camera, Fit, ModelInput
 from edgedeploy.tensors import Steps
-from edgedeploy.vision.camera import Preparation, frame_of, image_of
+from edgedeploy.vision.camera import Preparation, frame_of, image_of, resampling
 from edgedeploy.vision.geometry import BORDER
 from edgedeploy.vision.preprocess import place, to_tensor
-from edgedeploy.vision.resampling import resampling
 
 # Of an image and a network's input: made smaller, halved, larger, of the same size, in one direction only.
 SIZES = [
@@ -73,7 +72,7 @@ class TestFormats:
 
     @pytest.mark.parametrize("text", ["640:rgb", "640x480", "640x480:jpeg", "0x480:rgb", "99999x4:rgb", "-1x4:rgb", ""])
     def test_what_is_no_camera_is_refused(self, text: str) -> None:
-        with pytest.raises(InputError, match="does not say what frames"):
+        with pytest.raises(InputError, match="invalid frames"):
             Camera.parsed(text)
 
     @pytest.mark.parametrize(

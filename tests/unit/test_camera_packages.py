@@ -24,8 +24,8 @@ from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.package.usage import Camera, Fit
 from edgedeploy.vision.camera import frame_of, image_of
-from edgedeploy.vision.fits import LineFit
 from edgedeploy.vision.image import read_image
+from edgedeploy.vision.preprocess import LineFit
 from edgedeploy.zoo.source import find_source
 
 CAMERA = Camera.parsed("64x48:yuv420")

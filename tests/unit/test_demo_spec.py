@@ -38,7 +38,7 @@ def test_a_demo_is_data(tmp_path: Path) -> None:
 
 
 def test_a_renamed_field_is_still_read_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    detector._note_renamed.cache_clear()
+    detector._warn_of_old_name.cache_clear()
     decoder = "{kind: retinaface, threshold: 0.5, %s: 0.25}"
     for name in ("overlap", "overlap", "iou_threshold"):
         text = DIGITS.replace("{kind: classification}", decoder % name).replace(

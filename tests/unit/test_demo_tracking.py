@@ -15,7 +15,7 @@ from edgedeploy.errors import ConfigurationError
 from edgedeploy.package.usage import ModelInput
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Tensors, TensorSpec
-from edgedeploy.vision.fits import Page
+from edgedeploy.vision.preprocess import Page
 from edgedeploy.vision.source import Shot
 
 SIDE = 64

@@ -372,7 +372,7 @@ def test_a_board_without_an_ssh_server_is_there_all_the_same() -> None:
 
 
 def test_a_board_that_is_off_is_known_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedeploy.doctor.login._PORT_S", 1)
+    monkeypatch.setattr("edgedeploy.doctor.board._PORT_S", 1)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

@@ -233,7 +233,7 @@ def test_widths_that_an_input_decides_name_the_input(network: Path) -> None:
 def test_inputs_of_other_formats_cannot_be_set(tmp_path: Path) -> None:
     (tmp_path / "net.cfg").write_text("[net]\nwidth=4\nheight=4\nchannels=3\n[softmax]\n")
     options = ImportOptions(weights="random", values={"data": 1})
-    with pytest.raises(InputError, match="that is possible in ONNX files, and it is of Darknet"):
+    with pytest.raises(InputError, match="that is possible in ONNX files, and its format is Darknet"):
         find_source(str(tmp_path / "net.cfg"), options=options)
 
 

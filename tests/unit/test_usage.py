@@ -136,8 +136,8 @@ def test_classes_are_not_called_by_the_names_of_others(
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [
-        ("decoder", {"top": 5}, "it does not say its kind"),
-        ("fit", {"kind": [[[[[[[[[1]]]]]]]]]}, "it does not say its kind"),
+        ("decoder", {"top": 5}, "it has no kind"),
+        ("fit", {"kind": [[[[[[[[[1]]]]]]]]]}, "it has no kind"),
         ("decoder", {"kind": "classification", "top": [[[[[[[[[1]]]]]]]]]}, "nested too deeply"),
         ("stage", 0, "above 0"),
         ("surplus", 1, "there is no such field"),

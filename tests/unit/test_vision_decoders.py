@@ -11,7 +11,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.faces import RetinaFace
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.landmarks import Landmark
+from edgedeploy.vision.keypoints import Landmark
 from edgedeploy.vision.yolo import Head, Yolo
 
 

@@ -12,14 +12,12 @@ from support import plain_decoders as plain
 from edgedeploy.demo.spec import AnyDecoder
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
-from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.detector import Detector
-from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.faces import YuNet
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.landmarks import Landmark
+from edgedeploy.vision.keypoints import Blaze, Landmark
 from edgedeploy.vision.nanodet import NanoDet
-from edgedeploy.vision.ssd import Ssd
+from edgedeploy.vision.ssd import EfficientDet, Ssd
 from edgedeploy.vision.yolo import Yolo, Yolox
 
 NETWORK = (96, 160)

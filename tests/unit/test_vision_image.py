@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.vision.image import check_writable, read_image, resize, write_image
+from edgedeploy.vision.camera import resize
+from edgedeploy.vision.image import check_writable, read_image, write_image
 from edgedeploy.vision.video import check_video_writable
 
 

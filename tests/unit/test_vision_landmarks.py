@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from edgedeploy.errors import InputError
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.landmarks import Landmarks
+from edgedeploy.vision.keypoints import Landmarks
 from edgedeploy.vision.results import Detection
 
 FRAME = Frame((64, 64), (32, 32), (0.5, 0.5))

@@ -92,9 +92,9 @@ def test_contain_scales_up_and_down_and_fills_both_sides_with_black(
 
 def test_the_input_must_be_an_image_with_the_channels_of_the_colour() -> None:
     assert input_size(model_input(), TensorSpec(name="data", shape=[1, 3, 20, 30], dtype="float32")) == (20, 30)
-    with pytest.raises(InputError, match="1x1x28x28, needed is 1x3xHxW"):
+    with pytest.raises(InputError, match="1x1x28x28, and 1x3xHxW"):
         input_size(model_input(), TensorSpec(name="data", shape=[1, 1, 28, 28], dtype="float32"))
-    with pytest.raises(InputError, match="needed is 1xHxWx3"):
+    with pytest.raises(InputError, match="and 1xHxWx3"):
         input_size(model_input(layout="NHWC"), TensorSpec(name="data", shape=[1, 40], dtype="float32"))
 
 

@@ -17,8 +17,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.operators.builder import Parameter, function, in_vectors
-from edgedeploy.vision.camera import Preparation
-from edgedeploy.vision.resampling import Axis
+from edgedeploy.vision.camera import Axis, Preparation
 
 # The attribute of a function that prepares frames, as JSON.
 PREPARATION_ATTRIBUTE = "edgedeploy.preparation"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from edgedeploy.tail.operators import elementwise, indexing, shaping, suppression
+from edgedeploy.tail.operators import elementwise, shaping, suppression
 from edgedeploy.tail.operators.operator import Operator
 
 OPERATORS: dict[str, Operator] = {
     **elementwise.OPERATORS,
-    **indexing.OPERATORS,
     **shaping.OPERATORS,
     **suppression.OPERATORS,
 }

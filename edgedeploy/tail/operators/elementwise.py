@@ -35,10 +35,6 @@ def _of_all(function: Callable[[Any, Any], Any]) -> Operator:
     return _broadcast(lambda *inputs: reduce(function, inputs))
 
 
-def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return quotient_of_integers(a, b) if a.dtype.kind in "iu" else np.asarray(a / b)
-
-
 def _modulo(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     if inputs[1].dtype.kind in "iu":
         refuse_zeros(inputs[1])
@@ -146,7 +142,7 @@ OPERATORS: dict[str, Operator] = {
     "Ceil": _float(np.ceil),
     "Clip": _clip,
     "CumSum": _sum_so_far,
-    "Div": _broadcast(_divide),
+    "Div": _broadcast(lambda a, b: quotient_of_integers(a, b) if a.dtype.kind in "iu" else a / b),
     "Equal": _broadcast(np.equal),
     "Exp": _float(np.exp),
     "Floor": _float(np.floor),

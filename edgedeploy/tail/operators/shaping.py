@@ -1,4 +1,4 @@
-"""Operators that give values another shape or place, and those that make shapes and ranges."""
+"""Operators that look values up, order them, move them, or give them another shape."""
 
 from __future__ import annotations
 
@@ -7,11 +7,109 @@ import numpy as np
 from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers, optional, sized
 
 
+def _gather(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, places, axis = inputs[0], inputs[1], attributes.get("axis", 0)
+    sized([values.size // max(values.shape[axis], 1), places.size])
+    return np.take(values, places, axis)
+
+
+def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, places = inputs[0], inputs[1]
+    batch = attributes.get("batch_dims", 0)
+    sized([*places.shape[:-1], *values.shape[batch + places.shape[-1] :]])
+    if not batch and places.shape[-1] == 1:
+        return np.take(values, places[..., 0], 0)
+    if not batch:
+        return np.asarray(values[tuple(np.moveaxis(places, -1, 0))])
+    outer = values.shape[:batch]
+    flat_values = values.reshape(-1, *values.shape[batch:])
+    flat_places = places.reshape(-1, *places.shape[batch:])
+    found = [each[tuple(np.moveaxis(where, -1, 0))] for each, where in zip(flat_values, flat_places, strict=True)]
+    return np.stack(found).reshape(*outer, *found[0].shape)
+
+
+def _gather_elements(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, places = inputs[0], inputs[1]
+    axis = attributes.get("axis", 0) % values.ndim
+    # Along other axes there may be fewer indices than values, which numpy would broadcast.
+    reached = tuple(slice(None if axis == each else size) for each, size in enumerate(places.shape))
+    return np.take_along_axis(values[reached], places, axis)
+
+
+def _scatter_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, places, updates = inputs[0].copy(), inputs[1], inputs[2]
+    where = tuple(np.moveaxis(places, -1, 0))
+    _write(values, where, updates, attributes)
+    return np.asarray(values)
+
+
+def _scatter_elements(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, places, axis = inputs[0].copy(), inputs[1], attributes.get("axis", 0)
+    where = list(np.indices(places.shape, sparse=True))
+    where[axis] = places
+    _write(values, tuple(where), inputs[2], attributes)
+    return np.asarray(values)
+
+
+def _write(values: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, attributes: Attributes) -> None:
+    reduction = str(attributes.get("reduction", "none"))
+    if reduction == "none":
+        values[where] = updates
+    else:
+        {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction].at(values, where, updates)
+
+
+def _compress(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, chosen = inputs[0], inputs[1]
+    axis = attributes.get("axis")
+    values = values.reshape(-1) if axis is None else values
+    return np.compress(chosen, values, 0 if axis is None else axis)
+
+
+def _top_k(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
+    """Of equal values, those of lower index come first; NaN counts as the largest."""
+    values, axis = inputs[0], attributes.get("axis", -1)
+    [count] = integers(inputs, 1, attributes, "k") or [0]
+    if not 0 <= count <= values.shape[axis]:
+        raise ValueError(f"{count} of {values.shape[axis]} values were asked for")
+    if values.ndim == 1 and attributes.get("largest", 1) and 0 < 4 * count < values.size:
+        places = _largest(values, count)
+        return [values[places], places]
+    if attributes.get("largest", 1):
+        # A stable order from the end: reversed twice, equal values keep theirs.
+        order = values.shape[axis] - 1 - np.flip(np.argsort(np.flip(values, axis), axis, kind="stable"), axis)
+    else:
+        order = np.argsort(values, axis, kind="stable")
+    places = np.take(order, range(count), axis)
+    return [np.take_along_axis(values, places, axis), places.astype(np.int64)]
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """The places of the `count` largest of a list, found without ordering the rest of it."""
+    least = np.partition(values, values.size - count)[values.size - count]
+    places = np.flatnonzero(~(values < least))  # those that are NaN too
+    order = np.argsort(values[places][::-1], kind="stable")[::-1]
+    return places[places.size - 1 - order][:count].astype(np.int64)
+
+
+def _unique(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
+    axis = attributes.get("axis")
+    values = inputs[0].reshape(-1) if axis is None else inputs[0]
+    found, first, inverse, counts = np.unique(values, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not attributes.get("sorted", 1):
+        order = np.argsort(first, kind="stable")
+        found = np.take(found, order, 0 if axis is None else axis)
+        first, counts = first[order], counts[order]
+        inverse = np.argsort(order, kind="stable")[inverse]
+    return [found, *(each.astype(np.int64) for each in (first, inverse, counts))]
+
+
 def _reshape(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values, sizes = inputs[0], [int(size) for size in inputs[1]]
     if not attributes.get("allowzero", 0):
         sizes = [values.shape[axis] if size == 0 else size for axis, size in enumerate(sizes)]
-    if -1 in sizes and values.size == 0:  # numpy cannot tell what is left of nothing
+    if -1 in sizes and values.size == 0:  # numpy cannot infer it for empty arrays
         others = int(np.prod([size for size in sizes if size != -1]))
         sizes = [0 if size == -1 and others else max(size, 0) for size in sizes]
     return np.reshape(values, sizes)
@@ -26,14 +124,6 @@ def _flatten(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 def _squeeze(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     axes = integers(inputs, 1, attributes, "axes")
     return np.squeeze(inputs[0], None if axes is None else tuple(axes))
-
-
-def _unsqueeze(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    return np.expand_dims(inputs[0], tuple(integers(inputs, 1, attributes, "axes") or ()))
-
-
-def _shape(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    return np.array(inputs[0].shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
 
 def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
@@ -88,8 +178,8 @@ def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     sized([size + sum(pair) for size, pair in zip(values.shape, around, strict=True)])
     if mode != "constant":
         return np.pad(values, around, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])  # type: ignore[call-overload]
-    given = optional(inputs, 2)
-    filling = attributes.get("value", 0) if given is None else np.asarray(given).reshape(-1)[0]
+    value = optional(inputs, 2)
+    filling = attributes.get("value", 0) if value is None else np.asarray(value).reshape(-1)[0]
     return np.pad(values, around, "constant", constant_values=filling)
 
 
@@ -117,19 +207,32 @@ def _filled(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 
 OPERATORS: dict[str, Operator] = {
+    "Compress": _compress,
     "Concat": _concatenated,
     "ConstantOfShape": _filled,
     "Expand": _expand,
     "Flatten": _flatten,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "NonZero": lambda inputs, attributes: np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64),
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
-    "Shape": _shape,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "Shape": lambda inputs, attributes: np.array(
+        inputs[0].shape[attributes.get("start", 0) : attributes.get("end")], np.int64
+    ),
     "Size": lambda inputs, attributes: np.array(inputs[0].size, np.int64),
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,
+    "TopK": _top_k,
     "Transpose": lambda inputs, attributes: np.transpose(inputs[0], attributes.get("perm")),
-    "Unsqueeze": _unsqueeze,
+    "Unique": _unique,
+    "Unsqueeze": lambda inputs, attributes: np.expand_dims(
+        inputs[0], tuple(integers(inputs, 1, attributes, "axes") or ())
+    ),
 }

@@ -1,7 +1,6 @@
-"""Non-maximum suppression as onnxruntime and LiteRT do it, to the last comparison.
+"""Non-maximum suppression exactly as in onnxruntime and LiteRT, unlike `vision.detector.suppress` of demos.
 
-`vision.nms.suppress` is what demos do with outputs of their own decoders; these reproduce what a network's file asks
-for: which boxes count as empty, which comparisons are strict, and in which order equal scores come.
+The same boxes count as empty, the same comparisons are strict, and equal scores have the same order.
 """
 
 from __future__ import annotations
@@ -125,11 +124,8 @@ def _detection_post_process(inputs: Inputs, attributes: Attributes) -> list[np.n
     scores = scores[:, scores.shape[1] - attributes["num_classes"] :]
     regular = attributes.get("use_regular_nms", 0)
     found, count = (_by_class if regular else _by_best_class)(boxes, scores, attributes)
-    return [*(_padded(each, _slots(attributes)) for each in found), np.array([count], np.float32)]
-
-
-def _slots(attributes: Attributes) -> int:
-    return int(attributes["max_detections"] * attributes["max_classes_per_detection"])
+    slots = int(attributes["max_detections"] * attributes["max_classes_per_detection"])
+    return [*(_padded(each, slots) for each in found), np.array([count], np.float32)]
 
 
 def _decoded(encodings: np.ndarray, anchors: np.ndarray, attributes: Attributes) -> np.ndarray:

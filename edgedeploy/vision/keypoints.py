@@ -1,7 +1,8 @@
-"""Decoders of landmarks: points of a face, a hand or a person that a crop shows."""
+"""Decoders of key points: MediaPipe's BlazeFace and its relatives, landmark networks, and PFLD's faces."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -11,16 +12,107 @@ from pydantic import Field, model_validator
 from edgedeploy.documents import Record
 from edgedeploy.tensors import shown
 from edgedeploy.vision.crop import Index, Indices
-from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind, output, sigmoid
+from edgedeploy.vision.decoder import (
+    Decoder,
+    Fraction,
+    Outputs,
+    Stride,
+    around,
+    cells,
+    corners,
+    grid_size,
+    not_of_this_kind,
+    output,
+    sigmoid,
+    table,
+)
+from edgedeploy.vision.detector import Candidates, Detector, clusters
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 
-class Landmark(Decoder):
-    """Points that a network gives as x0, y0, x1, y1, ... in fractions (0 to 1) of its input's width and height.
+class AnchorLevel(Record):
+    """The anchors of one level of the feature pyramid; MediaPipe counts levels of the same stride as one.
 
     Attributes:
-        points: how many points; they are read from the output with twice as many values.
+        stride: pixels of the network's input per cell.
+        anchors: anchors per cell, all at its centre.
+    """
+
+    stride: Stride
+    anchors: Annotated[int, Field(gt=0, le=64)] = 1
+
+
+class Blaze(Detector):
+    """Faces, palms and people with key points, from boxes relative to anchors that have places but no sizes.
+
+    This is BlazeFace (Bazarevsky et al., 2019, arXiv:1907.05047) and its relatives, decoded like in MediaPipe's
+    calculators SsdAnchors, TensorsToDetections and NonMaxSuppression.
+
+    Each cell of each level has its anchors at its centre (ax, ay), cell by cell, row by row. A row of `boxes` is
+    (x, y, w, h, x0, y0, x1, y1, ...) in pixels of the network's input: a box around (ax + x, ay + y) of size (w, h),
+    and key points at (ax + x0, ay + y0) and so on. The score is the sigmoid of `scores`.
+
+    Overlapping boxes and their points are averaged, weighted by their scores. This is steadier from image to image
+    than the best box alone.
+
+    Attributes:
+        scores: the output with the scores, 1 x n x 1.
+        boxes: the output with boxes and points, 1 x n x (4 + 2 for each point).
+        name: the label.
+    """
+
+    kind: Literal["blaze"]
+    threshold: Fraction = 0.5
+    iou_threshold: Fraction = 0.3
+    clip: bool = False
+    scores: str
+    boxes: str
+    points: Annotated[int, Field(ge=0, le=1024)]
+    levels: Annotated[list[AnchorLevel], Field(min_length=1)]
+    name: str = "face"
+
+    def find(self, outputs: Outputs, frame: Frame) -> Candidates:
+        """A candidate for every anchor with a sound size."""
+        places = np.concatenate([_places(frame.network, level) for level in self.levels])
+        values = table(outputs, self.boxes, len(places), 4 + 2 * self.points)
+        scores = sigmoid(table(outputs, self.scores, len(places), 1)[:, 0])
+        boxes = corners(places + values[:, :2], values[:, 2:4])
+        points = places[:, None] + values[:, 4:].reshape(-1, self.points, 2) if self.points else None
+        found = Candidates.of(scores, boxes, points=points)
+        return found[np.all(values[:, 2:4] >= 0, axis=1)]
+
+    def label(self, labels: list[str], class_id: int) -> str:
+        """`name`, unless the network's entry has labels."""
+        return label_of(labels or [self.name], class_id)
+
+    def reduced(self, found: Candidates) -> Candidates:
+        """The mean of each group of overlapping candidates."""
+        groups = clusters(found.boxes, found.scores, self.iou_threshold)
+        best = found[np.array([group[0] for group in groups], np.intp)]
+        if not groups:
+            return best
+        # Weighted by the scores.
+        weights = [found.scores[group] / found.scores[group].sum() for group in groups]
+        boxes, points = (
+            np.stack([np.tensordot(weight, values[group], 1) for weight, group in zip(weights, groups, strict=True)])
+            for values in (found.boxes, found.points)
+        )
+        return replace(best, boxes=boxes, points=points)
+
+
+def _places(network: tuple[int, int], level: AnchorLevel) -> np.ndarray:
+    """The anchors of a level in pixels of the network's input, n x 2, float32."""
+    rows, columns = grid_size(network, level.stride)
+    step = np.array([network[1] / columns, network[0] / rows], np.float32)
+    return around((cells(rows, columns) + np.float32(0.5)) * step, np.zeros((level.anchors, 2)))[:, :2]
+
+
+class Landmark(Decoder):
+    """Points of a face that fills the image: x0, y0, x1, y1, ... in fractions (0 to 1) of the input's width and height.
+
+    Attributes:
+        points: the number of points; they are read from the output with twice as many values.
     """
 
     kind: Literal["landmark"]
@@ -35,22 +127,14 @@ class Landmark(Decoder):
         height, width = frame.network
         fractions = output.reshape(self.points, 2).astype(np.float32)
         points = frame.to_image(fractions * np.array([width, height], np.float32))
-        found = tuple((float(x), float(y)) for x, y in points)
-        return [Detection(label=label_of(labels or ["face"], 0), class_id=0, points=found)]
-
-
-_Count = Annotated[int, Field(gt=0, le=1 << 16)]
+        return [Detection(label=label_of(labels or ["face"], 0), class_id=0, points=_pairs(points))]
 
 
 class Heatmap(Record):
-    """An output that shows, for each point, where it is: logits, 1 x rows x columns x points.
+    """An output with a heatmap of each point: logits, 1 x rows x columns x points.
 
-    Each point moves to the mean of the places around it, weighted with the sigmoids there, if one of them is sure.
-
-    Attributes:
-        output: the output's name.
-        kernel: how many rows and columns around a point count.
-        threshold: the sigmoid that one of them must reach.
+    Each point moves to the mean of the `kernel` x `kernel` places around it, weighted by their sigmoids, if one of
+    these reaches `threshold`.
     """
 
     output: str
@@ -79,11 +163,10 @@ class Heatmap(Record):
 
 
 class Refinement(Record):
-    """An output that knows the places of some points better: x and y of each in pixels of the network's input.
+    """An output with more exact places of some points: x and y of each in pixels of the network's input.
 
     Attributes:
-        output: the output's name.
-        points: the points that it gives, in its order; those beyond the last one so far are added.
+        points: their indices, in the output's order; those beyond the last point so far are added.
         depth_of: points whose mean depth is that of the added ones.
     """
 
@@ -93,29 +176,27 @@ class Refinement(Record):
 
 
 class Landmarks(Decoder):
-    """The points of what a crop shows, if the network is sure that it shows something.
+    """The points of a face, a hand or a person in a crop, from MediaPipe's landmark networks.
+
+    Decoded like its calculators TensorsToLandmarks, LandmarksRefinement and RefineLandmarksFromHeatmap
+    (github.com/google-ai-edge/mediapipe).
 
     Attributes:
-        output: the output with x, y, depth and logits of visibility and presence of each point, the first `values` of
-            these, in pixels of the network's input.
-        values: how many values a point has.
-        points: how many points are reported, the first ones; all unless stated.
-        refinements: outputs that know some points better.
-        heatmap: an output that shows where the points are.
-        guides: points that say where the whole is, if that is not told by those that are reported.
-        score: the output that says how sure the network is that there is something.
-        logits: whether that is yet to be put through a sigmoid.
-        threshold: the lowest score that is reported.
+        output: the output with the first `values` of each point: x, y and depth in pixels of the network's input,
+            logits of visibility and presence.
+        points: how many points are reported, the first ones; all by default.
+        guides: points that place the crop of the next image, if the reported ones do not.
+        score: the output with the confidence that the crop shows something.
+        logits: whether the score is a logit, which needs a sigmoid.
         classes: the output with the probability of the first of two classes.
-        names: what the classes are called.
-        depth_scale: what depths are divided by, beside the scale of the crop.
+        depth_scale: what depths are divided by, besides the scale of the crop.
         lines: chains of points that are drawn as lines.
     """
 
     kind: Literal["landmarks"]
     output: str
     values: Annotated[int, Field(ge=2, le=5)] = 3
-    points: _Count | None = None
+    points: Annotated[int, Field(gt=0, le=1 << 16)] | None = None
     refinements: list[Refinement] = []
     heatmap: Heatmap | None = None
     guides: list[Index] = []
