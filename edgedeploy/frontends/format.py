@@ -121,7 +121,7 @@ class Format(ABC):
         weights = path.with_suffix(self.suffixes[1])
         if weights == path:
             raise ModelError(
-                f"{path} describes a {self.name} network, under the name of its weights",
+                f"{path} describes a {self.name} network, but has the name of its weights",
                 hints=[f"name it {path.with_suffix(self.suffixes[0]).name}, and the file with the weights {path.name}"],
             )
         if not is_file(weights):
@@ -133,10 +133,10 @@ class Format(ABC):
         weights = path.with_suffix(self.suffixes[1])
         return ModelError(
             f"{path} has no weights",
-            why=f"{self.name} keeps them in a file of their own, and there is no {weights}",
+            why=f"{self.name} has them in a separate file, and there is no {weights}",
             hints=[
-                f"put {weights.name} beside it",
-                "if they lie elsewhere: edgedeploy models import, with both files and a --name",
+                f"put {weights.name} next to it",
+                "if they are elsewhere: edgedeploy models import, with both files and a --name",
                 "build with random weights to measure speed: --weights random",
             ],
         )

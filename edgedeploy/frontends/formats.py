@@ -66,18 +66,17 @@ def describing(path: Path) -> tuple[Format, Path]:
         if is_file(description) and _recognised(description) is each:
             return each, description
         raise ModelError(
-            f"{path} describes no network",
-            why=f"a file of this name holds the weights of a network of {each.name}, and there is no description of "
-            f"one in {description}",
+            f"{path} does not describe a network",
+            why=f"files of this name hold weights for {each.name}, and {description} does not describe their network",
             hints=[
-                f"put {description.name} beside it",
-                "if that lies elsewhere: edgedeploy models import, with both files and a --name",
+                f"put {description.name} next to it",
+                "if that is elsewhere: edgedeploy models import, with both files and a --name",
             ],
         )
     raise ModelError(
-        f"{path} is no network that edgedeploy knows",
-        why="its content is none of " + ", ".join(each.name for each in formats()),
-        hints=["check that it is complete, and that weights lie beside their network, with the same name"],
+        f"{path} is not a network of a known format",
+        why="known formats: " + ", ".join(each.name for each in formats()),
+        hints=["check that it is complete, and that weights are next to their network, with the same name"],
     )
 
 
@@ -130,9 +129,9 @@ _CAFFE = (
     "caffe2ncnn is one of ncnn's tools (ncnn-VERSION-ubuntu-VERSION.zip of its releases)",
 )
 _PYTORCH = ("torch.export.save(torch.export.export(model.eval(), (example,)), 'network.pt2')",)
-_PNNX = ("give the file in ncnn's form, which pnnx writes beside it: {ncnn}",)
-_ORIGIN = ("give what it was made from, or export that network to ONNX",)
-_PAGE = ("download the file itself: by GitHub's button Raw, at Hugging Face with /resolve/ in the place of /blob/",)
+_PNNX = ("give the file in ncnn's form, which pnnx writes next to it: {ncnn}",)
+_ORIGIN = ("give the network that it was made from, or export that network to ONNX",)
+_PAGE = ("download the file itself: by GitHub's button Raw, at Hugging Face with /resolve/ instead of /blob/",)
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,8 @@ def _load(path: Path) -> onnx.ModelProto:
         names = ", ".join(file.name for file in missing)
         raise ModelError(
             f"{path} has no weights",
-            why=f"its exporter wrote them into {names} beside it, which is not there",
-            hints=[f"put {names} beside it", "export it into one file: torch.onnx.export(..., external_data=False)"],
+            why=f"its exporter wrote them into {names} next to it, which is missing",
+            hints=[f"put {names} next to it", "export it into one file: torch.onnx.export(..., external_data=False)"],
         ) from error
     except (OSError, ValueError, DecodeError) as error:
         raise _incomplete(path, error) from error

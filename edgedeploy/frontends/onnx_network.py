@@ -80,17 +80,17 @@ def network_of(path: Path, converted: Converted) -> Network:
 
 def _open_specifications(model: onnx.ModelProto, serialised: bytes) -> list[TensorSpec]:
     """The outputs of a network with a tail, with onnxruntime's shapes; -1 for sizes that depend on data."""
-    said = {output.name: output.shape for output in cpu_session(serialised).get_outputs()}
+    stated = {output.name: output.shape for output in cpu_session(serialised).get_outputs()}
     specs = []
     for value in model.graph.output:
         tensor = value.type.tensor_type
-        if not said[value.name] and not (tensor.HasField("shape") and not tensor.shape.dim):
+        if not stated[value.name] and not (tensor.HasField("shape") and not tensor.shape.dim):
             raise ModelError(
                 f"the number of dimensions of output {value.name!r} is not known",
                 why="it depends on the input's values, and the file does not state it",
                 hints=["export it with shapes of its outputs"],
             )
-        sizes = [size if isinstance(size, int) and size >= 0 else -1 for size in said[value.name]]
+        sizes = [size if isinstance(size, int) and size >= 0 else -1 for size in stated[value.name]]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
         specs.append(TensorSpec(name=value.name, shape=sizes, dtype=dtype))
     return specs

@@ -15,7 +15,7 @@ from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, read_bytes, require_packages, specifications
 from edgedeploy.frontends.tflite_reference import name_of, reference
-from edgedeploy.frontends.tflite_tail import cut, with_real_heads
+from edgedeploy.frontends.tflite_tail import cut
 from edgedeploy.network import CutOff, Network
 from edgedeploy.tail.program import Tail
 from edgedeploy.tensors import TensorSpec
@@ -101,7 +101,7 @@ def _divided(content: bytes) -> tuple[bytes, CutOff | None]:
     """The part of a file that is compiled, and its tail if it has one."""
     with _reading():
         _, inputs, outputs = _checked(content)
-        parts = cut(with_real_heads(content))
+        parts = cut(content)
     if parts is None:
         return content, None
     whole = reference(content, inputs, outputs)

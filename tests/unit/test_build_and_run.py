@@ -107,7 +107,7 @@ def holding(path: Path, content: bytes) -> Path:
             5,
             "not a complete ONNX file",
         ),
-        (lambda folder: holding(folder / "net.onnx", b"MZ" + bytes(100)), 5, "is no network that edgedeploy knows"),
+        (lambda folder: holding(folder / "net.onnx", b"MZ" + bytes(100)), 5, "is not a network of a known format"),
         (lambda folder: folder / "absent.onnx", 5, "there is no file"),
         (lambda folder: folder / "absent", 5, "there is no file"),
         (lambda folder: folder, 5, "it is a folder"),

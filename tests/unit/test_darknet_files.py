@@ -55,7 +55,7 @@ def test_a_cfg_file_is_known_by_its_first_section(text: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["[section]\n[net]\n", "# [net]\n", "x=1\n[net]\n", "[netting]\n"])
 def test_other_text_is_no_cfg_file(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no network that edgedeploy knows"):
+    with pytest.raises(ModelError, match="not a network of a known format"):
         describing(cfg(tmp_path, text))
 
 
@@ -70,14 +70,14 @@ def test_the_weights_name_the_network_too(tmp_path: Path) -> None:
 def test_weights_alone_say_what_they_lack(tmp_path: Path) -> None:
     weights = tmp_path / "net.weights"
     weights.write_bytes(bytes(20))
-    with pytest.raises(ModelError, match=r"describes no network.*Darknet.*net\.cfg") as raised:
+    with pytest.raises(ModelError, match=r"does not describe a network.*Darknet.*net\.cfg") as raised:
         describing(weights)
     assert any("models import" in hint for hint in raised.value.hints)
 
 
 def test_files_whose_names_were_swapped_are_not_taken_for_each_other(tmp_path: Path) -> None:
     swapped = cfg(tmp_path, NET + CONV).rename(tmp_path / "net.weights")
-    with pytest.raises(ModelError, match="under the name of its weights"):
+    with pytest.raises(ModelError, match="but has the name of its weights"):
         FORMAT.files(swapped)
 
 
@@ -240,7 +240,7 @@ def test_a_network_without_weights_says_how_to_do_without(tmp_path: Path) -> Non
     for attempt in (lambda: FORMAT.files(path), lambda: FORMAT.convert([path], {})):
         with pytest.raises(ModelError, match=r"net.cfg has no weights") as raised:
             attempt()
-        assert "put net.weights beside it" in raised.value.hints
+        assert "put net.weights next to it" in raised.value.hints
         assert any("--weights random" in hint for hint in raised.value.hints)
 
 

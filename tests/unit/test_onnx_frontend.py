@@ -145,7 +145,7 @@ def test_weights_that_were_left_behind_are_named_by_their_file(tmp_path: Path) -
     onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=0)
     assert FORMAT.files(tmp_path / "net.onnx") == [tmp_path / "net.onnx", tmp_path / "net.onnx.data"]
     (tmp_path / "net.onnx.data").unlink()
-    with pytest.raises(ModelError, match=r"wrote them into net\.onnx\.data beside it, which is not there"):
+    with pytest.raises(ModelError, match=r"wrote them into net\.onnx\.data next to it, which is missing"):
         read_onnx(tmp_path / "net.onnx")
 
 

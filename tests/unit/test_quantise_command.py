@@ -194,7 +194,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
         ("digitz", 4, "digits"),
         ("none.onnx", 5, "there is no file"),
         ("nanodet-m", 5, "no weights"),
-        ("words.onnx", 5, "no network"),
+        ("words.onnx", 5, "not a network"),
     ],
 )
 def test_networks_that_cannot_be_quantised_are_named(

@@ -85,11 +85,15 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
     [
         ("data/aotinductor/model/code.so", b"\x7fELF", "holds more than a network"),
         ("data/constants/custom_obj_0", b"", "holds more than a network"),
-        ("data/constants/model_constants_config.json", '{"config": {"c": {"path_name": "opaque_obj_0"}}}', "no plain"),
+        (
+            "data/constants/model_constants_config.json",
+            '{"config": {"c": {"path_name": "opaque_obj_0"}}}',
+            "not a plain tensor",
+        ),
         (
             "data/weights/model_weights_config.json",
             '{"config": {"w": {"path_name": "weight_0", "use_pickle": true}}}',
-            "no plain",
+            "not a plain tensor",
         ),
         ("data/weights/model_weights_config.json", None, "not a complete exported program"),
         ("models/model.json", None, "not a complete exported program"),

@@ -182,7 +182,7 @@ def test_what_is_no_network_leaves_nothing(command: Command, tmp_path: Path) -> 
     (tmp_path / "net.onnx").write_bytes(b"MZ" + bytes(100))
     code, _, err = command("models", "import", tmp_path / "net.onnx", "--name", "mine")
     assert code == 5
-    assert "is no network" in err
+    assert "is not a network" in err
     assert not entries().exists()
 
 

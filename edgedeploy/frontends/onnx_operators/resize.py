@@ -87,7 +87,7 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
     if transform == "align_corners" and not whole:
         raise ModelError(
             "align_corners with scales that give no whole size means one thing to ONNX and another to onnxruntime",
-            hints=["export it with sizes in the place of scales"],
+            hints=["export it with sizes instead of scales"],
         )
     return resized(importer, data, axes, rules)
 
