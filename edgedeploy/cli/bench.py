@@ -71,7 +71,7 @@ def bench(
     against: str | None = Option(
         None,
         metavar="ENGINES",
-        help="Measure these engines: onnxruntime,openvino,ncnn,mnn,litert,torch (default: all of them), and "
+        help="Measure these engines; default: onnxruntime,openvino,ncnn,mnn,litert,torch; also available: "
         "torch-compile,tensorrt,onnxruntime-gpu.",
         autocompletion=complete_engines,
     ),

@@ -202,7 +202,7 @@ def test_batches_are_numbers_from_one() -> None:
     assert parse_batches("1,4") == [1, 4]
     assert parse_batches(None) == []
     for wrong in ("0", "1,x", "2,2", "1,"):
-        with pytest.raises(InputError, match="no list of batch sizes"):
+        with pytest.raises(InputError, match="not a list of batch sizes"):
             parse_batches(wrong)
 
 
