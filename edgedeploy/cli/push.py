@@ -108,7 +108,7 @@ def push(
             stdout().print(
                 foreign(
                     f"note: on the board {model} ends with {', '.join(outputs)}",
-                    "what follows depends on data: edgedeploy's Python computes it where `run` and `demo` are called, "
+                    "the rest depends on data: edgedeploy's Python computes it on the machine that calls `run` or `demo`, "
                     "see docs/tails.md",
                 )
             )
