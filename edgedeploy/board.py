@@ -25,7 +25,7 @@ Filled = TypeVar("Filled", bound=Record)
 # The default time limit of a health check.
 HEALTH_CHECK_S = 60
 
-# A command is an argument of another one on its way to the board, where the longest is 128 KiB.
+# On its way to the board, a command is an argument of another one, of at most 128 KiB.
 _LONGEST_COMMAND = 10_000
 
 

@@ -23,7 +23,7 @@ class EdgedeployError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    # Whether something is missing here, such as a download; of several networks, such a network is left out.
+    # Whether something is missing here, such as a download: one of several networks is then left out.
     unavailable: ClassVar[bool] = False
 
     def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:

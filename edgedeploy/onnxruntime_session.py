@@ -42,7 +42,7 @@ def cpu_session(
     if floats:
         return _session(model, threads, optimised, {_IN_FLOAT: "1"}, profile=profile)
     if exact:
-        # onnxruntime 1.32 fails where two layers have the same weights, and makes operators without kernel where
+        # onnxruntime 1.32 fails if two layers have the same weights, and creates operators without kernel if
         # QLinearMatMul has int8 data.
         with suppress(Exception):
             return _session(model, threads, optimised, {_PRECISION_ON_X86: "1"}, profile=profile)

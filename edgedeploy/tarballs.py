@@ -91,7 +91,7 @@ def _entries(stream: gzip.GzipFile) -> Iterator[Entry]:
         _exactly(stream, -entry.size % _BLOCK)
     filling = _at_most(stream, _MOST_FILLING + 1)
     if len(filling) < _BLOCK or len(filling) > _MOST_FILLING or any(filling):
-        raise DamagedArchiveError("it does not end where its last file does")
+        raise DamagedArchiveError("it does not end after its last file")
 
 
 def _entry(header: bytes, stream: gzip.GzipFile) -> Entry:

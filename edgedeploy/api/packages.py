@@ -44,26 +44,13 @@ def resolved(board: AnyBoard, overrides: Overrides | None = None) -> ResolvedBoa
 
 @dataclass(frozen=True)
 class Plan:
-    """A package to build: everything is found, and nothing is built yet.
-
-    Attributes:
-        source: the network.
-        board: the board.
-        use: how the network is used.
-        tuning: tuning records, as for `building.build`.
-        disabled_passes: names of compiler passes to leave out.
-    """
+    """A package to build: everything is found, and nothing is built yet; fields are those of `building.build`."""
 
     source: Source
     board: ResolvedBoard
     use: Use | None = None
     tuning: str | None = None
     disabled_passes: Collection[str] = ()
-
-    @property
-    def output(self) -> Path:
-        """The default path of its archive."""
-        return default_output(self.source.name, self.board)
 
     def build(
         self,
@@ -74,15 +61,11 @@ class Plan:
         dumps: Collection[str] = (),
         progress: Progress = SILENT,
     ) -> Package:
-        """Build it; arguments are those of `build`.
-
-        Raises:
-            EdgedeployError: as `build`.
-        """
+        """Build it; arguments are those of `build`."""
         built = build_package(
             self.source,
             self.board,
-            output or self.output,
+            output or default_output(self.source.name, self.board),
             tuning=self.tuning,
             disabled_passes=self.disabled_passes,
             use=self.use,

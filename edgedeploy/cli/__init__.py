@@ -12,36 +12,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from edgedeploy import interruption
 from edgedeploy.attempts import refusal, require_address_space
-from edgedeploy.cli import (
-    bench,
-    boards,
-    build,
-    demo,
-    doctor,
-    image,
-    labels,
-    library,
-    models,
-    new,
-    package,
-    predict,
-    push,
-    quantize,
-    records,
-    releases,
-    rpc,
-    run,
-    service,
-    toolchains,
-    tune,
-    virtual,
-)
 from edgedeploy.cli.console import log, print_json_error, print_result
 from edgedeploy.cli.global_options import (
     GlobalOptions,
@@ -79,34 +56,20 @@ app = typer.Typer(
     rich_markup_mode=None,  # help pages without rich: twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_COMMANDS: dict[str, dict[str, Any]] = {
-    "Networks": {
-        "build": build.build,
-        "run": run.run,
-        "demo": demo.demo,
-        "quantize": quantize.quantize,
-        "models": models.app,
-        "image": image.app,
-        "labels": labels.labels,
-    },
-    "Boards": {
-        "push": push.push,
-        "doctor": doctor.doctor,
-        "boards": boards.app,
-        "releases": releases.app,
-        "service": service.app,
-        "virtual": virtual.app,
-        "rpc": rpc.app,
-    },
-    "Speed": {"bench": bench.app, "predict": predict.predict, "tune": tune.app, "records": records.app},
-    "Files": {"library": library.library, "package": package.app, "new": new.app, "toolchains": toolchains.app},
+# Each command is the `app`, or the function of its name, in the module of its name.
+_COMMANDS = {
+    "Networks": ("build", "run", "demo", "quantize", "models", "image", "labels"),
+    "Boards": ("push", "doctor", "boards", "releases", "service", "virtual", "rpc"),
+    "Speed": ("bench", "predict", "tune", "records"),
+    "Files": ("library", "package", "new", "toolchains"),
 }
-for _section, _commands in _COMMANDS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_section)
+for _section, _names in _COMMANDS.items():
+    for _name in _names:
+        _module = import_module(f"edgedeploy.cli.{_name}")
+        if hasattr(_module, "app"):
+            app.add_typer(_module.app, name=_name, rich_help_panel=_section)
         else:
-            app.command(_name, rich_help_panel=_section)(_command)
+            app.command(_name, rich_help_panel=_section)(getattr(_module, _name))
 
 # The commands that load the compiler or its runtime.
 _LARGE = {"build", "run", "demo", "bench", "predict", "tune", "quantize"}

@@ -71,7 +71,7 @@ def bench(
     against: str | None = Option(
         None,
         metavar="ENGINES",
-        help="Measure these engines: onnxruntime,openvino,ncnn,mnn,litert,torch (default: all of them), and "
+        help="Measure these engines; default: onnxruntime,openvino,ncnn,mnn,litert,torch; also available: "
         "torch-compile,tensorrt,onnxruntime-gpu.",
         autocompletion=complete_engines,
     ),
@@ -244,7 +244,7 @@ def _names(listed: str) -> list[str]:
 
 
 def _print(report: Report, columns: Sequence[Column], *, fitting: bool) -> None:
-    """The report as tables on the terminal; those of the columns that fit, where that is wanted."""
+    """Print the report as tables; with `fitting`, only the columns that fit on the terminal."""
     from edgedeploy.benchmarking.report import heading, notes
     from edgedeploy.benchmarking.tables import MOST_FUNCTIONS, profile_tables, tables
     from edgedeploy.runtime.profile import NAMES

@@ -244,8 +244,7 @@ SetOption = Annotated[
     ),
 ]
 WeightsOption = Annotated[
-    Weights,
-    Option("--weights", help="`random` replaces missing weights by seeded ones, for timing: results mean nothing."),
+    Weights, Option("--weights", help="`random` replaces missing weights with seeded random ones, for timing only.")
 ]
 EpsilonOption = Annotated[
     float | None,

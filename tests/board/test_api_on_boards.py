@@ -82,5 +82,5 @@ def test_without_a_profile_nothing_is_built_for_a_board(bench: Bench) -> None:
     with ed.connect(host=bench.host) as board:
         assert board.releases() == []
         assert board.to_dict()["board"] is None
-        with pytest.raises(InputError, match="which kind of board"):
+        with pytest.raises(InputError, match="kind of board at"):
             board.push("digits")

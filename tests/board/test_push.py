@@ -250,7 +250,7 @@ def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, 
     Path("dist/local/digits.tar.gz").write_bytes(bench.first.read_bytes())
     code, out, err = board_command("push", "--host", bench.host)
     assert code == 0, err
-    assert "board local, the last one that was built for" in err
+    assert "board local, the last one built for" in err
     assert "digits" in out
 
 

@@ -287,7 +287,7 @@ def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Benc
     Path("dist/local/any.tar.gz").write_bytes(bench.first.read_bytes())
     code, _, err = board_command("demo", "digits")
     assert code == 0
-    assert "board local, the last one that was built for" in err
+    assert "board local, the last one built for" in err
 
 
 def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:
@@ -312,7 +312,7 @@ def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: 
     assert 0 <= built["error_of_tolerance"] < 1
     code, out, err = board_command("demo", "digits", "--virtual")
     assert code == 0, err
-    assert f"board {board}, the last one that was built for" in err
+    assert f"board {board}, the last one built for" in err
     assert re.search(r"-\n0\.99\d+, 3\n", out)
     assert re.search(r"board : .+ cores", out)
     assert "pushed" in output_of(board_command, "push", "digits", "--board", board, "--virtual")

@@ -227,7 +227,7 @@ def test_the_zoo_says_that_it_is_an_architecture(command: Command) -> None:
     assert any(row.split()[0] == "yolox-nano" and row.split()[-1] == "architecture" for row in out.splitlines()[1:])
     code, _, err = command("models", "pull", "yolox-nano")
     assert code == 0
-    assert "nothing to fetch" in err
+    assert "nothing to download" in err
 
 
 def test_it_is_drawn_without_weights(command: Command) -> None:

@@ -452,7 +452,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
         (["digits", "--board", "rpi4", "--host", "pi:secret@10.0.0.7"], 7, "it contains a password"),
         (["digits", "--host", "virtual:no-such-board"], 4, "no-such-board"),
         (["digits", "--json", "--markdown"], 7, "one of them"),
-        (["digits", "--batch", "1,0"], 7, "no list of batch sizes"),
+        (["digits", "--batch", "1,0"], 7, "not a list of batch sizes"),
         (["digits", "--columns", "median,speed"], 4, "unknown column 'speed'"),
         (["digits", "--tuned", "no-such-records"], 4, "no-such-records"),
         (["digits", "mnist", "--input-shape", "data:1,1,16,16"], 7, "one model"),

@@ -194,7 +194,7 @@ def test_shapes_that_come_twice_or_too_often_are_refused_before_anything_is_buil
         source.with_further([{"x": [1, 3, 12, 12]}, {"x": [1, 3, 8, 8]}])
     with pytest.raises(InputError, match="two entries have the same shapes"):
         source.with_further([{"x": [4, 3, 8, 8]}], [1])
-    with pytest.raises(UnsupportedError, match="a package cannot hold 33 shapes: at most 32"):
+    with pytest.raises(UnsupportedError, match="a package cannot hold 33 shapes: the maximum is 32"):
         build(source.with_further([], range(1, 34)), resolve("local", {}), tmp_path / "net.tar.gz")
 
 
@@ -202,7 +202,7 @@ def test_batches_are_numbers_from_one() -> None:
     assert parse_batches("1,4") == [1, 4]
     assert parse_batches(None) == []
     for wrong in ("0", "1,x", "2,2", "1,"):
-        with pytest.raises(InputError, match="no list of batch sizes"):
+        with pytest.raises(InputError, match="not a list of batch sizes"):
             parse_batches(wrong)
 
 

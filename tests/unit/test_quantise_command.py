@@ -304,9 +304,9 @@ def test_other_images_make_another_network(command: Command, digits: Path, photo
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["digits", "mnist", "--quantize", "photos"], "one network"),
-        (["digits", "--quantize", "photos", "--batch", "1,2"], "one network"),
-        (["yolov3", "--quantize", "photos", "--weights", "random"], "one network"),
+        (["digits", "mnist", "--quantize", "photos"], "needs one model"),
+        (["digits", "--quantize", "photos", "--batch", "1,2"], "networks with one shape"),
+        (["yolov3", "--quantize", "photos", "--weights", "random"], "networks with one shape"),
         (["digits", "mnist", "--demo", "digits"], "one model"),
         (["digits", "--quantize", "none"], "there is no folder"),
     ],

@@ -50,7 +50,7 @@ def test_what_the_files_do_not_say_is_guessed_and_marked(command: Command, tmp_p
 
 def test_what_is_stated_is_not_guessed_and_printed_as_it_is(command: Command, tmp_path: Path) -> None:
     network = detector(tmp_path / "net.onnx", outputs=3)
-    hint = "none; --labels FILE takes a file with the name of a class on each line"
+    hint = "none; --labels FILE takes a file with a class name on each line"
     guesses = [
         f"mine: {entries() / 'mine.yaml'}",
         "task: classification, guessed",
@@ -98,8 +98,8 @@ def test_means_and_deviations_are_of_pixels_to_1_unless_one_exceeds_it(
     ("given", "code", "said"),
     [
         (["--mean", "0.5,0.5"], 7, "--mean needs a value for each channel, or one for all: input 'data' has 3, and 2"),
-        (["--mean", "half"], 7, "--mean 'half' is no list of numbers"),
-        (["--std", "nan"], 7, "--std 'nan' is no list of numbers"),
+        (["--mean", "half"], 7, "--mean 'half' is not a list of numbers"),
+        (["--std", "nan"], 7, "--std 'nan' is not a list of numbers"),
         (["--std", "1,0,1"], 7, "--std is not above 0"),
         (["--preset", "imagenet", "--std", "1"], 7, "--preset does not go with --mean and --std"),
         (["--preset", "coco"], 2, "imagenet"),
