@@ -77,10 +77,7 @@ def pack(layer: Recurrence, tile: LoopTile, weights: np.ndarray) -> np.ndarray:
 def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = False) -> tirx.PrimFunc:
     """The function of a layer, with its `inputs` and `outputs` as parameters.
 
-    Args:
-        layer, tile: the layer, and its tile in registers.
-        packed: whether the weights are in the order of `pack`.
-        parallel: whether directions and tiles of sequences run on all threads.
+    Weights may be `packed` in the order of `pack`; `parallel` runs directions and tiles of sequences on all threads.
     """
     groups = layer.batch // tile.rows
     inputs = [
