@@ -56,7 +56,7 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     if order.by_channels:
         if not padding and tile.columns > WAYS and inputs * data_bytes % CACHE_PAGE == 0:
-            padding = [kernel.copied(sums, 0)]
+            padding = [str(schedule.get(schedule.cache_read(sums, 0, "global")).name_hint)]
         tasks, tiles = [batch, channel, block], [row, column]
     else:
         tasks, tiles = [batch, block], [row, column, channel]
