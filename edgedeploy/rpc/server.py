@@ -6,8 +6,7 @@
 The agent reads heartbeats from its standard input, and ends with all its sessions when they stop.
 
 Clients have to be other processes: TVM holds the interpreter's lock while it frees objects of RPC, and waits for an
-    answer
-that the tunnel's threads would have to bring.
+answer that the tunnel's threads would have to bring.
 """
 
 from __future__ import annotations
@@ -108,8 +107,8 @@ class BoardServer(Closing):
             board: its profile.
             tracker: the tracker with which it registers; None if clients name the key themselves.
             key: the name of its devices.
-            progress: is told about steps and waiting.
-            threads: how many threads sessions may use; all processors if None.
+            progress: for steps and waiting.
+            threads: of sessions; None for all processors.
             strict: refuse an unknown host key.
         """
         if not _KEY.fullmatch(key):

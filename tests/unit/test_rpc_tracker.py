@@ -194,5 +194,5 @@ def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None
 
 @pytest.mark.parametrize("text", ["", "farm", "farm:", ":9190", "farm:0", "farm:65536", "-o:1", "a b:1", "farm:9190x"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no address"):
+    with pytest.raises(InputError, match="is not an address"):
         Endpoint.parse(text)

@@ -37,11 +37,11 @@ def function(
     """A function of one loop over tasks.
 
     Args:
-        name: of the function, and of its block.
-        described: an attribute of the function, and what that holds as JSON.
+        name: of the function.
+        described: an attribute of the function, which also names its block, and its value, stored as JSON.
         read, written: the parameters.
         tasks: iterations of the loop.
-        write_task: writes the body of the loop, of the buffers by name and the loop's variable.
+        write_task: writes the body of the loop, from the buffers by name and the loop's variable.
         parallel: whether tasks run on all threads.
     """
     attribute, record = described

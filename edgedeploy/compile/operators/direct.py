@@ -274,7 +274,7 @@ def prefetched(
         indices: of the weight.
         step: the index that counts the steps of the sum. Past the end of its dimension are the weights that are used
             next, since weights are in the order of their use.
-        once: a condition that holds for one of consecutive uses of a weight.
+        once: the condition of the prefetch, for one of consecutive uses of a weight.
         vector: values in a vector; 0 for no prefetch.
     """
     weight = weights[tuple(indices)].asobject()
@@ -294,12 +294,8 @@ def fetching(
 ) -> tirx.PrimExpr:
     """A value, and a prefetch of a vector of weights before it.
 
-    Args:
-        weights: their last dimension is vectorised.
-        ahead: indices into the vector that is fetched; all but the last may be past the end of their dimensions.
-        once: the condition of the prefetch.
-        vector: values in a vector.
-        value: writes the value. It is called twice: each place needs variables of its own.
+    As in `prefetched`, but `ahead` are indices of the vector that is fetched; all but the last may be past the end of
+    their dimensions. `value` writes the value. It is called twice: each place needs variables of its own.
     """
     ahead = [*ahead[:-1], tirx.floordiv(ahead[-1], vector) * vector]
     address = tirx.call_intrin("handle", "tirx.address_of", weights[tuple(ahead)].asobject())

@@ -7,6 +7,7 @@ gates of a tile are summed up in registers, and the activations are computed the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -76,10 +77,7 @@ def pack(layer: Recurrence, tile: LoopTile, weights: np.ndarray) -> np.ndarray:
 def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = False) -> tirx.PrimFunc:
     """The function of a layer, with its `inputs` and `outputs` as parameters.
 
-    Args:
-        layer, tile: the layer, and its tile in registers.
-        packed: whether the weights are in the order of `pack`.
-        parallel: whether directions and tiles of sequences run on all threads.
+    Weights may be `packed` in the order of `pack`; `parallel` runs directions and tiles of sequences on all threads.
     """
     groups = layer.batch // tile.rows
     inputs = [
@@ -181,32 +179,31 @@ class _Task:
         self, time: Any, number: int, first: Any, width: int, read: Any, states: dict[str, Any], between: dict[str, Any]
     ) -> None:
         """The gates of a phase for some units, and the states that follow from them."""
-        layer, gates, rows = self.layer, self.layer.phases[number], range(self.tile.rows)
-        parts = vectors(width, self.tile.lanes)
+        layer, gates = self.layer, self.layer.phases[number]
         sums = T.alloc_buffer((self.tile.rows, len(gates), width), layer.dtype, scope="local")
-        for r in rows:
-            for place, gate in enumerate(gates):
-                for begin, length in parts:
+
+        def each(places: range) -> Iterator[tuple[int, int, Any, Any]]:
+            """Sequences, places of gates, begins of vectors, and their lanes."""
+            for r, place in itertools.product(range(self.tile.rows), places):
+                for begin, length in vectors(width, self.tile.lanes):
                     with lanes_of(length) as lane:
-                        unit = first + begin + lane
-                        if layer.reset_after and gate == 2:
-                            value = self.tensors["bias"][self.direction, unit]
-                        else:
-                            value = self.tensors["products"][time, self.row + r, self.direction, gate, unit]
-                        T.buffer_store(sums, value, [r, place, begin + lane])
+                        yield r, place, begin, lane
+
+        for r, place, begin, lane in each(range(len(gates))):
+            unit, gate = first + begin + lane, gates[place]
+            if layer.reset_after and gate == 2:
+                value = self.tensors["bias"][self.direction, unit]
+            else:
+                value = self.tensors["products"][time, self.row + r, self.direction, gate, unit]
+            T.buffer_store(sums, value, [r, place, begin + lane])
         with T.serial(layer.hidden) as term:
-            for r in rows:
-                for place, gate in enumerate(gates):
-                    for begin, length in parts:
-                        with lanes_of(length) as lane:
-                            index = [r, place, begin + lane]
-                            weight = self._weight(number, place, gate, first, width, term, begin + lane)
-                            T.buffer_store(sums, sums[tuple(index)] + read[r, term] * weight, index)
+            for r, place, begin, lane in each(range(len(gates))):
+                index = [r, place, begin + lane]
+                weight = self._weight(number, place, gates[place], first, width, term, begin + lane)
+                T.buffer_store(sums, sums[tuple(index)] + read[r, term] * weight, index)
         finish = {"lstm": self._lstm, "gru": self._gru, "rnn": self._rnn}[layer.cell]
-        for r in rows:
-            for begin, length in parts:
-                with lanes_of(length) as lane:
-                    finish(_Values(sums, r, begin + lane, time, first + begin + lane, number, states, between))
+        for r, _, begin, lane in each(range(1)):
+            finish(_Values(sums, r, begin + lane, time, first + begin + lane, number, states, between))
 
     def _weight(self, number: int, place: int, gate: int, first: Any, width: int, term: Any, unit: Any) -> Any:
         layer, weights = self.layer, self.tensors["weights"]

@@ -43,7 +43,6 @@ class Scheduled:
     """A function that is ready for code generation.
 
     Attributes:
-        template: the name of its template.
         packing: how the constant behind one of its parameters must be packed, or None.
         configuration: of the layer in it; None if there is no layer.
         operations: arithmetic operations of one call; a multiply-add is two.

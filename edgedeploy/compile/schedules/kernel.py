@@ -140,12 +140,6 @@ class Kernel:
         """The blocks that run after a block."""
         return self.names[self.names.index(name) + 1 :]
 
-    def parameter_of_read(self, block: Any, read: int) -> int | None:
-        """The index of the parameter that a block reads as its `read`-th buffer, or None if it is not a parameter."""
-        source = self.schedule.get(block).reads[read].source
-        parameters = list(self.function.params)
-        return next((index for index, parameter in enumerate(parameters) if parameter.same_as(source)), None)
-
     def read_shape(self, block: Any, read: int) -> list[int]:
         """The shape of a block's `read`-th input."""
         return [int(size) for size in self.schedule.get(block).reads[read].source.ty.shape]
@@ -226,10 +220,6 @@ class Kernel:
             self.schedule.compute_at(block, loop, preserve_unit_loops=flat)
             values = self._row(block) if flat else self.schedule.get_loops(block)[-1]
             self.vectorize(values, together * self.lanes(block, board), unroll=not flat)
-
-    def copied(self, block: Any, read: int) -> str:
-        """Let a block read a copy of its `read`-th buffer; returns the name of the block that copies."""
-        return str(self.schedule.get(self.schedule.cache_read(block, read, "global")).name_hint)
 
     def pad_first(self, padding: list[str], board: Board, *, flat: bool = False) -> None:
         """Run the blocks that pad before anything else, on all threads; `flat` as in `pad_inside`."""
@@ -337,7 +327,8 @@ BlockSchedule = Callable[[Kernel, str, Board], None]
 
 def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
     """Pack constant weights in tiles of output channels: from [..., outputs] to [outputs / tile, ..., tile]."""
-    parameter = kernel.parameter_of_read(convolution, 1)
+    source = kernel.schedule.get(convolution).reads[1].source
+    parameter = next((index for index, each in enumerate(kernel.function.params) if each.same_as(source)), None)
     if parameter not in kernel.packable or tile == 1:
         return None
 

@@ -20,9 +20,10 @@ from edgedeploy.compile.backends.cpu.configuration import Columns
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED
 from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of, word_steps
+from edgedeploy.compile.backends.cpu.strategy import PackedForm
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
+from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
 
@@ -202,26 +203,11 @@ class ColumnStrategy(DepthwiseStrategy):
         )
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        return self._form(configuration).compute if isinstance(configuration, Columns) else super().lower(configuration)
-
-    @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+    def form(self, configuration: Configuration) -> PackedForm:
         if not isinstance(configuration, Columns):
-            return super().packed(configuration, weights)
-        return self._form(configuration).packed(weights)
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        if not isinstance(configuration, Columns):
-            return super().packed_shape(configuration)
-        return self._form(configuration).packed_shape
-
-    @override
-    def packed_type(self, configuration: Configuration) -> str:
-        if not isinstance(configuration, Columns):
-            return super().packed_type(configuration)
-        return self._form(configuration).step.weights
+            return super().form(configuration)
+        form = self._form(configuration)
+        return PackedForm(form.compute, form.packed_shape, form.step.weights, form.packed)
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
-from edgedeploy.compile.backends.cpu.strategy import multiply_add
+from edgedeploy.compile.backends.cpu.strategy import CpuStrategy, PackedForm, multiply_add
 from edgedeploy.compile.backends.cpu.tiles import (
     RESULT_CYCLES,
     choose_depthwise_tile,
@@ -20,8 +20,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
 )
 from edgedeploy.compile.backends.cpu.traffic import LINE, beginnings, beyond, near, waiting
 from edgedeploy.compile.configuration import Configuration, Tiled
-from edgedeploy.compile.layers import DepthwiseConvolution, Form
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, vector_length
 from edgedeploy.compile.types import bytes_of, is_floating, lanes_for
 
@@ -36,7 +35,7 @@ _BYTE_PRODUCT = (2.0, 2.5)
 _WIDENED_COPY = (4.5, 12.0)
 
 
-class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
+class DepthwiseStrategy(CpuStrategy[DepthwiseConvolution]):
     """A convolution in NHWC, HWIO, of as many groups as channels."""
 
     @override
@@ -117,9 +116,12 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         return multiply_add(self.layer.types, self.board, filled / self._product(configuration))
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        copied_as = self.layer.types.accumulator if self._widens else None
-        return self.layer.in_tiles(configuration.register_tile, copied_as=copied_as)
+    def form(self, configuration: Configuration) -> PackedForm:
+        return self._in_tiles(configuration, self.layer.types.accumulator if self._widens else None)
+
+    def _in_tiles(self, configuration: Configuration, copied_as: str | None) -> PackedForm:
+        compute = self.layer.in_tiles(configuration.register_tile, copied_as=copied_as)
+        return PackedForm(compute, self.layer.weights, self.layer.types.weights)
 
     def _product(self, configuration: Configuration) -> float:
         """The cost of a vector of products, in multiply-adds of floats."""

@@ -7,22 +7,20 @@ exact: float32 holds each of them. Winograd's are rounded to whole numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import te
 from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
-from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy
+from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy, CpuStrategy, PackedForm
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution, Form
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
 from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
 Layer = Convolution | DepthwiseConvolution
@@ -38,7 +36,7 @@ _ROUNDING = ("x86_64", "aarch64")
 _EXACT = 2**24
 
 
-class FloatStrategy(Strategy[Layer]):
+class FloatStrategy(CpuStrategy[Layer]):
     """Convolutions of bytes, with constant weights, as Winograd's or of single channels, with sums in float32."""
 
     @classmethod
@@ -75,35 +73,20 @@ class FloatStrategy(Strategy[Layer]):
         return self._is_form(configuration) and self._floats.fits(configuration)
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        return self._floats.lower(configuration)
+    def form(self, configuration: Configuration) -> PackedForm:
+        form = self._floats.form(configuration)  # whose `at_load` takes bytes too
+        return form._replace(pack=lambda weights: form.pack(weights.astype(np.float32)))
 
     @override
     def rounding(self, configuration: Configuration) -> float:
         return self._floats.rounding(configuration) if isinstance(configuration, Winograd) else 0.0
 
     @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        return self._floats.packed(configuration, weights.astype(np.float32))
-
-    @override
-    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
-        return self._floats.packed_form(configuration)  # which takes bytes too
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        return self._floats.packed_shape(configuration)
-
-    @override
-    def packed_type(self, configuration: Configuration) -> str:
-        return "float32"
-
-    @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
         return self._floats.step(configuration)
 
     @cached_property
-    def _floats(self) -> Strategy[Any]:
+    def _floats(self) -> CpuStrategy[Any]:
         """The strategy of the layer if its weights and sums are floats."""
         types = LayerTypes(self.layer.types.data, "float32", "float32", self.layer.types.result)
         layer = self.layer.model_copy(update={"types": types})

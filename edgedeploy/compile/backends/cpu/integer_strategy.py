@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from functools import cached_property
 
-import numpy as np
 from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm, pixels
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
+from edgedeploy.compile.backends.cpu.strategy import CpuStrategy, PackedForm
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
     RESULT_CYCLES,
@@ -24,8 +24,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
 )
 from edgedeploy.compile.backends.cpu.traffic import with_reading
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution, Form
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads
 from edgedeploy.compile.types import bytes_of, lanes_for
 
@@ -70,7 +69,7 @@ _WRITTEN_OUT, _FEW_STEPS = 0.75, 32
 _NOT_REPEATED = 0.92
 
 
-class IntegerStrategy(Strategy[IntegerLayer]):
+class IntegerStrategy(CpuStrategy[IntegerLayer]):
     """Convolutions and products with constant weights of integers, on a CPU that has steps for them."""
 
     @classmethod
@@ -150,20 +149,9 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         )
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        return self._form(configuration).compute
-
-    @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        return self._form(configuration).packed(weights)
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        return self._form(configuration).packed_shape
-
-    @override
-    def packed_type(self, configuration: Configuration) -> str:
-        return self._step(configuration).weights
+    def form(self, configuration: Configuration) -> PackedForm:
+        form = self._form(configuration)
+        return PackedForm(form.compute, form.packed_shape, form.step.weights, form.packed)
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:

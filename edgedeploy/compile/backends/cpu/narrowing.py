@@ -25,16 +25,13 @@ from edgedeploy.compile.integer_layers import CONVERTER, CONVERTER_BITS
 from edgedeploy.compile.operators.direct import DEPTHWISE
 from edgedeploy.triples import Architecture
 
-# Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
-_ROUNDER, _ROUNDER_BITS = CONVERTER, CONVERTER_BITS
-
 # Zero points of bytes are far below; the network itself may have added other constants.
 _MOST_MOVED = 2**15
 
 # Bytes; LLVM puts fewer into vectors of wider types.
 _HALF_A_VECTOR = 8
 
-# What LLVM calls the features of CPUs that have fused multiply-adds: of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
+# LLVM's names of fused multiply-adds as features of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
 _FUSING = {"fma", "vfp4", "fp-armv8", "f"}
 
 # The feature of x86 CPUs that have an instruction to truncate vectors.
@@ -242,7 +239,7 @@ def _rounded_by_addition(value: Any) -> Any:
 
     Without the fence LLVM would cancel the addition.
     """
-    rounder = tirx.const(_ROUNDER, "float32")
+    rounder = tirx.const(CONVERTER, "float32")
     return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value + rounder) - rounder
 
 
@@ -276,8 +273,8 @@ def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
 
 def _whole(narrowing: _Narrowing) -> Any:
     """Round by an addition, which a saturating subtraction cancels: 32-bit ARM has no conversion that rounds."""
-    less = tirx.const(_ROUNDER_BITS - narrowing.zero_point, "int32")
-    return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", _rounded_bits(narrowing, _ROUNDER), less)
+    less = tirx.const(CONVERTER_BITS - narrowing.zero_point, "int32")
+    return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", _rounded_bits(narrowing, CONVERTER), less)
 
 
 def _short(narrowing: _Narrowing) -> Any:
@@ -287,12 +284,12 @@ def _short(narrowing: _Narrowing) -> Any:
     """
     moved = narrowing.zero_point
     early = moved if moved % 2 == 0 else 0
-    value = _rounded_bits(narrowing, _ROUNDER + early).astype("int16")
+    value = _rounded_bits(narrowing, CONVERTER + early).astype("int16")
     return value if early == moved else value + tirx.const(moved, "int16")
 
 
 def _rounded_bits(narrowing: _Narrowing, added: float) -> Any:
-    """The bits of the sum of a value and a number that puts the nearest integer into the lowest bits."""
+    """The bits of the sum of a value below 2^22 and `added`, the lowest of which are the nearest integer."""
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
     fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.rounding.value)
     return tirx.reinterpret("int32", fenced + tirx.const(added, "float32"))

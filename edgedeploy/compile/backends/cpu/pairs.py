@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from tvm import te, tirx
@@ -19,9 +19,10 @@ from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
+from edgedeploy.compile.backends.cpu.strategy import PackedForm
 from edgedeploy.compile.backends.cpu.tiles import rows_per_task
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
+from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import DEPTHWISE, crop, whole_feature_map
 from edgedeploy.compile.tiles import Tile
 
@@ -75,13 +76,14 @@ class PairStrategy(DepthwiseStrategy):
         return whole and super().fits(configuration)
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
+    def form(self, configuration: Configuration) -> PackedForm:
+        form = super().form(configuration)
         if not self._are_eight(configuration) or self._step is None:
-            return super().lower(configuration)
+            return form
         if not self._step.adds_in_16_bits:
-            return self.layer.in_tiles(configuration.register_tile, copied_as=self._step.data)
-        tile, instruction = configuration.tile, _PRODUCTS[self._step.instruction]
-        return lambda data, weights: _sums_of_pairs(self.layer, tile, instruction, data, weights)
+            return self._in_tiles(configuration, self._step.data)
+        sums = partial(_sums_of_pairs, self.layer, configuration.tile, _PRODUCTS[self._step.instruction])
+        return form._replace(compute=sums)
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:

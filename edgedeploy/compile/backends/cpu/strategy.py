@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from tvm import te
@@ -50,7 +52,52 @@ def multiply_add(types: LayerTypes, board: Board, products: float = 1.0) -> tupl
     return name, lanes_for(board, types.accumulator) * board.fma.per_cycle * products
 
 
-class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
+class PackedForm(NamedTuple):
+    """A layer in a configuration, with its weights in the order of their use.
+
+    Attributes:
+        compute: from data and packed weights to the result.
+        shape, dtype: of the packed weights.
+        pack: packs the layer's weights.
+        at_load: `pack`, to the last bit, as code that may run when a network is loaded; None if there is none.
+    """
+
+    compute: Form
+    shape: tuple[int, ...]
+    dtype: str
+    pack: Callable[[np.ndarray], np.ndarray] = lambda weights: weights
+    at_load: Callable[[te.Tensor], te.Tensor] | None = None
+
+
+class CpuStrategy(Strategy[Anchor]):
+    """A strategy that defines each configuration by a `PackedForm`."""
+
+    @abstractmethod
+    def form(self, configuration: Configuration) -> PackedForm:
+        """The layer in a configuration."""
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self.form(configuration).compute
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        return self.form(configuration).pack(weights)
+
+    @override
+    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
+        return self.form(configuration).at_load
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        return self.form(configuration).shape
+
+    @override
+    def packed_type(self, configuration: Configuration) -> str:
+        return self.form(configuration).dtype
+
+
+class ConvolutionStrategy(CpuStrategy[Convolution | FirstConvolution]):
     """Convolutions in which output channels sum over several input channels: direct, or Winograd's.
 
     A network's first layer, which reads NCHW, is always direct, and uses all weights for a few rows of pixels before
@@ -112,34 +159,24 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         return multiply_add(self.layer.types, self.board, products)
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        layer, types = self.layer, self.layer.types
+    def form(self, configuration: Configuration) -> PackedForm:
+        layer, types, window = self.layer, self.layer.types, self.layer.window
         prefetch = vector_to_prefetch(types, self.board)
         if isinstance(configuration, Winograd):
-            window = layer.window
-            return partial(winograd.convolution, window=window, types=types, plan=configuration, prefetch=prefetch)
+            size, values = configuration.size, configuration.values
+            return PackedForm(
+                partial(winograd.convolution, window=window, types=types, plan=configuration, prefetch=prefetch),
+                (values, values, *layer.weights[2:]),
+                types.weights,
+                partial(winograd.transform_weights, size=size),
+                partial(winograd.transformed_weights, size=size),
+            )
         assert isinstance(configuration, Direct)
         if isinstance(layer, FirstConvolution):
-            return layer.in_tiles(configuration.tile, lanes=lanes_for(self.board, types.data))
-        return layer.in_tiles(configuration.tile, order=configuration.order, prefetch=prefetch)
-
-    @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        if isinstance(configuration, Winograd):
-            return winograd.transform_weights(weights, configuration.size)
-        return weights
-
-    @override
-    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
-        if isinstance(configuration, Winograd):
-            return partial(winograd.transformed_weights, size=configuration.size)
-        return None
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        if isinstance(configuration, Winograd):
-            return configuration.values, configuration.values, *self.layer.weights[2:]
-        return self.layer.weights
+            compute = layer.in_tiles(configuration.tile, lanes=lanes_for(self.board, types.data))
+        else:
+            compute = layer.in_tiles(configuration.tile, order=configuration.order, prefetch=prefetch)
+        return PackedForm(compute, layer.weights, types.weights)
 
     @cached_property
     def _shape(self) -> ConvolutionShape:
@@ -208,7 +245,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
             yield from (plan for cycles, plan in plans if cycles <= WORTH_TRYING * best)
 
 
-class _ProductStrategy(Strategy[Anchor]):
+class _ProductStrategy(CpuStrategy[Anchor]):
     """Rows x terms times terms x columns, or a stack of such products."""
 
     @override
@@ -268,46 +305,29 @@ class DenseStrategy(_ProductStrategy[Dense]):
     """A product with a matrix of constants, which is padded to whole tiles."""
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        prefetch = vector_to_prefetch(self.layer.types, self.board)
-        return self.layer.in_tiles(configuration.register_tile, prefetch=prefetch)
-
-    @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        return np.pad(weights, ((0, 0), (0, self.packed_shape(configuration)[1] - weights.shape[1])))
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+    def form(self, configuration: Configuration) -> PackedForm:
         assert isinstance(configuration, Product)
-        return self.layer.weights[0], configuration.whole
+        (terms, columns), types, whole = self.layer.weights, self.layer.types, configuration.whole
+        compute = self.layer.in_tiles(configuration.register_tile, prefetch=vector_to_prefetch(types, self.board))
+
+        def pack(weights: np.ndarray) -> np.ndarray:
+            return np.pad(weights, ((0, 0), (0, whole - columns)))
+
+        return PackedForm(compute, (terms, whole), types.weights, pack)
 
 
 class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
     """Products of stacks of matrices; the second is packed if tiles do not divide it, and constants at build time."""
 
     @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+    def form(self, configuration: Configuration) -> PackedForm:
         assert isinstance(configuration, Product)
-        return packed_stack(weights, configuration.whole, configuration.columns, transposed=self.layer.transposed)
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        assert isinstance(configuration, Product)
-        layer, tiles = self.layer, configuration.whole // configuration.columns
-        if not self._packs_constants:
-            return layer.weights
-        return *layer.weights[:-2], tiles, layer.terms, configuration.columns
-
-    @property
-    def _packs_constants(self) -> bool:
-        return self.layer.constant and len(self.layer.weights) > 2  # the template packs a single transposed matrix
-
-    @override
-    def lower(self, configuration: Configuration) -> Form:
-        assert isinstance(configuration, Product)
-        if self._packs_constants:
-            tile, whole = configuration.register_tile, configuration.whole
-            return self.layer.in_tiles(tile, whole_columns=whole, packed_columns=self.layer.channels)
-        packed = self.layer.transposed or configuration.whole != self.layer.channels
-        tile = configuration.register_tile
-        return self.layer.in_tiles(tile, whole_columns=configuration.whole if packed else 0)
+        layer, tile, whole = self.layer, configuration.register_tile, configuration.whole
+        if layer.constant and len(layer.weights) > 2:  # the template packs a single transposed matrix
+            compute = layer.in_tiles(tile, whole_columns=whole, packed_columns=layer.channels)
+            shape = (*layer.weights[:-2], whole // tile.channels, layer.terms, tile.channels)
+            pack = partial(packed_stack, whole_columns=whole, tile_columns=tile.channels, transposed=layer.transposed)
+            return PackedForm(compute, shape, layer.types.weights, pack)
+        packed = layer.transposed or whole != layer.channels
+        compute = layer.in_tiles(tile, whole_columns=whole if packed else 0)
+        return PackedForm(compute, layer.weights, layer.types.weights)

@@ -52,12 +52,8 @@ def reread(size: int, board: Board) -> float:
 def waiting(lines: float, distinct: float, beginnings: float, far: Costs, board: Board) -> float:
     """Cycles for lines that are loaded.
 
-    Args:
-        lines: all of them.
-        distinct: lines that are loaded for the first time, which come from `far`; others from the L2 cache.
-        beginnings: lines among them that no prefetcher foresees.
-        far: what the first time costs.
-        board: whose core it is.
+    `distinct` ones are loaded for the first time, at the cost of `far`, and others from the L2 cache; no prefetcher
+    foresees the `beginnings` among them.
     """
     close, new = near(board), distinct / lines
     random, foreseen = (new * far.random + (1 - new) * close.random), (new * far.foreseen + (1 - new) * close.foreseen)

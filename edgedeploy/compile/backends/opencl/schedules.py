@@ -122,8 +122,7 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
 def _vector(kernel: Kernel, block: Any, board: Board) -> int:
     """How many of a block's values a work-item computes at a time.
 
-    One if conditions are values: true is 1 in OpenCL C, but -1 in its vectors, and TVM does not distinguish them when
-        it
+    One if conditions are values: true is 1 in OpenCL C, but -1 in its vectors, and TVM does not distinguish them if it
     turns a condition into a number, or selects a vector by a single one.
     """
     if computes_with_conditions(kernel, block):

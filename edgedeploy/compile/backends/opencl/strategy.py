@@ -6,6 +6,7 @@ The unit of all costs is a vector of the width in the device's profile.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -122,10 +123,7 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
         assert isinstance(configuration, WorkItem)
         result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
         values = result.batch * result.height * result.width * result.channels / result.vector
-        groups = result.batch * math.prod(
-            count // part
-            for count, part in zip(result.tiles(tile), (group.rows, group.columns, group.channels), strict=True)
-        )
+        groups = result.batch * math.prod(map(operator.floordiv, result.tiles(tile), astuple(group)))
         rate = result.rate(tile, configuration.vector, device)
         return values * result.steps / rate * imbalance(groups, device.units)
 
@@ -136,7 +134,6 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
         result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
         if not result.tiled:
             return configuration == self.default()
-        parts = (group.rows, group.columns, group.channels)
         return (
             configuration.vector in WIDTHS
             and tile.rows <= (min(result.height, max(ROWS)) if result.rows else 1)
@@ -145,7 +142,7 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
             and result.divided % tile.channels == 0
             and tile.channels % configuration.vector == 0
             and configuration.sums <= MOST_OF_SUMS * device.sums
-            and all(count % part == 0 for count, part in zip(result.tiles(tile), parts, strict=True))
+            and not any(map(operator.mod, result.tiles(tile), astuple(group)))
             and group.items <= device.work_group
         )
 

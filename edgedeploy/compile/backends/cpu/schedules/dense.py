@@ -56,7 +56,7 @@ def convolution(kernel: Kernel, board: Board) -> Packing | None:
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     if order.by_channels:
         if not padding and tile.columns > WAYS and inputs * data_bytes % CACHE_PAGE == 0:
-            padding = [kernel.copied(sums, 0)]
+            padding = [str(schedule.get(schedule.cache_read(sums, 0, "global")).name_hint)]
         tasks, tiles = [batch, channel, block], [row, column]
     else:
         tasks, tiles = [batch, block], [row, column, channel]
@@ -129,14 +129,9 @@ def skipped(layer: Convolution, tile: Tile) -> float:
 
 
 def _skip_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any, channels: Any) -> None:
-    """Skip kernel elements that meet nothing but zeros of padding in a tile.
+    """Skip kernel elements that meet nothing but zeros of padding in a tile, as the last step of a schedule.
 
-    This has to be the last step of a schedule.
-
-    Args:
-        kernel, layer, tile: the function, its convolution and the register tile.
-        sums: the block that accumulates.
-        channels: its loop over input channels, which then runs under a condition.
+    The loop over input `channels` of the block `sums`, which accumulates, then runs under a condition.
     """
     if skipped(layer, tile) < _FEWEST_SKIPPED:
         return

@@ -113,13 +113,7 @@ def columns(kernel: Kernel, board: Board) -> Packing | None:
 def _in_tiles(
     kernel: Kernel, output: Any, chosen: Depthwise | Columns, across: int = 1
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Split the loops over an output.
-
-    Args:
-        kernel: the function.
-        output: the block that stores it.
-        chosen: the layer's configuration.
-        across: the number of parts that columns are divided into among tasks.
+    """Split the loops over an output, with columns in `across` parts among tasks.
 
     Returns:
         The loops over tasks; over a task's tiles, by rows, columns and channels; over a tile's pixels and channels.

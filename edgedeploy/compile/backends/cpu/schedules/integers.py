@@ -102,11 +102,7 @@ def _is_flat(kernel: Kernel, board: Board) -> bool:
 
 
 def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> bool:
-    """Put steps over the kernel's elements and the input channels around the tile's pixels and vectors.
-
-    Returns:
-        Whether all of them are written out.
-    """
+    """Put steps around the tile's pixels and vectors; returns whether all of them are written out."""
     schedule = kernel.schedule
     loops = schedule.get_loops(sums)[-len(schedule.get(sums).iter_vars) :]
     first = 5 + (step.parts > 1)
@@ -145,7 +141,7 @@ def begin_with_bias(kernel: Kernel, anchor: str, channel: Callable[..., Any]) ->
     few terms to each other first, which one more would hinder.
 
     Args:
-        kernel: the function; nothing is scheduled yet.
+        kernel: before anything is scheduled.
         anchor: the block that sums up; its dimensions from the fourth on are channels.
         channel: from the indices of a sum to its channel.
     """

@@ -69,11 +69,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 def _multiply(kernel: Kernel, plan: Winograd, task: Any, channel: Any, lanes: int, steps: int) -> None:
     """The products: for each of the values of a tile, register tiles of pixels x channels.
 
-    Args:
-        kernel, plan: the function, and how it is divided.
-        task, channel: the loops over the output's tasks, and over a task's channels.
-        lanes: values in a vector register.
-        steps: how many steps of a sum are written out.
+    `task` and `channel` are loops of the output; `steps` of a sum are written out.
     """
     schedule, product, tile = kernel.schedule, kernel.block(winograd.PRODUCT), plan.product
     store = schedule.cache_write(product, 0, "local")
