@@ -114,7 +114,7 @@ class Row:
         ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
         max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
             output where that is largest.
-        max_abs_diff: the largest |difference| of that output, which tells whether the output is nearly zero.
+        max_abs_diff: the largest |difference| of that output, small if the output is nearly zero.
         same_top1: whether the first output has its largest value at the same place as the reference's, for every
             image; None if that output is not one row of scores for each.
         batch: how many inferences one call makes, if requested. Times are those of a call.

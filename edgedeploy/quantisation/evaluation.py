@@ -173,7 +173,7 @@ def _classes(folder: Path, usage: Usage) -> Classes:
         raise InputError(
             f"{folder} has no .json file with boxes",
             why=f"the network gives what a {usage.stage.decoder.kind} reads, no class of the whole image",
-            hints=["put a .json file with images, annotations and categories beside the images, as COCO has it"],
+            hints=["put a .json file with images, annotations and categories next to the images, as COCO has it"],
         )
     names = _class_numbers(usage.labels)
     images = []

@@ -1,4 +1,4 @@
-"""Charts: Matplotlib draws SVG to embed in a page. Equal data gives equal bytes, whatever the user's settings are.
+"""Charts: Matplotlib draws SVG to embed in a page. Equal data gives equal bytes, independent of the user's settings.
 
 Matplotlib is imported here only, without pyplot: no window, no backend, no state shared with other users of it.
 """

@@ -189,7 +189,7 @@ def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progres
     from edgedeploy.runtime.session import processors
 
     if draft.board.accelerator:
-        raise UnsupportedError("it is for a device beside the CPU")
+        raise UnsupportedError("it is for another device than the CPU")
     gflop = draft.gflop * len(draft.cases)
     if gflop > MOST_EMULATED_GFLOP:
         raise UnsupportedError(
