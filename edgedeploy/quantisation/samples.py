@@ -31,12 +31,7 @@ Feed = Callable[[np.ndarray], tuple[Tensors, Frame]]
 
 @dataclass(frozen=True)
 class Sample:
-    """The inputs of one inference.
-
-    Attributes:
-        tensors: arrays by input name.
-        frame: the place of the image in the network's input; None for arrays.
-    """
+    """The inputs of one inference by name; `frame` is the image's place in them, None for arrays."""
 
     file: Path
     tensors: Tensors
