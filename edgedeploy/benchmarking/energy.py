@@ -56,12 +56,7 @@ class PowerMeter:
     """Reads the power of a board, which is idle when this is created."""
 
     def __init__(self, run: Run, root: str = "") -> None:
-        """Read the idle power.
-
-        Args:
-            run: runs scripts on the board, also while something else runs there.
-            root: a prefix for the paths of system files.
-        """
+        """Read the idle power; `run` runs scripts on the board, `root` is a prefix for the paths of system files."""
         self._run, self._root = run, root
         self.source, self.idle_watts = self._read()
 

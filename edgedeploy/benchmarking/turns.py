@@ -47,12 +47,7 @@ class Costs:
 
 
 class Player(Protocol):
-    """An engine with a network that runs interleaved with others.
-
-    Attributes:
-        typical: the median time of an inference once warm, in seconds.
-        device: the name of the device that runs the network.
-    """
+    """An engine with a network; `typical` is the median time of an inference once warm, in seconds."""
 
     typical: float
     device: str

@@ -42,12 +42,7 @@ WINDOWS, FEWEST = 400, 12
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions that run one after another.
-
-    Attributes:
-        address: of the first one in the program's memory.
-        misses: lines of 64 bytes that they missed, in the order of `MISSES`.
-    """
+    """Instructions that run one after another; `misses` are lines of 64 bytes, in the order of `MISSES`."""
 
     address: int
     code: bytes

@@ -85,12 +85,7 @@ class Classes(Evaluation):
 
 @dataclass(frozen=True)
 class Truth:
-    """An object in an image.
-
-    Attributes:
-        box: x1, y1, x2, y2 in pixels.
-        crowd: whether it stands for many objects, which are not counted.
-    """
+    """An object in an image: x1, y1, x2, y2 in pixels. A crowd of objects is not counted."""
 
     class_id: int
     box: Box

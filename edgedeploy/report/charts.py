@@ -57,12 +57,7 @@ class Chart:
         self._told: dict[str, tuple[str, Sequence[str]]] = {}
 
     def tell(self, artist: Artist, kind: str, texts: Sequence[str]) -> None:
-        """Show texts where a reader points at a line, bar or markers.
-
-        Args:
-            kind: the class in the SVG.
-            texts: one for each marker, or one for a line without any; untrusted.
-        """
+        """Show untrusted texts where a reader points: one for each marker, or one for a line or bar of class `kind`."""
         identity = f"told-{len(self._told)}"
         artist.set_gid(identity)
         self._told[identity] = kind, texts
