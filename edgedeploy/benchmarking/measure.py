@@ -37,7 +37,7 @@ _PROFILED = 10
 
 
 class Difference(NamedTuple):
-    """The largest |difference| from the reference of an output, and the same divided by the largest |reference|."""
+    """The largest |difference| of an output from the reference: divided by the largest |reference|, and absolute."""
 
     relative: float
     absolute: float
