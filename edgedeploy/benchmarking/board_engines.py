@@ -41,9 +41,9 @@ _REMOVE = 'case "$1" in */.edgedeploy-bench-??????) exec rm -rf -- "$1";; esac'
 _START = """
 cd -- "$1" || exit
 PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 ORT_DISABLE_TELEMETRY=1 OMP_NUM_THREADS="$4" \
-python3 ../engine_program.py "$3" "$5" inputs.npz outputs.npz names.json "$4" 2>said.txt
+python3 ../engine_program.py "$3" "$5" inputs.npz outputs.npz names.json "$4" 2>log.txt
 echo "ended $?"
-tail -n 1 said.txt
+tail -n 1 log.txt
 """
 
 # An emulated board needs minutes for what a real one does in a second.
@@ -111,16 +111,16 @@ class BoardEngines(Closing):
     @cached_property
     def _python(self) -> Target | str:
         """The board's Python, or why none can be used."""
-        said = self._connection.run(_PROBE)
-        if not said.text:
+        answer = self._connection.run(_PROBE)
+        if not answer.text:
             return "the board has no Python: apt-get install python3"
         try:
-            (major, minor), machine, size, libc = json.loads(said.text)
+            (major, minor), machine, size, libc = json.loads(answer.text)
             return Target(ARCHITECTURES[machine, size], f"{int(major)}.{int(minor)}", int(libc.split(".")[1]))
         except KeyError:
             return f"there are no wheels for {machine} with pointers of {size} bytes"
         except (ValueError, TypeError, AttributeError, IndexError):
-            return f"the board's Python does not start: {said.messages[-_LONGEST_REASON:]}"
+            return f"the board's Python does not start: {answer.messages[-_LONGEST_REASON:]}"
 
     def _wheel(self, name: str, version: str | None) -> Site:
         if isinstance(python := self._python, str):
@@ -221,11 +221,11 @@ class BoardEngine(Closing):
 
     def profile(self, count: int) -> Profile | None:
         """The times of `count` inferences by operator, in a network that is loaded once more; None if not supported."""
-        said = self._ask({"profile": count}).get("functions")
-        if said is None:
+        answer = self._ask({"profile": count}).get("functions")
+        if answer is None:
             return None
         try:
-            return {str(name): (str(kind), [float(each) for each in times]) for name, (kind, times) in said.items()}
+            return {str(name): (str(kind), [float(each) for each in times]) for name, (kind, times) in answer.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise CannotRunError("it does not say what its operators took") from error
 
@@ -268,7 +268,7 @@ def _positive(value: object) -> float:
     raise CannotRunError("it does not say how long it took")
 
 
-def _reason(code: str, said: str) -> str:
+def _reason(code: str, message: str) -> str:
     """Why a process ended, by its exit code in the shell and the last line that it wrote."""
     number = int(code) if code.isdecimal() else 1
     name = signal_of(number)
@@ -276,4 +276,4 @@ def _reason(code: str, said: str) -> str:
         return "the board's CPU lacks an instruction that its wheel is compiled for (SIGILL)"
     if name:
         return f"it crashed on the board ({name})"
-    return f"on the board: {said[:_LONGEST_REASON]}" if said else f"it ended on the board with code {number}"
+    return f"on the board: {message[:_LONGEST_REASON]}" if message else f"it ended on the board with code {number}"

@@ -83,12 +83,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All changes.
-
-    Attributes:
-        gone, new: cases and engines that are in one report only.
-        notes: what a reader must know of both.
-    """
+    """All changes, the cases and engines that are in one report only, and notes for readers."""
 
     changes: list[Change]
     gone: list[str]

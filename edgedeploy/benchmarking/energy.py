@@ -56,12 +56,7 @@ class PowerMeter:
     """Reads the power of a board, which is idle when this is created."""
 
     def __init__(self, run: Run, root: str = "") -> None:
-        """Read the idle power.
-
-        Args:
-            run: runs scripts on the board, also while something else runs there.
-            root: a prefix for the paths of system files.
-        """
+        """Read the idle power; `run` runs scripts on the board, `root` is a prefix for the paths of system files."""
         self._run, self._root = run, root
         self.source, self.idle_watts = self._read()
 
@@ -85,8 +80,8 @@ class PowerMeter:
         """The source, and the mean of the samples in watts."""
         values = {"root": self._root, "count": _SAMPLES, "pause": _PAUSE_S, "after": _AFTER_S}
         head = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
-        said = self._run(head + _SCRIPT.read_text(encoding="utf-8"))
-        first, _, rest = said.partition("\n")
+        output = self._run(head + _SCRIPT.read_text(encoding="utf-8"))
+        first, _, rest = output.partition("\n")
         source = first.removeprefix("source ").strip()
         samples = [_sample(each) for each in rest.split("sample ")[1:]]
         watts = SOURCES[source].mean(samples) if source in SOURCES else None
@@ -109,23 +104,23 @@ _Sample = tuple[float, str]
 
 
 def _sample(text: str) -> _Sample:
-    clock, _, said = text.partition("\n")
+    clock, _, output = text.partition("\n")
     try:
-        return float(clock), said
+        return float(clock), output
     except ValueError:
-        return math.nan, said
+        return math.nan, output
 
 
 def _of_sensor(samples: list[_Sample]) -> float | None:
-    read = [int(said) * 1e-6 for _, said in samples if _WHOLE.fullmatch(said.strip())]
+    read = [int(output) * 1e-6 for _, output in samples if _WHOLE.fullmatch(output.strip())]
     return fmean(read) if read else None
 
 
 def _of_rails(samples: list[_Sample]) -> float | None:
     """The sum of the rails' powers; the supply and the battery have a voltage, and no current."""
     sums = []
-    for _, said in samples:
-        read = {(name, unit): float(value) for name, unit, value in _RAIL.findall(said)}
+    for _, output in samples:
+        read = {(name, unit): float(value) for name, unit, value in _RAIL.findall(output)}
         rails = [value * read[name, "V"] for (name, unit), value in read.items() if unit == "A" and (name, "V") in read]
         if rails:
             sums.append(math.fsum(rails))
@@ -134,7 +129,7 @@ def _of_rails(samples: list[_Sample]) -> float | None:
 
 def _of_counters(samples: list[_Sample]) -> float | None:
     """The increase of all counters; they begin at zero again after some minutes, or an hour."""
-    read = [(clock, [int(each) for each in said.split() if _WHOLE.fullmatch(each)]) for clock, said in samples]
+    read = [(clock, [int(each) for each in output.split() if _WHOLE.fullmatch(each)]) for clock, output in samples]
     grown = seconds = 0.0
     for (before, old), (after, new) in pairwise(read):
         if after > before and len(old) == len(new) and new and all(b >= a for a, b in zip(old, new, strict=True)):

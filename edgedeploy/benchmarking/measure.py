@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,14 +36,8 @@ _EXTRA_PROCESSORS = 0.25
 _PROFILED = 10
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The difference of the outputs of one inference from the reference's.
-
-    Attributes:
-        relative: the largest |difference| divided by the largest |reference|, of the output where that is largest.
-        absolute: the largest |difference| of that output.
-    """
+class Difference(NamedTuple):
+    """The largest |difference| of an output from the reference: divided by the largest |reference|, and absolute."""
 
     relative: float
     absolute: float

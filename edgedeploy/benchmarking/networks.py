@@ -35,12 +35,7 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A network to measure.
-
-    Attributes:
-        batch: the first dimension of every input, if requested.
-        untuned: the package without tuning records, if requested.
-    """
+    """A network to measure; `batch` and `untuned`, its package without tuning records, are None if not requested."""
 
     name: str
     prepared: Prepared

@@ -147,12 +147,12 @@ def spreads(report: Report, case: str) -> str:
         dict(zip(("whislo", "q1", "med", "q3", "whishi"), each, strict=True)) | {"label": _short(row.engine)}
         for row, each in zip(rows, ends, strict=True)
     ]
-    told = [f"{row.engine}: {_median(row)} of {count(len(row.times.total.runs_ms), 'inference')}" for row in rows]
-    with chart(f"spread of times on {case}: {'; '.join(told)}") as made:
+    labels = [f"{row.engine}: {_median(row)} of {count(len(row.times.total.runs_ms), 'inference')}" for row in rows]
+    with chart(f"spread of times on {case}: {'; '.join(labels)}") as made:
         made.scale_vertical([end for each in ends for end in each])
         made.axes.set(ylabel="ms")
         drawn = made.axes.bxp(boxes, showfliers=False, patch_artist=True)
-        for place, (box, text) in enumerate(zip(drawn["boxes"], told, strict=True)):
+        for place, (box, text) in enumerate(zip(drawn["boxes"], labels, strict=True)):
             box.set_facecolor(COLOURS[report.engines.index(rows[place].engine) % len(COLOURS)])
             made.tell(box, "box", [text])
         for line in drawn["medians"]:

@@ -4,7 +4,7 @@
 # before all paths.
 value() { head -n 1 "$1" 2>/dev/null; }
 
-# A sensor in the supply line, whose kernel driver tells microwatts (Documentation/hwmon/ina2xx.rst).
+# A sensor in the supply line, whose kernel driver reports microwatts (Documentation/hwmon/ina2xx.rst).
 sensor=
 for name in "$root"/sys/class/hwmon/hwmon*/name; do
     case $(value "$name") in

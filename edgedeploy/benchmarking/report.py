@@ -114,7 +114,7 @@ class Row:
         ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
         max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
             output where that is largest.
-        max_abs_diff: the largest |difference| of that output, which tells whether the output is nearly zero.
+        max_abs_diff: the largest |difference| of that output, small if the output is nearly zero.
         same_top1: whether the first output has its largest value at the same place as the reference's, for every
             image; None if that output is not one row of scores for each.
         batch: how many inferences one call makes, if requested. Times are those of a call.
@@ -290,16 +290,15 @@ def notes(report: Report) -> list[str]:
         lines.append(
             f"{', '.join(skipped)} {'was' if len(skipped) == 1 else 'were'} not measured on {models}: {reason}"
         )
-    for row in report.rows:
-        if row.max_rel_diff > SUSPICIOUS and row.max_abs_diff > NEARLY_ZERO:
-            lines.append(
-                f"{row.engine} on {row.case}: outputs differ from {report.reference}'s by {row.max_rel_diff:.1e} "
-                "of the largest value; its time may be that of other work"
-            )
+    suspicious = [row for row in report.rows if row.max_rel_diff > SUSPICIOUS]
+    lines += [
+        f"{row.engine} on {row.case}: outputs differ from {report.reference}'s by {row.max_rel_diff:.1e} of the "
+        "largest value; its time may be that of other work"
+        for row in suspicious
+        if row.max_abs_diff > NEARLY_ZERO
+    ]
     for case in report.cases:
-        tiny = [row for row in report.rows if row.case == case and row.max_rel_diff > SUSPICIOUS]
-        tiny = [row for row in tiny if row.max_abs_diff <= NEARLY_ZERO]
-        if tiny:
+        if tiny := [row for row in suspicious if row.case == case and row.max_abs_diff <= NEARLY_ZERO]:
             largest = max(row.max_abs_diff for row in tiny)
             lines.append(
                 f"{', '.join(row.engine for row in tiny)} on {case}: the relative difference is that of an output "

@@ -27,11 +27,7 @@ _GAP = 1
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
-
-    Attributes:
-        value: of a row; None if unknown.
-    """
+    """One column; `value` is None for rows without one."""
 
     name: str
     title: str

@@ -17,11 +17,9 @@ _WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
 
 @dataclass(frozen=True)
 class Turn:
-    """The measurements of one turn of an engine.
+    """The times of one turn's inferences, and how many processors were busy on average; None if unknown.
 
-    Attributes:
-        processors: how many processors were busy on average; None if unknown.
-        kernel_seconds: the sum of the times of each inference's kernels by the device's own clock; None if unknown.
+    `kernel_seconds` are the summed times of each inference's kernels by the device's own clock.
     """
 
     seconds: list[float]
@@ -49,12 +47,7 @@ class Costs:
 
 
 class Player(Protocol):
-    """An engine with a network that runs interleaved with others.
-
-    Attributes:
-        typical: the median time of an inference once warm, in seconds.
-        device: the name of the device that runs the network.
-    """
+    """An engine with a network; `typical` is the median time of an inference once warm, in seconds."""
 
     typical: float
     device: str

@@ -35,13 +35,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Target:
-    """The system that wheels are for.
-
-    Attributes:
-        architecture: `aarch64`, `armv7l` or `x86_64`.
-        python: the version of Python, such as `3.11`.
-        glibc: the glibc 2.x of the system.
-    """
+    """The system that wheels are for, such as `aarch64`, `3.11`, and 36 for glibc 2.36."""
 
     architecture: str
     python: str

@@ -77,10 +77,7 @@ class Llvm:
     ) -> list[int]:
         """The cycles that each sequence of instructions takes once, all data in the first cache, all branches foreseen.
 
-        Args:
-            regions: the instructions; a region has at least one.
-            model: LLVM's name of the core.
-            advance: called for each batch of `batches`.
+        `model` is LLVM's name of the core. `advance` is called for each batch of `batches`.
         """
         command = [self.mca, "-mtriple=aarch64", f"-mcpu={model}", "-mattr=+v8.2a,+fullfp16,+dotprod", "-iterations=1"]
         command += ["-instruction-info=0", "-resource-pressure=0", "-noalias=1"]

@@ -88,8 +88,7 @@ class Executed:
 class FunctionCycles(Executed):
     """The cycles of one function of a network in an inference, all its calls together.
 
-    Attributes:
-        bound: the cycles of its products at the peak of all cores that it runs on.
+    `bound` is the cycles of its products at the peak of all cores that it runs on.
     """
 
     cycles: Cycles
@@ -108,11 +107,7 @@ class FunctionCycles(Executed):
 
 @dataclass(frozen=True)
 class Prediction:
-    """The cycles of one inference.
-
-    Attributes:
-        error: the fraction by which predictions differed from published times.
-    """
+    """The cycles of one inference; `error` is the fraction by which predictions differed from published times."""
 
     functions: Sequence[FunctionCycles]
     clock_mhz: int

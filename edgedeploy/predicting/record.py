@@ -42,12 +42,7 @@ WINDOWS, FEWEST = 400, 12
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions that run one after another.
-
-    Attributes:
-        address: of the first one in the program's memory.
-        misses: lines of 64 bytes that they missed, in the order of `MISSES`.
-    """
+    """Instructions that run one after another; `misses` are lines of 64 bytes, in the order of `MISSES`."""
 
     address: int
     code: bytes
@@ -139,12 +134,9 @@ def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
 
 @dataclass(frozen=True)
 class Ownership:
-    """The owners of a record.
+    """The owners of a record: the first is `RUNTIME`, which is never entered by a call.
 
-    Attributes:
-        names: the functions; the first is `RUNTIME`.
-        runs: int64 [n]: the owner of each run, as an index.
-        calls: how often each owner is entered; the runtime never is.
+    `runs`, int64 [n], has the index of the owner of each run; `calls` how often each owner is entered.
     """
 
     names: Sequence[str]

@@ -117,8 +117,8 @@ def run_recorded(
         except subprocess.TimeoutExpired as error:
             raise UnsupportedError(f"{program} did not end within {_TIMEOUT_S} s") from error
     if done.returncode or not (folder / BLOCKS).is_file():
-        said = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
-        why = said or f"it ended with {done.returncode}"
+        message = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
+        why = message or f"it ended with {done.returncode}"
         raise UnsupportedError(f"{Path(program).name} did not record {what}", why=why)
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,14 +35,8 @@ _RECALLS = np.linspace(0, 1, 101)
 _WORDNET = re.compile(r"^n\d{8}[_ -]")
 
 
-@dataclass(frozen=True)
-class Score:
-    """The result of evaluating one network.
-
-    Attributes:
-        value: the share of right results, or the mean average precision.
-        more: further numbers by name, such as `top-5`.
-    """
+class Score(NamedTuple):
+    """The share of right results or the mean average precision, and further numbers by name, such as `top-5`."""
 
     value: float
     more: Mapping[str, float]
@@ -50,12 +44,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Evaluation(ABC):
-    """Labelled images to evaluate a network on.
-
-    Attributes:
-        usage: how images become inputs, and outputs results.
-        images: files, with their labels.
-    """
+    """Image files with labels, to evaluate a network on."""
 
     usage: Usage
     images: Sequence[tuple[Path, Any]]
@@ -96,12 +85,7 @@ class Classes(Evaluation):
 
 @dataclass(frozen=True)
 class Truth:
-    """An object in an image.
-
-    Attributes:
-        box: x1, y1, x2, y2 in pixels.
-        crowd: whether it stands for many objects, which are not counted.
-    """
+    """An object in an image: x1, y1, x2, y2 in pixels. A crowd of objects is not counted."""
 
     class_id: int
     box: Box
@@ -173,7 +157,7 @@ def _classes(folder: Path, usage: Usage) -> Classes:
         raise InputError(
             f"{folder} has no .json file with boxes",
             why=f"the network gives what a {usage.stage.decoder.kind} reads, no class of the whole image",
-            hints=["put a .json file with images, annotations and categories beside the images, as COCO has it"],
+            hints=["put a .json file with images, annotations and categories next to the images, as COCO has it"],
         )
     names = _class_numbers(usage.labels)
     images = []

@@ -59,12 +59,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Task:
-    """A network to quantise.
-
-    Attributes:
-        prepared: the same, prepared for the quantiser.
-        usage: how images become its input; None for inputs that are arrays.
-    """
+    """A network to quantise; `usage` is None for inputs that are arrays."""
 
     source: Source
     prepared: Prepared

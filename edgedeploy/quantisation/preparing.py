@@ -59,12 +59,9 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A float network that can be quantised.
+    """A float network that can be quantised: as `stated` in its files, and prepared.
 
-    Attributes:
-        stated: the network of its files, translated into ONNX.
-        model: the same, prepared.
-        inputs, results: its tensors; an output's size of -1 depends on the data.
+    An output's size of -1 depends on the data.
     """
 
     stated: onnx.ModelProto
@@ -172,12 +169,7 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class Usage:
-    """How a network is used in a demo.
-
-    Attributes:
-        stage: the demo's, fitted to the network's files.
-        names: the demo's names of its outputs, if they differ from its own.
-    """
+    """How a network is used in a demo; `names` are the demo's names of its outputs, if they differ from its own."""
 
     part: Part
     stage: Stage

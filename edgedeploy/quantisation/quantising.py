@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,6 @@ from edgedeploy.onnxruntime_session import computing, cpu_session
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantisation.samples import Samples, no_numbers
 from edgedeploy.quantised import Method
-from edgedeploy.tensors import Tensors
 
 # Layers whose weights are quantised. Everything else is quantised for their sake.
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -140,7 +140,9 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
             for sample in samples:
                 # One at a time: it would keep the activations of all of them.
                 with _quiet(), computing(f"the inputs of {sample.file}"), _in_range():
-                    calibrator.collect_data(_Once(sample.tensors))
+                    # As a CalibrationDataReader, which returns None after the last inputs.
+                    inputs = iter([dict(sample.tensors), None])
+                    calibrator.collect_data(SimpleNamespace(get_next=inputs.__next__))
                 advance()
         with progress.stage("choose ranges"), _quiet(), _in_range():
             tensors = calibrator.compute_data()
@@ -207,16 +209,6 @@ def _in_range() -> Iterator[None]:
         yield
     except (ValueError, OverflowError) as error:
         raise no_numbers("a tensor of the network") from error
-
-
-class _Once:
-    """Returns the inputs of one inference once; see onnxruntime's CalibrationDataReader."""
-
-    def __init__(self, tensors: Tensors) -> None:
-        self._tensors = [dict(tensors)]
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return self._tensors.pop() if self._tensors else None
 
 
 @contextmanager

@@ -31,12 +31,7 @@ Feed = Callable[[np.ndarray], tuple[Tensors, Frame]]
 
 @dataclass(frozen=True)
 class Sample:
-    """The inputs of one inference.
-
-    Attributes:
-        tensors: arrays by input name.
-        frame: the place of the image in the network's input; None for arrays.
-    """
+    """The inputs of one inference by name; `frame` is the image's place in them, None for arrays."""
 
     file: Path
     tensors: Tensors
@@ -122,12 +117,9 @@ def find_samples(
     *,
     network: Path | None = None,
 ) -> Samples:
-    """The samples that a path names: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
+    """At most so many samples of a path: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
 
-    Args:
-        feed: how images become inputs; None if the network takes no images, or this is unknown.
-        most: how many are taken, evenly chosen.
-        network: the network's file, for hints.
+    `feed` is None if the network takes no images, or this is unknown; `network` is for hints.
     """
     if not is_folder(path) and not is_file(path):
         raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])

@@ -1,4 +1,4 @@
-"""Pages about measurements, as one HTML file each: `charts.py` draws, `page.py` lays out. Needs the extra `report`."""
+"""Pages about measurements, one HTML file each: `charts.py` draws, `page.py` fills templates; extra `report`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from edgedeploy.errors import UnsupportedError
 
 
 def require_report() -> None:
-    """Check that pages can be made. Call it before the work that a page is about."""
+    """Check that pages can be written. Call it before the work."""
     if find_spec("matplotlib") is None:
         raise UnsupportedError("pages need Matplotlib, not installed here", hints=["pip install 'edgedeploy[report]'"])

@@ -1,4 +1,4 @@
-"""Charts: Matplotlib draws SVG to embed in a page. Equal data gives equal bytes, whatever the user's settings are.
+"""Charts: Matplotlib draws SVG to embed in a page. Equal data gives equal bytes, independent of the user's settings.
 
 Matplotlib is imported here only, without pyplot: no window, no backend, no state shared with other users of it.
 """
@@ -48,11 +48,7 @@ _SETTINGS: Any = {
 
 
 class Chart:
-    """A chart that is being drawn.
-
-    Attributes:
-        svg: the drawing, complete when the block of `chart` has ended.
-    """
+    """A chart that is being drawn; `svg` is complete when the block of `chart` has ended."""
 
     def __init__(self, figure: Figure) -> None:
         self.axes: Axes = figure.subplots()
@@ -61,18 +57,13 @@ class Chart:
         self._told: dict[str, tuple[str, Sequence[str]]] = {}
 
     def tell(self, artist: Artist, kind: str, texts: Sequence[str]) -> None:
-        """Show texts where a reader points at something.
-
-        Args:
-            kind: its class in the SVG.
-            texts: one for each of its markers, or one for a line without any. They may be foreign.
-        """
+        """Show untrusted texts where a reader points: one for each marker, or one for a line or bar of class `kind`."""
         identity = f"told-{len(self._told)}"
         artist.set_gid(identity)
         self._told[identity] = kind, texts
 
     def scale_vertical(self, values: Sequence[float]) -> None:
-        """Have the vertical axis fit positive values: it is logarithmic if they are far apart."""
+        """Scale the vertical axis for positive values: logarithmic if they are far apart."""
         if max(values) / min(values) >= LOGARITHMIC_FROM:
             from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
@@ -83,13 +74,13 @@ class Chart:
             self.axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
     def count_horizontally(self) -> None:
-        """Have the horizontal axis mark whole numbers only."""
+        """Mark only whole numbers on the horizontal axis."""
         from matplotlib.ticker import MaxNLocator
 
         self.axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
     def finish(self, summary: str) -> None:
-        """Write the drawing; `summary` is the sentence that screen readers say for it."""
+        """Write the drawing; `summary` is the sentence for screen readers."""
         handles, labels = self.axes.get_legend_handles_labels()
         if handles:
             self._figure.legend(handles, [printable(label) for label in labels], loc="outside lower center", ncols=3)
@@ -102,16 +93,12 @@ class Chart:
             self._embed(each, names)
         for metadata in root.findall("metadata"):
             root.remove(metadata)
-        root.attrib = {
-            "viewBox": root.get("viewBox", ""),
-            "class": "chart",
-            "role": "img",
-            "aria-label": printable(summary),
-        }
+        box, label = root.get("viewBox", ""), printable(summary)
+        root.attrib = {"viewBox": box, "class": "chart", "role": "img", "aria-label": label}
         self.svg = ElementTree.tostring(root, encoding="unicode")
 
     def _embed(self, each: Element, names: str) -> None:
-        """Make an element one of a page with other charts: without namespaces, with names of its own."""
+        """Change an element for a page with other charts: without namespaces, with unique names."""
         each.tag = each.tag.rpartition("}")[2]
         attributes = {name.rpartition("}")[2]: value for name, value in each.attrib.items()}
         identity = attributes.pop("id", "")
@@ -126,13 +113,13 @@ class Chart:
                 title = Element("title")
                 title.text = printable(text)
                 place.insert(0, title)
-        elif identity and each.tag != "g":  # groups have names that nothing refers to
+        elif identity and each.tag != "g":  # nothing refers to the names of groups
             attributes["id"] = names + identity
         each.attrib = attributes
 
 
 def alone(svg: str, background: str | None = None) -> str:
-    """A drawing of a `chart` as a file of its own, which states what it is; on a colour if one is given."""
+    """A drawing of a `chart` as an SVG file of its own, on a background colour if given."""
     whole = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     ground = f'><rect width="100%" height="100%" fill="{background}"/>' if background else ">"
     return whole.replace(">", ground, 1)
@@ -140,19 +127,15 @@ def alone(svg: str, background: str | None = None) -> str:
 
 @contextmanager
 def chart(summary: str) -> Iterator[Chart]:
-    """Draw a chart in a block; afterwards its `svg` is complete.
-
-    Args:
-        summary: the sentence that screen readers say for it.
-    """
-    # What the font cache and the user's settings are said to lack concerns no reader of a page.
+    """Draw a chart in a block; afterwards its `svg` is complete. `summary` is the sentence for screen readers."""
+    # Suppress messages about the font cache and the user's settings.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with warnings.catch_warnings(), matplotlib.rc_context():
-        warnings.simplefilter("ignore")  # foreign text may have letters that no font here has
+        warnings.simplefilter("ignore")  # no font here may have the letters of foreign text
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
         figure = Figure(SIZE, layout="constrained")

@@ -1,4 +1,4 @@
-"""Pages: Jinja2 lays out what a template of the package says, in one file that loads nothing and runs nothing."""
+"""Pages: Jinja2 fills a template of the package, in one file that loads nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def render(package: str, template: str, **values: object) -> str:
     """A page as HTML.
 
     Args:
-        template: its file; it extends `page.html` and may import `macros.html` of this package.
-        values: what it shows. Text is escaped and made printable, but for that of `html`.
+        template: a file in `package`; it extends `page.html` and may import `macros.html` of this package.
+        values: for the template. Text is escaped and made printable, except that of `html`.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
@@ -37,17 +37,14 @@ def render(package: str, template: str, **values: object) -> str:
 
 
 def html(text: str | None) -> Markup | None:
-    """Text that is HTML or SVG by itself, such as a chart, and is not escaped."""
+    """HTML or SVG, such as a chart, which is not escaped."""
     from markupsafe import Markup
 
     return None if text is None else Markup(text)
 
 
 def _printable(value: object) -> object:
-    """What a template shows; foreign text may hold what turns the direction of writing, HTML is not touched.
-
-    What stands between backticks, as messages have commands and names, is code.
-    """
+    """Text without characters that turn the direction of writing, with code between backticks; HTML does not change."""
     if type(value) is not str:
         return value
     from markupsafe import Markup, escape

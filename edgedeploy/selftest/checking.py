@@ -38,12 +38,9 @@ MOST_EMULATED_GFLOP = 20.0
 
 @dataclass(frozen=True)
 class Draft:
-    """A package before it is written.
+    """A package before it is written, with the cases of its self-test by name; `gflop` is of one inference.
 
-    Attributes:
-        cases: of its self-test, by name.
-        gflop: the arithmetic of one inference, of each entry.
-        further: networks of the same weights for other shapes, with their cases.
+    `further` are networks of the same weights for other shapes, with their cases.
     """
 
     network: Network
@@ -189,7 +186,7 @@ def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progres
     from edgedeploy.runtime.session import processors
 
     if draft.board.accelerator:
-        raise UnsupportedError("it is for a device beside the CPU")
+        raise UnsupportedError("it is for another device than the CPU")
     gflop = draft.gflop * len(draft.cases)
     if gflop > MOST_EMULATED_GFLOP:
         raise UnsupportedError(

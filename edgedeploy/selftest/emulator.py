@@ -62,8 +62,8 @@ class Emulator:
     @cached_property
     def name(self) -> str:
         """The program and its version, such as `qemu-aarch64 7.2.9`."""
-        said = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False).stdout.split()
-        version = said[said.index("version") + 1] if "version" in said[:-1] else ""
+        words = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False).stdout.split()
+        version = words[words.index("version") + 1] if "version" in words[:-1] else ""
         return f"{Path(self.program).name.removesuffix('-static')} {version}".strip()
 
     def self_test(self, manifest: Manifest, contents: Mapping[str, bytes], threads: int) -> float:

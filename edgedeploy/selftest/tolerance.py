@@ -42,11 +42,7 @@ _ESTIMATED = 0.5
 
 @dataclass(frozen=True)
 class Recorded:
-    """One inference of the reference.
-
-    Attributes:
-        spread: by output, the effect of rounding alone, as of `spread_of`.
-    """
+    """One inference of the reference; `spread` is of `spread_of`."""
 
     inputs: Tensors
     outputs: Tensors
@@ -185,9 +181,7 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
 
     Infinities and NaN must be the same. The agent compares in the same way (agent/comparison.cc).
 
-    Args:
-        outputs, expected: by name, of the same shapes and dtypes, the latter in the network's order.
-        case: the self-test's, with the tolerance.
+    `outputs` and `expected` have the same shapes and dtypes, the latter in the network's order.
     """
     found = {}
     for (name, wanted), relative in zip(expected.items(), case.relative, strict=True):

@@ -148,26 +148,11 @@ def _run_converter(name: str, command: list[str], folder: Path, *results: Path) 
         raise CannotRunError(f"{name} ended with code {done.returncode}: {why}")
 
 
-ONNXRUNTIME = Engine(
-    "onnxruntime",
-    module="onnxruntime",
-    distribution="onnxruntime",
-    suffix=".onnx",
-    load=partial(_load, "onnxruntime"),
-    profile=_profile_onnxruntime,
-)
-NCNN = Engine(
-    "ncnn", module="ncnn", distribution="ncnn", suffix=".onnx", load=partial(_load, "ncnn"), convert=convert_for_ncnn
-)
-MNN = Engine(
-    "mnn",
-    module="MNN",
-    distribution="MNN",
-    suffix=".onnx",
-    load=partial(_load, "mnn"),
-    convert=convert_for_mnn,
-    profile=_profile_mnn,
-)
-LITERT = Engine(
-    "litert", module="ai_edge_litert", distribution="ai-edge-litert", suffix=".tflite", load=partial(_load, "litert")
-)
+def _engine(name: str, module: str, distribution: str, suffix: str = ".onnx", **more: Any) -> Engine:
+    return Engine(name, module, distribution, suffix, partial(_load, name), **more)
+
+
+ONNXRUNTIME = _engine("onnxruntime", "onnxruntime", "onnxruntime", profile=_profile_onnxruntime)
+NCNN = _engine("ncnn", "ncnn", "ncnn", convert=convert_for_ncnn)
+MNN = _engine("mnn", "MNN", "MNN", convert=convert_for_mnn, profile=_profile_mnn)
+LITERT = _engine("litert", "ai_edge_litert", "ai-edge-litert", ".tflite")

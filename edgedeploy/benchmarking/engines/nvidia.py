@@ -5,6 +5,7 @@ Both compute in single precision, and copies of inputs and outputs are part of a
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -100,24 +101,6 @@ def _build(tensorrt: Any, logger: Any, task: Task) -> Any:
     return plan
 
 
-TENSORRT = Engine(
-    "tensorrt",
-    module="tensorrt",
-    distribution="tensorrt",
-    suffix=".onnx",
-    load=_load_tensorrt,
-    extra="bench-gpu",
-    lack=missing,
-    by_default=False,
-    imports=("cuda.bindings.runtime",),
-)
-ONNXRUNTIME_GPU = Engine(
-    "onnxruntime-gpu",
-    module="onnxruntime",
-    distribution="onnxruntime-gpu",
-    suffix=".onnx",
-    load=_load_onnxruntime,
-    extra="bench-gpu",
-    lack=missing,
-    by_default=False,
-)
+_on_nvidia = partial(Engine, suffix=".onnx", extra="bench-gpu", lack=missing, by_default=False)
+TENSORRT = _on_nvidia("tensorrt", "tensorrt", "tensorrt", load=_load_tensorrt, imports=("cuda.bindings.runtime",))
+ONNXRUNTIME_GPU = _on_nvidia("onnxruntime-gpu", "onnxruntime", "onnxruntime-gpu", load=_load_onnxruntime)

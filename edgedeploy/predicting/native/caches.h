@@ -3,7 +3,7 @@
  * the program's own. What the first level gives up and was written to goes to the second; what the last gives up, to
  * memory.
  *
- * A miss is foreseen if its line lies beside one that was missed lately, or if the instruction misses at a steady
+ * A miss is foreseen if its line is next to one that was missed lately, or if the instruction misses at a steady
  * distance: a prefetcher then has brought the line, or most of the way. Otherwise it is random.
  */
 #pragma once

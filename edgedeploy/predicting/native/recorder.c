@@ -183,7 +183,7 @@ static void on_syscall(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64
     return;
   }
   recording = marks == settings.record;
-  if (marks++ == settings.watch) qemu_plugin_reset(id, watch); /* all is translated anew, with what watches it */
+  if (marks++ == settings.watch) qemu_plugin_reset(id, watch); /* everything is translated again, with the watching code */
 }
 
 /* ---- arguments ---- */
