@@ -119,10 +119,10 @@ def agents_to_ship(boards: Iterable[Board], progress: Progress = SILENT) -> list
     for board in boards:
         agent = build_product(_agent(board), board, progress=progress)
         target, sources = _shipped_target(board), key_of(_own_parts(_agent(board), board))
-        said = shipped.Shipped(
+        entry = shipped.Shipped(
             file=f"agent-{target}-{agent.key[:8]}", target=target, sources=sources, versions=_versions(), key=agent.key
         )
-        found[agent.key] = said, agent.path
+        found[agent.key] = entry, agent.path
     return list(found.values())
 
 
