@@ -29,7 +29,6 @@ from edgedeploy.agent.recipe import (
     own_headers,
     own_sources,
     package_folder,
-    source_folder,
 )
 from edgedeploy.board import Board, load_board
 from edgedeploy.errors import ToolchainError
@@ -119,10 +118,10 @@ def agents_to_ship(boards: Iterable[Board], progress: Progress = SILENT) -> list
     for board in boards:
         agent = build_product(_agent(board), board, progress=progress)
         target, sources = _shipped_target(board), key_of(_own_parts(_agent(board), board))
-        said = shipped.Shipped(
+        entry = shipped.Shipped(
             file=f"agent-{target}-{agent.key[:8]}", target=target, sources=sources, versions=_versions(), key=agent.key
         )
-        found[agent.key] = said, agent.path
+        found[agent.key] = entry, agent.path
     return list(found.values())
 
 
@@ -187,7 +186,7 @@ def _make(
     compiler.check(progress)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
         tree = Path(folder)  # the wheel's sources, with the missing headers where TVM's source tree has them
-        shutil.copytree(source_folder("tvm"), tree / "src" / "runtime")
+        shutil.copytree(package_folder("tvm") / "src" / "runtime", tree / "src" / "runtime")
         shutil.copytree(compat_folder(), tree, dirs_exist_ok=True)
         wanted = list(jobs(tree))
         with progress.steps(f"compile {target.name} for {board.triple}", len(wanted)) as advance:
@@ -283,7 +282,7 @@ def _own_parts(product: Product, board: Board) -> dict[str, Any]:
 
 
 def _unit_jobs(recipe: Recipe, tree: Path, names: list[str] | None) -> Iterator[_Job]:
-    roots = {"tvm": tree / "src" / "runtime", "tvm_ffi": source_folder("tvm_ffi")}
+    roots = {"tvm": tree / "src" / "runtime", "tvm_ffi": package_folder("tvm_ffi") / "src" / "ffi"}
     compat = digest_of(sorted(compat_folder().glob("**/*.h")), compat_folder())
     for unit in recipe.units:
         if names is None or unit.name in names:

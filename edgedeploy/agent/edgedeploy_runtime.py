@@ -200,12 +200,7 @@ class Network:
     """
 
     def __init__(
-        self,
-        release: str | Path,
-        *,
-        threads: int | None = None,
-        follow: bool = False,
-        switched: Switched | None = None,
+        self, release: str | Path, *, threads: int | None = None, follow: bool = False, switched: Switched | None = None
     ) -> None:
         """Open a network, whose inputs are zeros.
 

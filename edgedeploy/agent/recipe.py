@@ -15,9 +15,6 @@ from edgedeploy.extras import require_build
 
 RECIPE_NAME = "recipe.yaml"
 
-# Where a package's wheel has the sources of a unit.
-_SOURCES = {"tvm_ffi": Path("src/ffi"), "tvm": Path("src/runtime")}
-
 
 class Unit(Record):
     """Sources of one of TVM's packages that are compiled as one translation unit.
@@ -126,8 +123,3 @@ def package_folder(package: str) -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent
-
-
-def source_folder(package: str) -> Path:
-    """The C++ sources that the wheel of `tvm` or `tvm_ffi` carries."""
-    return package_folder(package) / _SOURCES[package]

@@ -79,8 +79,7 @@ def case_of(
             [address] = addresses(board, hosts, virtual=virtual, progress=progress)
         except VirtualBoardError as error:
             no_virtual = error
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-", ignore_cleanup_errors=True))
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-", ignore_cleanup_errors=True) as folder:
         case = Case(board.label, board.profile, address, strict, Path(folder), no_virtual)
         try:
             yield case

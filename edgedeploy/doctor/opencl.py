@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections import defaultdict
 from importlib import resources
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from edgedeploy.opencl.device import (
     named,
     parse,
 )
-from edgedeploy.opencl.profile import OpenCL, opencl_of
+from edgedeploy.opencl.profile import opencl_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.place import OnBoard
 from edgedeploy.toolchain import link_program
@@ -56,23 +57,22 @@ def _install(case: Case) -> str:
     return f"{_where(case)}install the OpenCL driver of the board's vendor, and a file in /etc/OpenCL/vendors naming it"
 
 
-def _files(case: Case) -> list[list[str]]:
+def _files(case: Case) -> dict[str, list[list[str]]]:
+    """The lines of `opencl_files.sh`: the fields after the first one, by the first one."""
     script = (resources.files("edgedeploy.doctor") / "opencl_files.sh").read_text(encoding="utf-8")
-    return [line.split("|") for line in case.place.run(f"root={shlex.quote(ROOT)}\n{script}").text.splitlines()]
-
-
-def _part(case: Case, stated: OpenCL) -> str:
-    """The text to look for in the name of a board's device."""
-    return next((rest[0] for kind, *rest in _files(case) if kind == "device"), stated.name)
+    files: dict[str, list[list[str]]] = defaultdict(list)
+    for line in case.place.run(f"root={shlex.quote(ROOT)}\n{script}").text.splitlines():
+        kind, *fields = line.split("|")
+        files[kind].append(fields)
+    return files
 
 
 @check("ICD files", Group.OPENCL, needs=("login",), applies=_concerns)
 def icd_files(case: Case) -> Finding:
     """Whether a driver is registered with libOpenCL."""
     files = _files(case)
-    folder = next((rest[0] for kind, *rest in files if kind == "vendors"), "/etc/OpenCL/vendors")
-    drivers = [rest for kind, *rest in files if kind == "driver"]
-    if drivers:
+    folder = (files["vendors"] or [["/etc/OpenCL/vendors"]])[0][0]
+    if drivers := files["driver"]:
         return ok(", ".join(f"{path} names {library}" for path, library in drivers))
     if opencl_of(case.board) is None:
         return not_applicable(f"there are none in {folder}, and {case.name} needs none: it runs networks on the CPU")
@@ -83,11 +83,10 @@ def icd_files(case: Case) -> Finding:
 def gpu_nodes(case: Case) -> Finding:
     """Whether the user may open the nodes in /dev that drivers of GPUs open."""
     files = _files(case)
-    user = next((rest[0] for kind, *rest in files if kind == "user"), "$USER")
-    nodes = [rest for kind, *rest in files if kind == "node"]
-    chosen = any(kind == "device" for kind, *_ in files)  # perhaps of another kind than the profile's
+    user, nodes = (files["user"] or [["$USER"]])[0][0], files["node"]
     device = opencl_of(case.board)
-    wanted = _NODES.get(device.kind) if device and not chosen else None
+    # A device that the user chose may be of another kind than the profile's.
+    wanted = _NODES.get(device.kind) if device and not files["device"] else None
     if wanted and not any(path.startswith(wanted) for path, _, _ in nodes):
         hint = f"{_where(case)}check that the kernel knows the GPU: sudo dmesg | grep -i -e drm -e gpu"
         return _bad(case, f"there is no {wanted}*", hint)
@@ -122,7 +121,8 @@ def devices(case: Case) -> Finding:
     if not found:
         return _bad(case, "the drivers know no device", _install(case))
     device = opencl_of(case.board)
-    if device and not named(part := _part(case, device), found):
+    part = (_files(case)["device"] or [[device.name]])[0][0] if device else ""
+    if device and not named(part, found):
         who, other = "the profile", f"name another device in the profile: `devices` of {case.name}"
         if part != device.name:
             who, other = DEVICE_VARIABLE, f"unset {DEVICE_VARIABLE}, or set it to a part of a name"

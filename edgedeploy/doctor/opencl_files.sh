@@ -1,7 +1,6 @@
 # shellcheck shell=sh disable=SC2154,SC2046
-# Says which OpenCL drivers are registered and which GPU nodes there are, with nothing but a POSIX shell: lines of
-# fields that bars separate. $root stands before the paths of nodes. $OCL_ICD_VENDORS names another folder of drivers,
-# or one file, as it does for ocl-icd.
+# Prints registered OpenCL drivers and GPU nodes with only a POSIX shell: lines of fields, separated by bars. $root is
+# the prefix of the nodes' paths. $OCL_ICD_VENDORS names another folder of drivers, or one file, as for ocl-icd.
 vendors=${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}
 echo "vendors|$vendors"
 [ -z "${EDGEDEPLOY_OPENCL_DEVICE+set}" ] || printf 'device|%s\n' "$EDGEDEPLOY_OPENCL_DEVICE"

@@ -90,8 +90,8 @@ def _run(command: list[str], environment: dict[str, str], how: str) -> Finding:
         return failed("the toolchain's program does not end", "use another toolchain: edgedeploy toolchains")
     if done.returncode == 0 and done.stdout.strip() == _SAYS:
         return ok(how)
-    said = done.stderr.strip() or f"exit code {done.returncode}"
-    return failed(f"the toolchain's program does not run: {said}", "use another toolchain: edgedeploy toolchains")
+    message = done.stderr.strip() or f"exit code {done.returncode}"
+    return failed(f"the toolchain's program does not run: {message}", "use another toolchain: edgedeploy toolchains")
 
 
 @check("other toolchains", Group.HOST)

@@ -193,12 +193,12 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
     done = connection.run(_SELF_TEST, f"{BASE}/{folder}", timeout_s=SELF_TEST_S)
     why = done.messages
     try:
-        said = json.loads(done.text.rpartition("\n")[2]) if done.code in (0, _DIFFERS) else {}
+        report = json.loads(done.text.rpartition("\n")[2]) if done.code in (0, _DIFFERS) else {}
         if done.code == 0:
-            return dict(said)
+            return dict(report)
         if done.code == _DIFFERS:
             # An output that is not finite has no fraction.
-            wrong = [each for each in said["outputs"] if each["fraction"] is None or each["fraction"] > 1]
+            wrong = [each for each in report["outputs"] if each["fraction"] is None or each["fraction"] > 1]
             why = "; ".join(
                 f"output {each['name']!r} of the {each['case']} inputs differs by {each['largest_difference']},"
                 f" {each['allowed']:.3g} is allowed"

@@ -47,12 +47,12 @@ class AccuracyRule:
         value, loss = (known.value, known.loss) if known else (None, 0.0)
         of = "accuracy" if known is None or known.accuracy else "agreement with the float network"
         if self.minimum is not None and (value is None or value < self.minimum):
-            said = f"its package records no {of}" if value is None else f"its {of} is {value:.2%}"
-            raise _inaccurate(manifest, f"{said}, and {self.minimum:.2%} is asked for")
+            reason = f"its package records no {of}" if value is None else f"its {of} is {value:.2%}"
+            raise _inaccurate(manifest, f"{reason}, and {self.minimum:.2%} is asked for")
         if self.max_loss is not None and (loss is None or loss > self.max_loss):
             lost = f"its {of} fell by" if known and known.accuracy else f"its {of} is {value or 0:.2%}: it lost"
-            said = "its package does not record its loss" if loss is None else f"{lost} {loss:.2%}"
-            raise _inaccurate(manifest, f"{said}, and {self.max_loss:.2%} is allowed")
+            reason = "its package does not record its loss" if loss is None else f"{lost} {loss:.2%}"
+            raise _inaccurate(manifest, f"{reason}, and {self.max_loss:.2%} is allowed")
 
 
 def _inaccurate(manifest: Manifest, why: str) -> InaccurateReleaseError:

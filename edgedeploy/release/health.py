@@ -92,10 +92,10 @@ class HealthCheck:
             close_channel(channel)
         if code < 0 or not connection.alive:
             raise connection.lost()
-        said = printed.decode(errors="replace").strip()
+        text = printed.decode(errors="replace").strip()
         if code == 0:
-            return said
+            return text
         how = f"it did not end within {self.limit_s} s" if code == _TIMED_OUT else f"it ended with code {code}"
         raise ReleaseError(
-            f"the health check of {model} failed on {connection.address}", why=f"{how}:\n{said}" if said else how
+            f"the health check of {model} failed on {connection.address}", why=f"{how}:\n{text}" if text else how
         )

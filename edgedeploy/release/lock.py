@@ -58,15 +58,15 @@ def locked(connection: Connection) -> Iterator[Check]:
         channel = connection.open(_HOLD, BASE, owner, str(_SILENCE_S))
         stream = channel.makefile("r")
         try:
-            said = stream.readline().strip()
-            if said == "locked":
+            answer = stream.readline().strip()
+            if answer == "locked":
                 break
             messages = channel.makefile_stderr("r").read().decode(errors="replace").strip()
         except BROKEN as error:
             raise connection.lost(error) from error
         close_channel(channel)
-        if not said.startswith("held by") or time.monotonic() > deadline:
-            raise _refused(connection, said, messages)
+        if not answer.startswith("held by") or time.monotonic() > deadline:
+            raise _refused(connection, answer, messages)
         time.sleep(0.2)
     done = threading.Event()
 
@@ -95,14 +95,14 @@ def locked(connection: Connection) -> Iterator[Check]:
         close_channel(channel)
 
 
-def _refused(connection: Connection, said: str, messages: str) -> Exception:
-    if said.startswith("held by"):
+def _refused(connection: Connection, answer: str, messages: str) -> Exception:
+    if answer.startswith("held by"):
         return BoardBusyError(
             f"somebody else is changing the releases on {connection.address}",
-            why=f"the lock is {said}",
+            why=f"the lock is {answer}",
             hints=["wait until that is done, and try again"],
         )
-    if said == "none":
+    if answer == "none":
         return ReleaseError(
             f"{connection.address} has no flock", hints=["install util-linux there, or a busybox that has it"]
         )

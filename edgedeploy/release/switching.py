@@ -56,11 +56,11 @@ def commit(
     try:
         with progress.stage("confirm by self-test"):
             test = steps.self_test(connection, model, f"{RELEASES}/{model}/{CURRENT}")
-        said = None
+        printed = None
         if health:
             reason = "health-check"
             with progress.stage("confirm by health check"):
-                said = health.run(connection, model, identity)
+                printed = health.run(connection, model, identity)
         steps.write_record(connection, model, Entry.now(Event.CONFIRMED, identity))
     except KeyboardInterrupt:
         progress.note(f"{connection.address} was switched to {model} {identity}, which is not confirmed")
@@ -69,7 +69,7 @@ def commit(
         if not connection.alive:
             raise _unconfirmed(error, model, identity) from error
         raise _gone_back(connection, model, identity, back, reason, error) from error
-    return Confirmed(test, said)
+    return Confirmed(test, printed)
 
 
 def _gone_back(

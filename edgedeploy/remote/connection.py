@@ -194,9 +194,7 @@ class Connection(Closing):
             if isinstance(error, OSError):
                 raise
             raise BoardConnectionError(
-                f"{self.address} has no SFTP",
-                why=last_line(error),
-                hints=["apt-get install openssh-sftp-server there"],
+                f"{self.address} has no SFTP", why=last_line(error), hints=["apt-get install openssh-sftp-server there"]
             ) from error
 
     def lost(self, error: BaseException | None = None) -> BoardConnectionError:

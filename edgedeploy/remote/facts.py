@@ -40,18 +40,15 @@ def of_agent(answer: dict[str, Any]) -> Facts:
     """The facts that an agent states; ValueError, KeyError or TypeError if they are malformed."""
     stated = answer["elf"]["machine"]  # a number if the shell is not of the agent's own architecture
     return Facts(
-        machine=answer["machine"],
-        kernel=answer["kernel"],
-        system=answer["system"],
+        **{
+            name: answer[name]
+            for name in ("machine", "kernel", "system", "glibc", "cores", "governor", "temperature_c")
+        },
         hardware=answer["hardware"] or answer["cpu"]["name"],
         elf_class=answer["elf"]["class"],
         elf_machine=elf_machine(int(stated)) if stated.isdecimal() else stated,
         float_abi=answer["elf"]["float_abi"],
-        glibc=answer["glibc"],
         features=answer["cpu"]["features"] or [],
-        cores=answer["cores"],
-        governor=answer["governor"],
-        temperature_c=answer["temperature_c"],
         memory_bytes=answer["memory"]["total_bytes"],
         free_bytes=answer["disk"]["free_bytes"],
         agent=answer["agent"]["build"],
@@ -63,23 +60,20 @@ def _of_shell(output: bytes) -> Facts:
     if not empty:
         raise ValueError("its answer is cut off")
     lines = (line.partition(" ") for line in text.decode(errors="replace").splitlines())
-    said = {name: value.strip() or None for name, _, value in lines}
+    values = {name: value.strip() or None for name, _, value in lines}
+    same: dict[str, Any] = {name: values.get(name) for name in ("kernel", "system", "hardware", "glibc", "governor")}
     elf_class, machine, float_abi = _of_elf(elf)
     return Facts(
-        machine=said["machine"],
-        kernel=said.get("kernel"),
-        system=said.get("system"),
-        hardware=said.get("hardware"),
+        **same,
+        machine=values["machine"],
         elf_class=elf_class,
         elf_machine=machine,
         float_abi=float_abi,
-        glibc=said.get("glibc"),
-        features=sorted((said.get("features") or "").split()),
-        cores=_number(said.get("cores")),
-        governor=said.get("governor"),
-        temperature_c=_number(said.get("temperature"), 1e-3),
-        memory_bytes=_number(said.get("memory"), 1024),
-        free_bytes=_number(said.get("free"), 1024),
+        features=sorted((values.get("features") or "").split()),
+        cores=_number(values.get("cores")),
+        temperature_c=_number(values.get("temperature"), 1e-3),
+        memory_bytes=_number(values.get("memory"), 1024),
+        free_bytes=_number(values.get("free"), 1024),
     )
 
 

@@ -24,32 +24,32 @@ DEVICE = DeviceError.exit_code
 _KIND = re.compile(rf"\b({'|'.join(DeviceError.kinds())}): ")
 
 
-def failure(code: int, what: str, said: str) -> EdgedeployError:
+def failure(code: int, what: str, message: str) -> EdgedeployError:
     """The error for an agent that failed.
 
     Args:
         code: its exit code, or the one in its reply.
         what: the error's message.
-        said: the agent's messages; each line may begin with its name.
+        message: the agent's messages; each line may begin with its name.
     """
-    said = "\n".join(line.removeprefix("agent: ") for line in said.splitlines() if line.strip())
+    message = "\n".join(line.removeprefix("agent: ") for line in message.splitlines() if line.strip())
     if code == DEVICE:
-        return device_failure(what, said) or DeviceError(what, why=said)
-    return _ERRORS.get(code, ReleaseError)(what, why=said)
+        return device_failure(what, message) or DeviceError(what, why=message)
+    return _ERRORS.get(code, ReleaseError)(what, why=message)
 
 
 def agent_ended(connection: Connection, channel: paramiko.Channel, what: str) -> EdgedeployError:
     """The error for an agent on a board that ended, with message `what`, or for a broken connection."""
     with contextlib.suppress(*BROKEN):
         channel.settimeout(_LAST_WORDS_S)
-        said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
+        message = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
         code = channel.recv_exit_status() if connection.alive else -1
         if connection.alive:
-            return failure(code, what, said or ending(code))
+            return failure(code, what, message or ending(code))
     return connection.lost()
 
 
-def device_failure(what: str, said: str) -> DeviceError | None:
+def device_failure(what: str, message: str) -> DeviceError | None:
     """The error of the kind that a message names; None if it names none."""
-    found = _KIND.search(said)
-    return DeviceError.kinds()[found[1]](what, why=_KIND.sub("", said, count=1)) if found else None
+    found = _KIND.search(message)
+    return DeviceError.kinds()[found[1]](what, why=_KIND.sub("", message, count=1)) if found else None

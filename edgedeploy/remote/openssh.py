@@ -118,16 +118,16 @@ def _resolved(host: str, user: str | None, port: int | None, jump: str = "") -> 
             why="\n".join(done.stderr.decode(errors="replace").splitlines()) or f"it ended with {done.returncode}",
             hints=[f"correct ~/.ssh/config until `ssh -G {host}` prints settings"],
         )
-    said: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for line in done.stdout.decode(errors="replace").splitlines():
         name, _, value = line.partition(" ")
-        said.setdefault(name, []).append(value)
-    return _settings(host, said)
+        values.setdefault(name, []).append(value)
+    return _settings(host, values)
 
 
-def _settings(original: str, said: Mapping[str, Sequence[str]]) -> Settings:
+def _settings(original: str, values: Mapping[str, Sequence[str]]) -> Settings:
     def one(name: str) -> str | None:
-        return next((value for value in said.get(name, ()) if value != "none"), None)
+        return next((value for value in values.get(name, ()) if value != "none"), None)
 
     host, port, user = one("hostname") or original, one("port") or "22", one("user") or ""
     alias, revoked, command = one("hostkeyalias"), one("revokedhostkeys"), one("proxycommand")
@@ -144,9 +144,9 @@ def _settings(original: str, said: Mapping[str, Sequence[str]]) -> Settings:
         host,
         int(port),
         user,
-        identities=_present(_file(path, everywhere) for path in said.get("identityfile", ())),
+        identities=_present(_file(path, everywhere) for path in values.get("identityfile", ())),
         identities_only=one("identitiesonly") == "yes",
-        agent=said.get("identityagent") != ["none"],
+        agent=values.get("identityagent") != ["none"],
         alias=alias,
         known_hosts=tuple(path for stated in files for path in _files(stated)),
         revoked=_file(revoked, everywhere) if revoked else None,

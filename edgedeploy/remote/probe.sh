@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC1091
-# Says what a board is, with nothing but a POSIX shell: lines "NAME VALUE", an empty line, and the head of the
-# ELF file of its shell.
+# Prints facts about a board with only a POSIX shell: lines "NAME VALUE", an empty line, and the ELF header of its
+# shell.
 line() { tr '\n' ' '; }
 first() { sed -n "s/^$1[[:space:]]*:[[:space:]]*//p" /proc/cpuinfo | head -n 1; }
 

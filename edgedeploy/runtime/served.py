@@ -269,8 +269,8 @@ class ChildSession(ServedSession):
     def _ended(self) -> EdgedeployError:
         code = self._process.wait()
         self._messages.seek(0)
-        said = self._messages.read().decode(errors="replace").strip()
-        return failure(code, f"{self._agent} ended", said or ending(code))
+        message = self._messages.read().decode(errors="replace").strip()
+        return failure(code, f"{self._agent} ended", message or ending(code))
 
 
 def _options(threads: int | None) -> list[str]:

@@ -185,15 +185,11 @@ class Session:
             self._device.sync()
 
         with flushed_to_zero():
-            if self._tail:
-                whole = self.bind(tensors)
-                for _ in range(warmup):
-                    whole()
-                return Timing.of_seconds([timeit(whole, number=number) / number for _ in range(repeat)])
+            timed: Callable[[], Any] = self.bind(tensors) if self._tail else call
             for _ in range(warmup):
-                call()
-            if self.device_name is not None:
-                return Timing.of_seconds([timeit(call, number=number) / number for _ in range(repeat)])
+                timed()
+            if self._tail or self.device_name is not None:
+                return Timing.of_seconds([timeit(timed, number=number) / number for _ in range(repeat)])
             evaluator = self._machine.time_evaluator(self._function, self._device, number=number, repeat=repeat)
             return Timing.of_seconds(list(evaluator(*arguments).results))
 

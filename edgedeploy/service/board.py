@@ -236,10 +236,10 @@ def install(
     arguments = kind, BASE, name, model, choices.camera or ""
     done = run(_INSTALL, *arguments, content=content, timeout_s=_START_S)
     if done.code != 0:
-        said = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
+        reason = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
         raise ServiceError(
             f"the service {name} does not start on {where}",
-            why=f"{said}; the board is unchanged",
+            why=f"{reason}; the board is unchanged",
             hints=[f"on the board: journalctl --{'unit' if as_system else 'user-unit'} {name}"],
         )
     lingers = "no-linger" not in done.text.split()
@@ -263,17 +263,17 @@ def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict
     done = run(_STATUS, _kind(as_system), unit_name(model), BASE, model)
     _done(done, "query", model, where)
     *lines, release = done.text.splitlines()
-    said: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
-    pid, memory = said.get("MainPID", ""), said.get("MemoryCurrent", "")
+    properties: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
+    pid, memory = properties.get("MainPID", ""), properties.get("MemoryCurrent", "")
     return {
         "unit": f"{unit_name(model)}.service",
-        "state": f"{said.get('ActiveState', 'unknown')} ({said.get('SubState', 'unknown')})",
-        "active": said.get("ActiveState") == "active",
-        "result": said.get("Result"),
-        "restarts": _number(said.get("NRestarts", "")),
+        "state": f"{properties.get('ActiveState', 'unknown')} ({properties.get('SubState', 'unknown')})",
+        "active": properties.get("ActiveState") == "active",
+        "result": properties.get("Result"),
+        "restarts": _number(properties.get("NRestarts", "")),
         "pid": _number(pid) or None,
         "memory_bytes": _number(memory),
-        "enabled": said.get("UnitFileState") == "enabled",
+        "enabled": properties.get("UnitFileState") == "enabled",
         "release": release or None,
     }
 

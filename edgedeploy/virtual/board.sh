@@ -1,18 +1,17 @@
 #!/bin/sh
-# The first process of a virtual board, in namespaces of its own: puts its root together and becomes its sshd, or what
-# runs its systemd.
+# The first process of a virtual board, in its own namespaces: assembles the root, and becomes sshd, or runs systemd.
 #
 #   board.sh ROOTFS FOLDER PORT NAME USER MIB SYSTEM [CGROUP]
 #
-# ROOTFS is only read. What the board writes goes to a file system of MIB mebibytes in memory, which ends with
-# this process. FOLDER holds the board's own files: etc/ and var/ are copied over its own, proc/ is shown in its /proc. SYSTEM is
-# `processors` where the board's /sys shows this machine's, or empty. With a CGROUP it has systemd: see systemd.sh.
+# ROOTFS is only read. The board writes to a file system of MIB mebibytes in memory, which ends with this process.
+# FOLDER has the board's own files: etc/ and var/ are copied over its root, proc/ appears in its /proc. SYSTEM is
+# `processors` if its /sys shows this machine's processors, or empty. With a CGROUP it has systemd: see systemd.sh.
 set -eu
 
 # Under unshare, the next child is the first process. unshare itself would fork it with SIGTERM blocked from then on.
 if [ $$ != 1 ]; then
     trap 'kill -KILL $first' TERM INT HUP
-    # What we ignore, as a shell's background or by our parent, the board's programs should not.
+    # The board's programs must not inherit the signals that we ignore, as a background process or from our parent.
     setpriv --pdeathsig KILL env --default-signal sh "$0" "$@" &
     first=$!
     wait $first
@@ -25,7 +24,7 @@ scripts=$(cd "$(dirname "$0")" && pwd)
 echo "$name" >/proc/sys/kernel/hostname
 cd "$folder/mount"
 mount -t tmpfs -o "size=${mebibytes}m,mode=755" edgedeploy .
-cd "$folder/mount" # again, for the file system that lies there now
+cd "$folder/mount" # again, for the file system mounted there now
 mkdir lower upper work root
 mount --bind "$rootfs" lower
 # Relative names: in the options of an overlay, colons and commas of a path would need escapes.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -26,12 +25,9 @@ class Process(Record):
     @classmethod
     def start(cls, command: Sequence[str], log: Path) -> Process:
         """Start a program in its own session, with its output in `log`."""
-        program = shutil.which(command[0])
-        if program is None:
-            raise FileNotFoundError(command[0])
         with log.open("wb") as output:
-            pid = os.posix_spawn(
-                program,
+            pid = os.posix_spawnp(
+                command[0],
                 list(command),
                 dict(os.environ),
                 file_actions=[

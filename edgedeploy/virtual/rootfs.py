@@ -72,10 +72,10 @@ def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> N
         check=False,
     )
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:", "W: Failed"))]
+        errors = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:", "W: Failed"))]
         raise VirtualBoardError(
             f"mmdebstrap cannot create a root file system of {suite} for {architecture}",
-            why="; ".join(said[:3]) or done.stderr.strip()[-500:],
+            why="; ".join(errors[:3]) or done.stderr.strip()[-500:],
             hints=[
                 f"check that the mirror can be reached; {MIRROR_VARIABLE} names another",
                 f"check that there is a suite {suite!r}, such as bullseye, bookworm and trixie",
@@ -89,10 +89,10 @@ def _mirror() -> list[str]:
         return [named]
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
     try:
-        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+        mirrors = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
     except OSError:
         return []
-    return said.split()[:1]
+    return mirrors.split()[:1]
 
 
 def _furnish(root: Path, suite: str, architecture: str) -> None:

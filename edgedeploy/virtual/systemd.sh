@@ -1,11 +1,11 @@
 #!/bin/sh
-# Runs a virtual board's root by its own systemd, again whenever that reboots:
+# Runs systemd in a virtual board's root, again after each reboot:
 #
 #   systemd.sh NAME FOLDER CGROUP
 #
-# The working folder is the root, put together by board.sh, whose first process becomes this. Each run of systemd is the
-# first process of namespaces of its own; what the board wrote to its root is there in the next one. CGROUP is a folder of
-# control groups, version 2, below which systemd makes its own. FOLDER is that of board.sh.
+# The working folder is the root that board.sh assembled. Each run of systemd is the first process of its own namespaces;
+# the root keeps its files. CGROUP is a folder of control groups, version 2, in which systemd creates its own. FOLDER is
+# board.sh's.
 set -eu
 
 if [ $# = 3 ]; then
@@ -13,14 +13,14 @@ if [ $# = 3 ]; then
     while :; do
         code=0
         unshare --mount --pid --uts --ipc --fork --kill-child sh "$0" "$@" first || code=$?
-        # Killed by SIGHUP: what the kernel makes of a reboot there, pid_namespaces(7).
+        # A reboot in a PID namespace kills it with SIGHUP, pid_namespaces(7).
         [ $code = 129 ] || exit 0
     done
 fi
 
 if [ "$4" = first ]; then
     echo 0 >"$3/cgroup.procs"
-    # The group that this process is in becomes the root of what is seen of them.
+    # This process's control group becomes the root of those that systemd sees.
     exec unshare --cgroup sh "$0" "$1" "$2" "$3" second
 fi
 
@@ -38,6 +38,6 @@ mount -t tmpfs -o mode=755 run run
 mkdir -p run/sshd .before
 pivot_root . .before
 cd /
-PATH=/usr/sbin:/usr/bin:/sbin:/bin # what the caller's led to lies in the folders of before
+PATH=/usr/sbin:/usr/bin:/sbin:/bin # the caller's has folders outside of this root
 umount -l /.before
 exec env -i container=edgedeploy "PATH=$PATH" /lib/systemd/systemd

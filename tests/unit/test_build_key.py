@@ -151,6 +151,7 @@ BYSTANDERS = {
     "__init__.py",
     "agent/__init__.py",
     "agent/build.py",
+    "agent/edgedeploy_runtime.py",
     "agent/recipe.py",
     "agent/shipped.py",
     "catalog.py",
