@@ -114,11 +114,8 @@ def _calls(module: tvm.IRModule) -> list[relax.Expr]:
 class IntegerWriter(Rewriter):
     """Writes the expressions before a `quantize` in integers.
 
-    Attributes:
-        values: of the network as it was.
-        dtype: of the bytes in the network's file: some operators round by it, however bytes are stored.
-        taken: collects the layers that are computed in integers.
-        scaled: collects the values that are rounded as floats.
+    Layers in integers are appended to `taken`, values that are rounded as floats to `scaled`. `dtype` is that of the
+    bytes in the network's file: some operators round by it, however bytes are stored.
     """
 
     def __init__(
@@ -221,27 +218,24 @@ class _Border(Rewriter):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        bindings = bindings_of(module["main"])
-        dequantised: dict[relax.Var, list[relax.Var]] = {}
-        for each in bindings:
-            if is_call(each.value, "relax.dequantize"):
-                dequantised.setdefault(each.value.args[0], []).append(each.var)
+        calls = {each.var: each.value for each in bindings_of(module["main"])}
+        dequantised = {var: call for var, call in calls.items() if is_call(call, "relax.dequantize")}
+        floats: dict[relax.Var, list[relax.Var]] = {}
+        for var, call in dequantised.items():
+            floats.setdefault(call.args[0], []).append(var)
         readers = _Readers(module["main"])
         # Only `dequantize` reads the integers of these: they are rounded in float.
         self._in_float = {
-            each.var: each.value
-            for each in bindings
-            if is_call(each.value, "relax.quantize")
-            and self.uses[each.var] == len(floats := dequantised.get(each.var, []))
-            and not readers.are_loops_apart(floats)
+            var: call
+            for var, call in calls.items()
+            if is_call(call, "relax.quantize")
+            and self.uses[var] == len(floats.get(var, []))
+            and not readers.are_loops_apart(floats.get(var, []))
         }
-        self._dequantised: dict[relax.Var, relax.Call] = {
-            each.var: each.value
-            for each in bindings
-            if is_call(each.value, "relax.dequantize")
-            and each.value.args[0] not in self._in_float
-            and constant_value(each.value.args[0]) is None
-            and steps_of(each.value)
+        self._dequantised = {
+            var: call
+            for var, call in dequantised.items()
+            if call.args[0] not in self._in_float and constant_value(call.args[0]) is None and steps_of(call)
         }
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
