@@ -40,5 +40,5 @@ def test_a_layer_s_types_are_stated_one_by_one() -> None:
 def test_what_is_no_element_type_is_refused(dtype: str) -> None:
     with pytest.raises(ValueError, match="invalid element type"):
         LayerTypes.uniform(dtype)
-    with pytest.raises(ValueError, match="invalid element type|unknown rounding"):
+    with pytest.raises(ValueError, match=r"invalid element type|unknown rounding"):
         unit_roundoff(dtype)
