@@ -102,11 +102,10 @@ def parts_of(function: relax.Function) -> list[Any]:
     return found[::-1]
 
 
-def is_call(expression: Any, operator: str) -> bool:
-    """Whether an expression calls the Relax operator of that name."""
-    return (
-        isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op) and expression.op.name == operator
-    )
+def is_call(expression: Any, *operators: str) -> bool:
+    """Whether an expression calls a Relax operator of one of these names."""
+    calls = isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op)
+    return calls and expression.op.name in operators
 
 
 def calls_of(function: relax.Function) -> Iterator[tuple[relax.Var, relax.Call]]:

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from edgedeploy.compile.expressions import axes_of, bindings_of, constant, constant_value, is_call, is_oihw, shape_of
-from edgedeploy.compile.optraits import Kind, along_axis, is_kind, moves_values, operator_name, tensors_of
+from edgedeploy.compile.optraits import Kind, along_axis, is_kind, moves_values, operator_name, per_channel, tensors_of
 from edgedeploy.compile.quantisation import AWAY_FROM_ZERO, Steps, rounded, to_integers
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 plus that integer.
 CONVERTER_BITS, CONVERTER, SMALL = 0x4B400000, 12582912.0, 2**22
+
+_LAYERS = "relax.nn.conv2d", "relax.matmul"
 
 # Float32 holds all whole numbers below.
 _EXACT = 2**24
@@ -308,10 +310,10 @@ def layer_of(values: Values, call: Any, source: Any, activation: Activation = Ac
     if is_call(call, "relax.add"):
         for data, bias in (call.args, list(call.args)[::-1]):
             inner = values.of(data)
-            if _is_layer(inner) and not values.is_shared(data) and shape_of(data) == shape_of(call):
+            if is_call(inner, *_LAYERS) and not values.is_shared(data) and shape_of(data) == shape_of(call):
                 call, offset = inner, bias
                 break
-    if not _is_layer(call):
+    if not is_call(call, *_LAYERS):
         return None
     data, weights = source(call.args[0]), values.stored(call.args[1])
     if data is None or weights is None:
@@ -337,23 +339,12 @@ def layer_of(values: Values, call: Any, source: Any, activation: Activation = Ac
     return layer if layer.fits else None
 
 
-def _is_layer(call: Any) -> bool:
-    return is_call(call, "relax.nn.conv2d") or is_call(call, "relax.matmul")
-
-
 def _bias(values: Values, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
     """The addend of a layer's sums, for each channel; None if it is not a constant, or varies over anything else."""
     if offset is None:
         return np.zeros(channels, np.float32)
     value = constant_value(values.of(offset))
-    if value is None or value.ndim > rank or not np.isfinite(value).all():
-        return None
-    shape = [1] * rank
-    shape[axis] = channels
-    lengths = (1,) * (rank - value.ndim) + value.shape
-    if any(length not in (1, wanted) for length, wanted in zip(lengths, shape, strict=True)):
-        return None
-    return np.broadcast_to(value.reshape(lengths), shape).reshape(-1)
+    return None if value is None or not np.isfinite(value).all() else per_channel(value, channels, axis, rank)
 
 
 def _whole_and_rest(bias: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

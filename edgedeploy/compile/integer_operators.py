@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
@@ -38,53 +38,23 @@ from edgedeploy.compile.quantisation import (
     to_integers,
 )
 
+if TYPE_CHECKING:
+    from edgedeploy.compile.passes.integers import IntegerWriter as Network
+
 # The steps of float32 around the quotient of scales that are tried as slopes: the network rounds its own twice.
 _NEIGHBOURS = 2
 
 # Operators all of whose operands are divided.
-_OF_ALL = {
-    "add": relax.op.add,
-    "subtract": relax.op.subtract,
-    "maximum": relax.op.maximum,
-    "minimum": relax.op.minimum,
-    "nn.relu": relax.op.nn.relu,
-}
+_OF_ALL = {"add", "subtract", "maximum", "minimum", "nn.relu"}
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """The network that an operator is in.
-
-    Attributes:
-        build: emits its new form.
-        values: the network as it was.
-        integers: returns the integers behind a dequantised expression, in the new network, and their steps; else None.
-        layer: returns the layer whose sums an expression computes; else None.
-        floats: writes a layer's sums over a divisor, in float32.
-        dtype: of the bytes in the network's file: some operators round by it, however bytes are stored.
-    """
-
-    build: relax.BlockBuilder
-    values: Values
-    integers: Callable[[relax.Expr], tuple[relax.Expr, Steps] | None]
-    layer: Callable[[relax.Expr], IntegerLayer | None]
-    floats: Callable[[IntegerLayer, np.float32], relax.Expr]
-    dtype: str
-
-    def operands(self, expressions: Iterable[relax.Expr]) -> list[tuple[relax.Expr, Steps]]:
-        """The integers that expressions were dequantised from, and their steps; empty if one was not dequantised."""
-        found = [self.integers(each) for each in expressions]
-        return [] if None in found else found  # type: ignore[return-value]
-
-
-def sum_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+def _sum_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearAdd of onnxruntime: two fused multiply-adds in float32 on the integers of the file.
 
     `a * p + (b * q + c)` with `p = a_scale / y_scale`, `q = b_scale / y_scale`, and c of the three zero points: it is
     rounded after the zero point was added. LLVM fuses products and sums if the CPU can, as onnxruntime does there.
     """
-    build, call = network.build, network.values.of(found.source)
-    operands = network.operands(call.args) if is_call(call, "relax.add") else []
+    build, operands = network.builder_, network.operands(call.args)
     if not operands or steps.half_away:
         return None
     (one, one_steps), (other, other_steps) = operands
@@ -105,11 +75,11 @@ def sum_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr
 
 
 def _stored(
-    network: Surroundings, value: relax.Expr, found: Activation, steps: Steps, largest: float = math.inf
+    network: Network, value: relax.Expr, found: Activation, steps: Steps, largest: float = math.inf
 ) -> relax.Expr:
     """The integers of float32 values that include the zero point of the file; `largest` is their magnitude without."""
     moved = steps.zero_point - steps.stored_as(network.dtype).zero_point
-    return rounded(network.build, value, replace(steps, zero_point=moved), found.bounds(steps), largest + SPAN)
+    return rounded(network.builder_, value, replace(steps, zero_point=moved), found.bounds(steps), largest + SPAN)
 
 
 def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
@@ -119,10 +89,9 @@ def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> r
     return build.emit(relax.op.add(value, constant(shift, "float32"))) if shift else value
 
 
-def product_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+def _product_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearMul of onnxruntime: the exact product without zero points, a fused multiply-add, and rounding."""
-    build, call = network.build, network.values.of(found.source)
-    operands = network.operands(call.args) if is_call(call, "relax.multiply") else []
+    build, operands = network.builder_, network.operands(call.args)
     if not operands or steps.half_away:
         return None
     (one, one_steps), (other, other_steps) = operands
@@ -134,10 +103,9 @@ def product_of(network: Surroundings, found: Activation, steps: Steps) -> relax.
     return _stored(network, value, found, steps, SPAN**2 * float(scale))
 
 
-def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+def _mean_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearGlobalAveragePool of onnxruntime: the sum of integers, which is exact, times one factor."""
-    build, call = network.build, network.values.of(found.source)
-    operand = network.integers(call.args[0]) if is_call(call, "relax.mean") else None
+    build, operand = network.builder_, network.integers(call.args[0])
     if operand is None or not call.attrs.axis:
         return None
     integers, before = operand
@@ -157,13 +125,12 @@ def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Exp
     return rounded(build, total, steps, found.bounds(steps), SPAN * float(before.scale / steps.scale))
 
 
-def average_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+def _average_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearAveragePool of onnxruntime: averages of float32 values, rounded after the zero point was added.
 
     It has none of int8 on x86: there they are rounded before, as QuantizeLinear does.
     """
-    build, call = network.build, network.values.of(found.source)
-    operand = network.integers(call.args[0]) if is_call(call, "relax.nn.avg_pool2d") else None
+    build, operand = network.builder_, network.integers(call.args[0])
     if operand is None:
         return None
     if steps.half_away:  # Tengine sums up integers, too
@@ -179,10 +146,9 @@ def average_of(network: Surroundings, found: Activation, steps: Steps) -> relax.
     return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
 
 
-def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+def _concatenation_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """The concatenation of integers, after a change of steps if necessary."""
-    build, call = network.build, network.values.of(found.source)
-    fields = network.values.of(call.args[0]) if is_call(call, "relax.concat") else None
+    build, fields = network.builder_, network.values.of(call.args[0])
     if not isinstance(fields, relax.Tuple):
         return None
     parts, bounds = [], found.bounds(steps)
@@ -196,7 +162,7 @@ def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> 
     return relax.op.concat(parts, int(call.attrs.axis)) if parts else None
 
 
-def lines_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+def _lines_of(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
     """A leaky ReLU, or another function of one tensor that is one or two straight lines."""
     function = function_before(network.values, found.source)
     operand = network.integers(function.operand) if function else None
@@ -204,7 +170,7 @@ def lines_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Ex
         return None
     bounds = found.bounds(steps)
     lines = lines_through(function.reals, function.steps, steps, bounds)
-    return None if lines is None else lines.written(network.build, *operand, steps, bounds)
+    return None if lines is None else lines.written(network.builder_, *operand, steps, bounds)
 
 
 @dataclass(frozen=True)
@@ -316,7 +282,7 @@ def function_before(values: Values, expression: Any) -> Function | None:
     return replace(found[0], reals=reals) if reals is not None and reals.shape == found[0].reals.shape else None
 
 
-def scaled_layers(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+def scaled_layers(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
     """The integers of layers, and of quantised tensors next to them, after operators that commute with a factor.
 
     None if another operator or no layer is among them, or if a value is used elsewhere too.
@@ -326,13 +292,13 @@ def scaled_layers(network: Surroundings, found: Activation, steps: Steps) -> rel
     scaled = _Scaled(network, steps.scale)
     if not scaled.reaches(found.source):
         return None
-    return rounded(network.build, scaled.of(found.source), steps, found.bounds(steps))
+    return rounded(network.builder_, scaled.of(found.source), steps, found.bounds(steps))
 
 
 class _Scaled:
     """Expressions over a divisor."""
 
-    def __init__(self, network: Surroundings, divisor: np.float32) -> None:
+    def __init__(self, network: Network, divisor: np.float32) -> None:
         self._network, self._divisor = network, divisor
         self._reads: Counter[Any] = Counter()
         self._layers: dict[Any, IntegerLayer] = {}
@@ -369,11 +335,11 @@ class _Scaled:
     def of(self, expression: Any) -> relax.Expr:
         """An expression over the divisor."""
         if expression not in self._written:
-            self._written[expression] = self._network.build.emit(self._write(expression))
+            self._written[expression] = self._network.builder_.emit(self._write(expression))
         return self._written[expression]
 
     def _write(self, expression: Any) -> relax.Expr:
-        network, build = self._network, self._network.build
+        network, build = self._network, self._network.builder_
         value = constant_value(expression)
         if value is not None:
             return constant(value / self._divisor, "float32")
@@ -385,10 +351,23 @@ class _Scaled:
         if expression in self._layers:
             return network.floats(self._layers[expression], self._divisor)
         call = network.values.of(expression)
-        if operator_name(call) == "multiply":
-            factors = (each if constant_value(each) is not None else self.of(each) for each in call.args)
-            return relax.op.multiply(*factors)
-        return _OF_ALL[operator_name(call)](*map(self.of, call.args))
+        constants = operator_name(call) == "multiply"
+        operands = [each if constants and constant_value(each) is not None else self.of(each) for each in call.args]
+        return relax.Call(call.op, operands, call.attrs)
 
 
-OPERATORS = (sum_of, product_of, mean_of, average_of, concatenation_of, lines_of)
+_OPERATORS = {
+    "add": _sum_of,
+    "multiply": _product_of,
+    "mean": _mean_of,
+    "nn.avg_pool2d": _average_of,
+    "concat": _concatenation_of,
+}
+
+
+def in_integers(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
+    """The integers of an activation's source, in steps; None if there is no form for it."""
+    call = network.values.of(found.source)
+    write = _OPERATORS.get(operator_name(call))
+    result = write(network, call, found, steps) if write else None
+    return _lines_of(network, found, steps) if result is None else result

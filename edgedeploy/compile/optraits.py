@@ -129,6 +129,16 @@ def along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
     return value.reshape([-1 if each == axis % dimensions else 1 for each in range(dimensions)])
 
 
+def per_channel(value: np.ndarray, channels: int, axis: int, dimensions: int) -> np.ndarray | None:
+    """A constant as one value for each channel along an axis; None if it varies over anything else."""
+    shape = [1] * dimensions
+    shape[axis] = channels
+    try:
+        return np.broadcast_to(value, shape).reshape(-1)
+    except ValueError:
+        return None
+
+
 @cache
 def teach_layout_conversion() -> None:
     """Have TVM's `ConvertLayout` pass through operators without a rule, by the rule of a similar one."""

@@ -145,26 +145,20 @@ def compile_entries(
         raise UnsupportedError(
             "networks for a device next to the CPU have one shape", hints=["build one package for each shape"]
         )
-    parts = [
-        lower_network(
-            *(network, board, progress, tuned, limit, disabled_passes, listener if place == 0 else ignore),
-            at_load=at_load and board.device is None,
-        )
-        for place, (network, limit) in enumerate(networks)
-    ]
-    lowered, network = replace(parts[0], exact=all(part.exact for part in parts)), networks[0][0]
-    if len(parts) > 1:
-        functions = {
-            renamed(name, place): entry for place, part in enumerate(parts) for name, entry in part.functions.items()
-        }
-        with _compiling(network, board):
-            lowered = replace(lowered, module=joined([part.module for part in parts]), functions=functions)
-    on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.device else set()
-    with _compiling(network, board):
-        module, weights = lifted(lowered.module)
+    parts: list[Lowered] = []
+    for network, limit in networks:
+        options = progress, tuned, limit, disabled_passes, ignore if parts else listener
+        parts.append(lower_network(network, board, *options, at_load=at_load and board.device is None))
+    first, exact = parts[0], all(part.exact for part in parts)
+    functions = {
+        renamed(name, place): entry for place, part in enumerate(parts) for name, entry in part.functions.items()
+    }
+    on_device = functions.keys() - first.on_cpu.keys() if board.device else set()
+    with _compiling(networks[0][0], board):
+        module, weights = lifted(joined([part.module for part in parts]))
         with progress.stage("generate code"):
             code = generate(module, host_of(board), backend_of(board), on_device)
-    return Compiled(module, lowered.functions, lowered.removed, lowered.on_cpu, lowered.exact, code, weights)
+    return Compiled(module, functions, first.removed, first.on_cpu, exact, code, weights)
 
 
 def lower_network(

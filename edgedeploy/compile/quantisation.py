@@ -34,6 +34,8 @@ _SHORT = 2**15 - 2**9
 
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
+_QUANTISATION = "relax.quantize", "relax.dequantize"
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -82,13 +84,9 @@ def shift_between(dtype: str, other: str) -> int:
     return _limits(other)[0] - _limits(dtype)[0]
 
 
-def _is_quantisation(expression: Any) -> bool:
-    return is_call(expression, "relax.quantize") or is_call(expression, "relax.dequantize")
-
-
 def steps_of(call: Any) -> Steps | None:
     """The steps of a `quantize` or `dequantize`; None if they are not constants, several, or not of bytes."""
-    if not _is_quantisation(call):
+    if not is_call(call, *_QUANTISATION):
         return None
     integers, real = (call, call.args[0]) if is_call(call, "relax.quantize") else (call.args[0], call)
     parameters, dtype = parameters_of(call), str(integers.ty.dtype)
@@ -183,7 +181,7 @@ def bounded(
 
 def has_quantisation(module: tvm.IRModule) -> bool:
     """Whether a network quantises or dequantises tensors."""
-    return any(_is_quantisation(each) for each in parts_of(module["main"]))
+    return any(is_call(each, *_QUANTISATION) for each in parts_of(module["main"]))
 
 
 def spell_out(module: tvm.IRModule) -> tvm.IRModule:
@@ -197,7 +195,7 @@ def spell_out(module: tvm.IRModule) -> tvm.IRModule:
 
 class _Speller(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if not _is_quantisation(call) or constant_value(self.bound_value(call.args[0])) is not None:
+        if not is_call(call, *_QUANTISATION) or constant_value(self.bound_value(call.args[0])) is not None:
             return None
         scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
         dtype = str((call if is_call(call, "relax.quantize") else call.args[0]).ty.dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgedeploy.board import Board
@@ -132,23 +131,18 @@ GROUP: Group[Pass] = Group(
 )
 
 
-def entries() -> list[EntryPoint]:
-    """The entry points of all installed packages, by name."""
-    return GROUP.entries()
-
-
 def provider_versions() -> dict[str, str]:
     """The packages that passes come from, with their versions."""
-    return {entry.dist.name: entry.dist.version for entry in entries() if entry.dist}
+    return {entry.dist.name: entry.dist.version for entry in GROUP.entries() if entry.dist}
 
 
 def provider_code() -> dict[str, str]:
     """A hash of each module or package that passes come from: its code may change while its version stays."""
-    return {name: code_of(name) for name in sorted({entry.module.partition(".")[0] for entry in entries()})}
+    return {name: code_of(name) for name in sorted({entry.module.partition(".")[0] for entry in GROUP.entries()})}
 
 
 def load_installed(disabled: Collection[str] = ()) -> list[Pass]:
     """The passes of other packages, by name; disabled ones are not even imported."""
     found = GROUP.load(disabled, hints=lambda name: [f"leave it out: --disable-pass {name}"])
-    packages = {entry.name: package_of(entry) for entry in entries()}
+    packages = {entry.name: package_of(entry) for entry in GROUP.entries()}
     return [replace(each, package=packages[each.name]) for each in found]

@@ -28,7 +28,7 @@ from edgedeploy.compile.expressions import (
     shape_of,
     walk_of,
 )
-from edgedeploy.compile.optraits import operator_name
+from edgedeploy.compile.optraits import operator_name, per_channel
 from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.types import is_floating
 
@@ -153,16 +153,6 @@ def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
     return rewritten(_ScaleFolder, module)
 
 
-def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:
-    """A constant as one value per channel; None if it varies over anything else."""
-    if value is None or value.ndim > 4:
-        return None
-    shape = (1,) * (4 - value.ndim) + value.shape
-    if shape not in ((1, channels, 1, 1), (1, 1, 1, 1)):
-        return None
-    return np.broadcast_to(value.reshape(shape), (1, channels, 1, 1)).reshape(channels)
-
-
 class _ScaleFolder(Rewriter):
     """Visits operators in order, so that each is folded into the ones folded before it."""
 
@@ -183,7 +173,7 @@ class _ScaleFolder(Rewriter):
         if convolution is None or factor is None or factor.dtype != np.float32:
             return None
         weights = constant_value(convolution.args[1])
-        values = None if weights is None else _per_channel(factor, weights.shape[0])
+        values = None if weights is None else per_channel(factor, weights.shape[0], 1, 4)
         if values is None or not is_oihw(convolution):
             return None
         if operator == "add":
@@ -199,8 +189,9 @@ class _ScaleFolder(Rewriter):
         if is_call(value, "relax.add"):
             for data_side, bias_side in (value.args, list(value.args)[::-1]):
                 inner = self.bound_value(data_side)
-                if is_call(inner, "relax.nn.conv2d"):
-                    bias = _per_channel(constant_value(bias_side), int(inner.args[1].ty.shape[0]))
+                added = constant_value(bias_side)
+                if added is not None and is_call(inner, "relax.nn.conv2d"):
+                    bias = per_channel(added, int(inner.args[1].ty.shape[0]), 1, 4)
                     if bias is not None:
                         return inner, bias
         return None, None

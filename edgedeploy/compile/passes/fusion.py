@@ -65,7 +65,8 @@ class _Lowerer(Rewriter):
 
     def _convolution(self, call: relax.Call) -> relax.Expr:
         data, groups, outputs = call.args[0], int(call.attrs.groups), shape_of(call.args[1])[3]
-        window = _window(call)
+        sizes = (tuple(integers_of(call.attrs, each)) for each in ("strides", "dilation", "padding"))
+        window = Window(tuple(shape_of(call.args[1])[:2]), *sizes)  # type: ignore[arg-type]
         transpose = self.bound_value(data)
         kind: type[AnyAnchorOp] = Convolution
         if shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
@@ -103,11 +104,6 @@ class _Lowerer(Rewriter):
         return self.builder_.call_te(
             lambda *tensors: form(*tensors), data, weights, primfunc_name_hint=layer.name, primfunc_attrs=attributes
         )
-
-
-def _window(call: relax.Call) -> Window:
-    sizes = (tuple(integers_of(call.attrs, each)) for each in ("strides", "dilation", "padding"))
-    return Window(tuple(shape_of(call.args[1])[:2]), *sizes)  # type: ignore[arg-type]
 
 
 def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:

@@ -7,7 +7,7 @@ the next `quantize` work on bytes; all others stay in float, between the two.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from edgedeploy.compile.expressions import (
     rewritten,
 )
 from edgedeploy.compile.integer_layers import IntegerLayer, Values, activation_before, is_half_away, layer_of
-from edgedeploy.compile.integer_operators import OPERATORS, Surroundings, scaled_layers
+from edgedeploy.compile.integer_operators import in_integers, scaled_layers
 from edgedeploy.compile.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
 from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.constants import fold_constants
@@ -67,7 +67,7 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     moved = _move_integers(module, cpu.activation_type)
     types = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
     type_in_file = max(BYTES, key=lambda dtype: types[dtype])
-    written = rewritten(_Writer, moved, cpu, type_in_file, taken, scaled)
+    written = rewritten(IntegerWriter, moved, cpu, type_in_file, taken, scaled)
     if taken:
         # First dead code of floats is removed, then the conversions at the borders are written out.
         written = relax.transform.CanonicalizeBindings()(written)
@@ -111,71 +111,70 @@ def _calls(module: tvm.IRModule) -> list[relax.Expr]:
     return [binding.value for binding in bindings_of(module["main"])]
 
 
-class _Writer(Rewriter):
-    """Writes the expressions before a `quantize` in integers."""
+class IntegerWriter(Rewriter):
+    """Writes the expressions before a `quantize` in integers.
+
+    Layers in integers are appended to `taken`, values that are rounded as floats to `scaled`. `dtype` is that of the
+    bytes in the network's file: some operators round by it, however bytes are stored.
+    """
 
     def __init__(
-        self,
-        module: tvm.IRModule,
-        cpu: CpuBackend,
-        dtype: str,
-        taken: list[IntegerLayer],
-        scaled: list[relax.Expr],
+        self, module: tvm.IRModule, cpu: CpuBackend, dtype: str, taken: list[IntegerLayer], scaled: list[relax.Expr]
     ) -> None:
-        """Append layers in integers to `taken`, and values that are rounded as floats to `scaled`."""
         super().__init__(module)
-        self._cpu, self._taken, self._scaled = cpu, taken, scaled
-        self._values = Values(module["main"], self.uses)
-        reading = self._integers, self._layer, self._floats
-        self._surroundings = Surroundings(self.builder_, self._values, *reading, dtype)
+        self._cpu, self.dtype, self._taken, self._scaled = cpu, dtype, taken, scaled
+        self.values = Values(module["main"], self.uses)
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        """A `quantize` by the integers of its operand; a layer by its sums in float32."""
         if is_call(original, "relax.quantize"):
             steps = steps_of(original)
             return None if steps is None else self._quantised(original.args[0], steps)
-        layer = layer_of(self._values, original, self._source)
-        return None if layer is None else self._floats(layer, np.float32(1))
+        layer = layer_of(self.values, original, self._source)
+        return None if layer is None else self.floats(layer, np.float32(1))
 
     def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
         """The integers of a value that is computed from integers."""
         if steps.dtype != self._cpu.activation_type:
             return None
-        found = activation_before(self._values, value)
+        found = activation_before(self.values, value)
         steps = replace(steps, half_away=found.half_away)
-        if not self._values.is_shared(found.source):
-            layer = layer_of(self._values, self._values.of(found.source), self._source, found)
+        if not self.values.is_shared(found.source):
+            layer = layer_of(self.values, self.values.of(found.source), self._source, found)
             if layer is not None:
                 self._taken.append(layer)
                 return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._cpu)
-        for operator in OPERATORS:
-            result = operator(self._surroundings, found, steps)
+        result = in_integers(self, found, steps)
+        if result is None:
+            result = scaled_layers(self, found, steps)
             if result is not None:
-                return found.moved(self.builder_, result)
-        result = scaled_layers(self._surroundings, found, steps)
-        if result is not None:
-            self._scaled.append(value)
-            return found.moved(self.builder_, result)
-        if not steps.half_away:
-            return None
-        result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
-        return found.moved(self.builder_, result)
+                self._scaled.append(value)
+        if result is None and steps.half_away:
+            result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
+        return None if result is None else found.moved(self.builder_, result)
 
-    def _integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
-        """As `_source`, in the network as it is now."""
+    def integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """The integers that an expression was dequantised from, in the new network, and their steps; else None."""
         found = self._source(expression)
         return None if found is None else (self.visit_expr(found[0]), found[1])
 
-    def _layer(self, expression: relax.Expr) -> IntegerLayer | None:
-        """The layer of an expression, which may be written again elsewhere."""
-        return layer_of(self._values, self._values.of(expression), self._source)
+    def operands(self, expressions: Iterable[relax.Expr]) -> list[tuple[relax.Expr, Steps]]:
+        """`integers` of several expressions; empty if one was not dequantised."""
+        found = [self.integers(each) for each in expressions]
+        return [] if None in found else found  # type: ignore[return-value]
 
-    def _floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
+    def layer(self, expression: relax.Expr) -> IntegerLayer | None:
+        """The layer whose sums an expression computes, which may be written again elsewhere; else None."""
+        return layer_of(self.values, self.values.of(expression), self._source)
+
+    def floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
+        """A layer's sums over a divisor, in float32."""
         self._taken.append(layer)
         return layer.floats(self.builder_, self.visit_expr(layer.data), self._cpu, divisor)
 
     def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the network as it was, and their steps."""
-        call = self._values.of(expression)
+        call = self.values.of(expression)
         if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
             return None
         steps = steps_of(call)
@@ -207,7 +206,7 @@ class _Readers:
         found, left = {variable}, [variable]
         while left:
             for reader in self._readers.get(left.pop(), []):
-                quantises = is_call(reader.value, "relax.quantize") or is_call(reader.value, "relax.dequantize")
+                quantises = is_call(reader.value, "relax.quantize", "relax.dequantize")
                 if reader.var not in found and (quantises or is_kind(reader.value, Kind.ELEMENTWISE)):
                     found.add(reader.var)
                     left.append(reader.var)
@@ -219,27 +218,24 @@ class _Border(Rewriter):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        bindings = bindings_of(module["main"])
-        dequantised: dict[relax.Var, list[relax.Var]] = {}
-        for each in bindings:
-            if is_call(each.value, "relax.dequantize"):
-                dequantised.setdefault(each.value.args[0], []).append(each.var)
+        calls = {each.var: each.value for each in bindings_of(module["main"])}
+        dequantised = {var: call for var, call in calls.items() if is_call(call, "relax.dequantize")}
+        floats: dict[relax.Var, list[relax.Var]] = {}
+        for var, call in dequantised.items():
+            floats.setdefault(call.args[0], []).append(var)
         readers = _Readers(module["main"])
         # Only `dequantize` reads the integers of these: they are rounded in float.
         self._in_float = {
-            each.var: each.value
-            for each in bindings
-            if is_call(each.value, "relax.quantize")
-            and self.uses[each.var] == len(floats := dequantised.get(each.var, []))
-            and not readers.are_loops_apart(floats)
+            var: call
+            for var, call in calls.items()
+            if is_call(call, "relax.quantize")
+            and self.uses[var] == len(floats.get(var, []))
+            and not readers.are_loops_apart(floats.get(var, []))
         }
-        self._dequantised: dict[relax.Var, relax.Call] = {
-            each.var: each.value
-            for each in bindings
-            if is_call(each.value, "relax.dequantize")
-            and each.value.args[0] not in self._in_float
-            and constant_value(each.value.args[0]) is None
-            and steps_of(each.value)
+        self._dequantised = {
+            var: call
+            for var, call in dequantised.items()
+            if call.args[0] not in self._in_float and constant_value(call.args[0]) is None and steps_of(call)
         }
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:

@@ -11,7 +11,7 @@ from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
 from edgedeploy.board import Board
 from edgedeploy.catalog import unknown_name
-from edgedeploy.compile.passes import Form, Pass, entries, load_installed, of_module
+from edgedeploy.compile.passes import GROUP, Form, Pass, load_installed, of_module
 from edgedeploy.compile.passes.arithmetic import GUARD_INTEGERS
 from edgedeploy.compile.passes.constants import FLUSH_SUBNORMALS, FOLD_CONSTANTS
 from edgedeploy.compile.passes.convolutions import (
@@ -112,7 +112,7 @@ PASSES = [
 
 def pass_names() -> list[str]:
     """The names of all passes, edgedeploy's own first; nothing is loaded."""
-    return [*(each.name for each in PASSES), *(entry.name for entry in entries())]
+    return [*(each.name for each in PASSES), *(entry.name for entry in GROUP.entries())]
 
 
 def disableable() -> list[str]:
