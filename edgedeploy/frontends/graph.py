@@ -211,7 +211,7 @@ class Graph:
         return self.nodes("Split", value, self.integers(sizes), names=[""] * len(sizes), axis=axis)
 
     def shuffle_channels(self, value: Value, rows: int) -> Value:
-        """Channels as a matrix of so many rows, column by column (Zhang et al., "ShuffleNet", 2017)."""
+        """Channels as a matrix of `rows`, column by column (Zhang et al., "ShuffleNet", 2017)."""
         *batch, channels, height, width = value.shape
         lead = range(len(batch))
         parts = self.reshape(value, [*batch, rows, channels // rows, height, width])

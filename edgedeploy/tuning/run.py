@@ -23,8 +23,8 @@ from edgedeploy.tuning.task import Task
 # Candidates that are built into one library and measured in one session.
 BATCH = 16
 
-# Candidates of the final beside the default, and how often they run interleaved. Several: the best of a search are also
-# those that were lucky.
+# Candidates of the final besides the default, and how often they run interleaved. Several: the best of a search may be
+# just lucky.
 FINALISTS = 11
 ROUNDS = 7
 
@@ -140,7 +140,7 @@ class TuningRun:
         batch = self.builder.build(map(task.scheduled, candidates))
         try:
             for repetition in range(MOST_REPETITIONS):
-                self.farm.conditions()  # what happened before is no concern of this measurement
+                self.farm.conditions()  # resets the counters
                 outcomes = self.farm.measure(batch, rounds)
                 conditions = self.farm.conditions()
                 slow = sorted(name for name, state in conditions.items() if state.throttled)

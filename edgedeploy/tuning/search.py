@@ -49,7 +49,7 @@ OFFSPRING = 128
 # The part of a batch that is chosen at random, so that the search does not settle too early.
 AT_RANDOM = 0.1
 
-# What a difference in the gene that was varied weighs, beside differences in the others.
+# The weight of a difference in the varied gene, relative to differences in the others.
 VARIED_WEIGHT = 4.0
 
 
@@ -227,7 +227,7 @@ class Evolution(Search):
         )
         likely = [each for each in self._by_prior if each not in taken]
         if len(measured) < max(1, count // 2):
-            # Nothing to breed from: half of what the model of the board prefers, half from everywhere.
+            # Nothing to breed from: half are preferred by the model of the board, half are random.
             half = likely[: max(1, count // 2)]
             return half + self._random.sample(likely, min(count, len(likely)))
         if self._model is None or self._model.predict(self._task, measured[:1]) is None:

@@ -81,7 +81,7 @@ class Boards:
         name = f"{self.board.label}-virtual"
         progress.note(
             f"a virtual board measures: its records go to {name}, which builds for {self.board.label} do not use "
-            f"unless they are told --tuning-records {name}"
+            f"without --tuning-records {name}"
         )
         return default_folder(name)
 
@@ -241,7 +241,7 @@ def _concluded(run: TuningRun, records: Records, comparison: Comparison) -> tupl
     before_ms, after_ms = compared
     if after_ms > MOST_LOSS * before_ms:
         run.finals.withdraw()
-        comparison.progress.note("the whole network is not quicker with what was found: builds keep the defaults")
+        comparison.progress.note("the whole network is not faster with the best candidates: builds keep the defaults")
     return before_ms, after_ms
 
 

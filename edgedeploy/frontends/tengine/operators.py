@@ -276,7 +276,7 @@ def _slice(graph: TengineGraph) -> Value | list[Value]:
 
 
 def _strided_slice(graph: TengineGraph) -> Value:
-    """Tengine's strided_slice.c: an end tells how much is left out at the end, as 0 or a negative number does in
+    """Tengine's strided_slice.c: an end is how much is left out at the end, like 0 or a negative number in
     TensorFlow; sizes are rounded up, and are at least 1."""
     p, shape = graph.parameters, graph.feature_map()
     starts = [p[f"begin_{axis}"] for axis in _AXES]

@@ -163,7 +163,7 @@ def _shape(
         return stated
     fits = stated is None or len(stated) == len(given)
     if not fits or len(given) > MOST_DIMENSIONS:
-        says = f", the network says {','.join(map(str, stated))}" if stated else ""
+        says = f", the network states {','.join(map(str, stated))}" if stated else ""
         raise InputError(
             f"{path}: the shape of input {name!r} does not fit", why=f"{','.join(map(str, given))} was given{says}"
         )

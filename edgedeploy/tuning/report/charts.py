@@ -62,7 +62,7 @@ def convergence(trials: Sequence[Trial], default_ms: float | None) -> str | None
 
 def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
     """The temperature of each board over the time of a run, and when it slowed itself down; None if none is known."""
-    told = sorted(
+    readings = sorted(
         (
             (trial.time, trial.host, trial.conditions.temperature_c, bool(trial.conditions.throttled))
             for trial in trials
@@ -70,24 +70,24 @@ def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
         ),
         key=lambda point: (point[0], point[1]),
     )
-    if not told:
+    if not readings:
         return None
-    begin = told[0][0]
-    unit, seconds = _unit((told[-1][0] - begin).total_seconds())
+    begin = readings[0][0]
+    unit, seconds = _unit((readings[-1][0] - begin).total_seconds())
 
     def passed(time: datetime) -> float:
         return (time - begin).total_seconds() / seconds
 
-    warmth = [temperature for _, _, temperature, _ in told]
+    warmth = [temperature for _, _, temperature, _ in readings]
     with chart(f"between {min(warmth):.1f} and {max(warmth):.1f} °C") as made:
         made.axes.set(xlabel=unit, ylabel="°C")
-        for host in dict.fromkeys([*hosts, *(host for _, host, _, _ in told)]):
-            points = [(passed(time), temperature) for time, name, temperature, _ in told if name == host]
+        for host in dict.fromkeys([*hosts, *(host for _, host, _, _ in readings)]):
+            points = [(passed(time), temperature) for time, name, temperature, _ in readings if name == host]
             if points:
                 # A marker too: a line of one point is none.
                 [line] = made.axes.plot(*zip(*points, strict=True), ".-", label=host[:_LONGEST_NAME])
                 made.tell(line, "board", [f"{host}: {temperature:.1f} °C" for _, temperature in points])
-        slow = [(passed(time), temperature, host) for time, host, temperature, throttled in told if throttled]
+        slow = [(passed(time), temperature, host) for time, host, temperature, throttled in readings if throttled]
         if slow:
             places = [x for x, _, _ in slow], [y for _, y, _ in slow]
             [marks] = made.axes.plot(*places, "x", color=_FAILURE, markersize=8)
