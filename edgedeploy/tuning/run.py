@@ -5,6 +5,7 @@ In the final the default and the best few run interleaved on one board: what won
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ class TuningRun:
         self.listener(TaskStarted(task=summary))
         progress = _Progress(task)
         search.learn([progress.add(candidate, trial) for candidate, trial in task.measured(earlier)])
-        while progress.count < summary.trials and not self.stopping() and not self._is_settled(progress):
+        limit = math.inf if options.early_stopping is None else options.early_stopping
+        while progress.count < summary.trials and progress.since_better < limit and not self.stopping():
             proposed = search.propose(min(BATCH, summary.trials - progress.count))
             if not proposed:
                 break
@@ -115,10 +117,6 @@ class TuningRun:
         """Trials of earlier runs, which are not repeated."""
         trials = self.records.trials(task.key) if self.options.resume else []
         return [trial for trial in trials if not trial.final]
-
-    def _is_settled(self, progress: _Progress) -> bool:
-        limit = self.options.early_stopping
-        return limit is not None and progress.since_better >= limit
 
     def _batch(
         self, task: Task, proposed: Sequence[Configuration], progress: _Progress

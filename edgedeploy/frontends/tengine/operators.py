@@ -60,10 +60,6 @@ def _scale(graph: TengineGraph) -> Value:
     return scaled if graph.inputs < 3 else graph.node("Add", scaled, _per_channel(graph, 2))
 
 
-def _bias(graph: TengineGraph) -> Value:
-    return graph.node("Add", graph.value(), _per_channel(graph, 1))
-
-
 def _fully_connected(graph: TengineGraph) -> Value:
     """Tengine's fc.c: rows of weights, outputs x inputs; the output has as many dimensions as the input."""
     batch, *rest = graph.value().shape
@@ -194,10 +190,6 @@ def _permuted(graph: TengineGraph, order: Sequence[int]) -> Value:
 def _permute(graph: TengineGraph) -> Value:
     order = [graph.parameters[f"order_{index}"] for index in range(4)]
     return _permuted(graph, order[: len(graph.value().shape)])
-
-
-def _transpose(graph: TengineGraph) -> Value:
-    return _permuted(graph, graph.parameters["order"].tolist())
 
 
 def _swap_axes(graph: TengineGraph) -> Value:
@@ -353,7 +345,7 @@ CONVERTERS: dict[str, Converter] = {
     "Absval": _of_one(operator("Abs")),
     "Addn": _many("Sum"),
     "BatchNormalization": _batch_normalisation,
-    "Bias": _bias,
+    "Bias": lambda graph: graph.node("Add", graph.value(), _per_channel(graph, 1)),
     "Clip": _of_one(Graph.clip, "low", "high"),
     "Dropout": TengineGraph.value,
     "Eltwise": _eltwise,
@@ -389,6 +381,6 @@ CONVERTERS: dict[str, Converter] = {
     "Squeeze": _squeeze,
     "StridedSlice": _strided_slice,
     "SwapAxis": _swap_axes,
-    "Transpose": _transpose,
+    "Transpose": lambda graph: _permuted(graph, graph.parameters["order"].tolist()),
     "Unsqueeze": _unsqueeze,
 }
