@@ -81,8 +81,6 @@ class Measurer(WorkerPool):
         """Prepare to measure on devices of a tracker under a key, without starting anything.
 
         Args:
-            tracker, key: of the devices.
-            evaluation: how a function is timed.
             devices: how many are used at the same time.
             threads: how many threads functions run with.
             patience_s: how long to wait for a device that others use.

@@ -153,7 +153,8 @@ class TuningRun:
         """Run the default and the best interleaved, and record the winner as the one to build with."""
         winner = default = task.candidates[0]
         default_s = winner_s = progress.seconds.get(default)
-        best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
+        fastest = sorted(progress.seconds, key=progress.seconds.__getitem__)
+        best = [each for each in fastest if each != default][:FINALISTS]
         if best and not self.stopping():
             contenders = list(dict.fromkeys([default, *best, *self._present(task)]))
             outcomes, conditions = self._measured(task, contenders, ROUNDS)
@@ -245,6 +246,3 @@ class _Progress:
     @property
     def gflops(self) -> float | None:
         return self._mflop / 1000 / self.best_s if self.best_s and self._mflop else None
-
-    def best(self, count: int) -> list[Configuration]:
-        return sorted(self.seconds, key=self.seconds.__getitem__)[:count]

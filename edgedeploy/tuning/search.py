@@ -146,18 +146,19 @@ def _gene_names() -> list[str]:
 
 
 class Search:
-    """A search among the candidates of one task; this one tries them in order.
+    """A search among the candidates of one task; this one tries them in order or shuffled.
 
     Attributes:
         seconds: times of the candidates that were tried; infinite if they failed.
     """
 
-    def __init__(self, candidates: Sequence[Configuration], head: int, seed: int) -> None:
+    def __init__(self, candidates: Sequence[Configuration], head: int, seed: int, *, shuffled: bool = False) -> None:
         """Search candidates without repetitions, the first `head` of them before any other."""
         self.candidates = list(candidates)
         self.seconds: dict[Configuration, float] = {}
         self._head = self.candidates[:head]
         self._random = random.Random(seed)
+        self._shuffled = shuffled
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]]) -> None:
         """Learn what candidates took, in seconds; None for one that failed."""
@@ -173,19 +174,11 @@ class Search:
 
     def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
         """Up to `count` candidates that are not taken."""
-        return self._untried(taken)[:count]
+        untried = self._untried(taken)
+        return self._random.sample(untried, min(count, len(untried))) if self._shuffled else untried[:count]
 
     def _untried(self, taken: set[Configuration]) -> list[Configuration]:
         return [each for each in self.candidates if each not in taken]
-
-
-class Shuffled(Search):
-    """Candidates at random, each once."""
-
-    @override
-    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
-        untried = self._untried(taken)
-        return self._random.sample(untried, min(count, len(untried)))
 
 
 class Evolution(Search):
@@ -308,12 +301,10 @@ def search_for(
     """The search that a tuner's name means.
 
     Args:
-        tuner: one of `TUNERS`.
         task: whose candidates are searched, the untuned default first.
         model: of all tasks of the run, for `xgb`.
         known: times of candidates in other records, in seconds; None for one that failed. The model learns from them,
             and the fastest are tried right after the default.
-        seed: of random choices.
     """
     if model:
         model.learn(task, known)
@@ -324,5 +315,5 @@ def search_for(
     if tuner == "gridsearch":
         return Search(candidates, len(first), seed)
     if tuner == "random":
-        return Shuffled(candidates, len(first), seed)
+        return Search(candidates, len(first), seed, shuffled=True)
     return Evolution(candidates, len(first), seed, task, model)

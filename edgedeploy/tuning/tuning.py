@@ -99,10 +99,8 @@ def found_tasks(
 
     Args:
         models: names of the zoo, or networks' files.
-        board: to tune for.
         numbers: which tasks of each, as `selected` takes it.
         shapes, options: what the files leave open.
-        progress: is told about each step.
     """
     sources = [find_source(model, shapes, progress, options) for model in models]
     found = []
@@ -137,10 +135,7 @@ def tune_all(
 
     Args:
         networks: as `found_tasks` returns them.
-        boards: that measure.
         folder: of the records; the boards' own by default.
-        options: of the search.
-        evaluation: how functions are timed.
         warm_start: folders of other records, which the search learns from.
         compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
         listener: is told what is measured.

@@ -94,8 +94,8 @@ class TestWeights:
         ("weights", "message"),
         [
             (tagged([1, 2, 3], INT8) + plain([1]), "8 bits without a scale.*'conv'"),
-            (tagged([1, np.nan, 3]) + plain([1]), "no numbers.*'conv'"),
-            (tagged([1, np.inf, 3]) + plain([1]), "no numbers.*'conv'"),
+            (tagged([1, np.nan, 3]) + plain([1]), "not numbers.*'conv'"),
+            (tagged([1, np.inf, 3]) + plain([1]), "not numbers.*'conv'"),
             (tagged([1, 2, 3]) + plain([1, 2]), "does not fit the network: 4 bytes are left"),
             *((WHOLE[:length], "not complete: layer 'conv' needs") for length in (0, 3, 4, 15, 16, 19)),
         ],

@@ -67,11 +67,6 @@ class Parameter:
     gain: float = 1.0
     optional: bool = False
 
-    @property
-    def count(self) -> int:
-        """The number of values."""
-        return prod(self.shape)
-
 
 class DarknetGraph(Graph):
     """A network up to some section, whose layers go by numbers from 0 on.
@@ -223,7 +218,7 @@ class FileWeights:
         """The next parameter of the file, float32."""
         if parameter.optional and self._without_optional:
             return np.zeros(parameter.shape, np.float32)
-        values = self._cursor.array("<f4", parameter.count, f"[{parameter.section.kind}]")
+        values = self._cursor.array("<f4", prod(parameter.shape), f"[{parameter.section.kind}]")
         if not np.isfinite(values).all() or (parameter.role == "variance" and values.min() < 0):
             raise parameter.section.error(
                 f"its weights in {self._cursor.path.name} are damaged",
@@ -236,8 +231,8 @@ class FileWeights:
 
     def _check(self, parameters: Sequence[Parameter], description: str) -> bool:
         """Whether the file leaves out optional parameters."""
-        needed = 4 * sum(parameter.count for parameter in parameters)
-        optional = 4 * sum(parameter.count for parameter in parameters if parameter.optional)
+        needed = 4 * sum(prod(parameter.shape) for parameter in parameters)
+        optional = 4 * sum(prod(parameter.shape) for parameter in parameters if parameter.optional)
         left = self._cursor.left
         if left in (needed, needed - optional):
             return left < needed
