@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.graph import PAD_MODES, Value
 from edgedeploy.frontends.ncnn.graph import UNSET, NcnnGraph, translates
 
 
@@ -114,9 +114,7 @@ def _padding(graph: NcnnGraph) -> Value:
     ends = [layer.integer(8), bottom, right][-blob.rank :]
     if not 0 <= mode <= 2 or layer.integer(6) or min(*begins, *ends) < 0:
         raise layer.error("only widths that are not negative, and one value for all channels, can be imported")
-    if mode == 2 and any(width >= size for width, size in zip([*begins, *ends], blob.shape * 2, strict=True)):
-        raise layer.error("a reflection is wider than the input")
-    return graph.pad(blob, begins, ends, ("constant", "edge", "reflect")[mode], layer.number(5))
+    return graph.pad(blob, begins, ends, PAD_MODES[mode], layer.number(5))
 
 
 @translates("Tile", range(3))

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.graph import UNARY, Graph, Value, operator, reciprocal_root, square
+from edgedeploy.frontends.graph import PAD_MODES, UNARY, Graph, Value, operator, reciprocal_root, square
 from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
 
 _AXES = ("n", "c", "h", "w")
@@ -17,8 +17,6 @@ _AXES = ("n", "c", "h", "w")
 # `type` of Tengine's reduction_kernel_ref.h.
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin", "ReduceProd")
 _UNUSED = -2  # in the place of an axis
-
-_PAD_MODES = ("constant", "edge", "reflect")
 
 
 def _of_one(function: Callable[..., Value], *parameters: str) -> Converter:
@@ -297,15 +295,12 @@ def _crop(graph: TengineGraph) -> Value:
 
 
 def _pad(graph: TengineGraph) -> Value:
+    graph.feature_map()
     p = graph.parameters
-    sizes = graph.feature_map()
-    widths = [p[f"{side}_{axis}"] for side in ("begin", "end") for axis in _AXES]
-    if min(widths) < 0 or not 0 <= p["mode"] < len(_PAD_MODES):
-        raise ModelError(f"its widths are {widths}, its mode {p['mode']}")
-    mode = _PAD_MODES[p["mode"]]
-    if mode == "reflect" and any(width >= size for width, size in zip(widths, sizes * 2, strict=True)):
-        raise ModelError(f"its widths {widths} reflect more than there is of {sizes}")
-    return graph.pad(graph.value(), widths[:4], widths[4:], mode, p["value"])
+    begins, ends = ([p[f"{side}_{axis}"] for axis in _AXES] for side in ("begin", "end"))
+    if min(*begins, *ends) < 0 or not 0 <= p["mode"] < len(PAD_MODES):
+        raise ModelError(f"its widths are {[*begins, *ends]}, its mode {p['mode']}")
+    return graph.pad(graph.value(), begins, ends, PAD_MODES[p["mode"]], p["value"])
 
 
 def _reduction(graph: TengineGraph) -> Value:
