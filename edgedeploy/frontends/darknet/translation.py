@@ -39,8 +39,6 @@ def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon:
     """The network that a cfg file describes, without the values of its weights.
 
     Args:
-        path: the file.
-        sections: of the file.
         shapes: the input's shape by its name, to replace the one that [net] states.
         epsilon: what batch normalisation adds to the variance; None is 1e-5.
     """

@@ -31,9 +31,8 @@ def converted(
     (Split), unread ones are outputs only if all are.
 
     Args:
-        path: the network's file, for messages.
+        path: of the file, for messages.
         layers: in the order in which they run.
-        weights: of the layers.
         shapes: of inputs, with a batch of one.
         default: the shape of inputs for which neither `shapes` nor a layer has one.
     """

@@ -27,12 +27,7 @@ _CHOOSES = {"ReLu": "slope", "Pooling": "kind"}
 
 
 def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
-    """The network; its values have the names of the file's tensors.
-
-    Args:
-        structure: the file's content.
-        given: shapes of inputs by name, as `Format.read` takes them.
-    """
+    """The network, whose values have the names of the file's tensors; `given` is as for `Format.read`."""
     path = structure.path
     producers = _producers(structure)
     order = _order(structure, producers)
