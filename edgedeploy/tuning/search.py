@@ -23,11 +23,7 @@ from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tuning.task import Task
 
-# The cost model: gradient-boosted trees that predict how fast a candidate is compared with the best of its task. One
-# model learns from all tasks of a run, and from other records: its features describe layer and candidate, not the task.
-# Source of the approach: T. Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018.
-
-# Dimensions of data and of weights, at most.
+# Dimensions of data and of weights that the cost model knows, at most.
 _DIMENSIONS = 4
 
 # Fewer results than this teach nothing.
@@ -66,7 +62,11 @@ def imported_xgboost() -> Any:
 
 
 class CostModel:
-    """A model of the results so far."""
+    """Gradient-boosted trees that predict how fast a candidate is compared with the best of its task.
+
+    They learn from all tasks of a run, and from other records: features describe layer and candidate, not the task.
+    Source of the approach: T. Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018.
+    """
 
     def __init__(self) -> None:
         self._xgboost = imported_xgboost()
