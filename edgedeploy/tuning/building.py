@@ -63,11 +63,15 @@ class Batch:
 
     entries: list[Entry]
 
+    @property
+    def libraries(self) -> list[Path]:
+        """The libraries of all candidates that could be built."""
+        return list(dict.fromkeys(entry.library for entry in self.entries if entry.library))
+
     def remove(self) -> None:
         """Remove the libraries."""
-        for entry in self.entries:
-            if entry.library:
-                entry.library.unlink(missing_ok=True)
+        for library in self.libraries:
+            library.unlink(missing_ok=True)
 
 
 class WorkerPool(Closing):
