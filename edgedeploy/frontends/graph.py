@@ -129,7 +129,8 @@ class Graph:
                 attributes[key] = value + hidden
             elif key == "axes":
                 attributes[key] = self._axes(value)
-        unique = [self._unique(name or f"{self._stem}{operator.lower()}") for name in names]
+        stem = f"{self._stem}{operator.lower()}"
+        unique = [self._unique(name or (f"{stem}_{index}" if index else stem)) for index, name in enumerate(names)]
         self._nodes.append(helper.make_node(operator, list(inputs), unique, name=unique[0], **attributes))
         used = [name for name in inputs if name]
         try:
