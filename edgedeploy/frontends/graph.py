@@ -27,6 +27,9 @@ _BOUNDLESS = 3.4e38
 
 Shape = tuple[int, ...]
 
+# Of ncnn's Padding and Tengine's Pad, by number, as ONNX calls them.
+PAD_MODES = ("constant", "edge", "reflect")
+
 
 class Value(str):
     """The name of a tensor, which has a shape; the shape lacks the batch where the format does not state one."""
@@ -126,7 +129,8 @@ class Graph:
                 attributes[key] = value + hidden
             elif key == "axes":
                 attributes[key] = self._axes(value)
-        unique = [self._unique(name or f"{self._stem}{operator.lower()}") for name in names]
+        stem = f"{self._stem}{operator.lower()}"
+        unique = [self._unique(name or (f"{stem}_{index}" if index else stem)) for index, name in enumerate(names)]
         self._nodes.append(helper.make_node(operator, list(inputs), unique, name=unique[0], **attributes))
         used = [name for name in inputs if name]
         try:
@@ -199,19 +203,23 @@ class Graph:
     def pad(
         self, value: Value, begins: Sequence[int], ends: Sequence[int], mode: str = "constant", fill: float = 0.0
     ) -> Value:
-        """More values before and after those of each axis; `mode` is ONNX's."""
+        """More values before and after those of each axis; `mode` is one of `PAD_MODES`."""
         if not any(begins) and not any(ends):
             return value
+        if mode == "reflect" and any(
+            width >= size for width, size in zip([*begins, *ends], value.shape * 2, strict=True)
+        ):
+            raise self.unsuitable("Pad", "a reflection is wider than the input")
         hidden = [0] * len(self.batch)
         widths = self.integers([*hidden, *begins, *hidden, *ends])
-        return self.node("Pad", value, widths, *([self.floats(fill)] if fill else []), mode=mode)
+        return self.node("Pad", value, widths, *([self.floats(fill)] if fill and mode == "constant" else []), mode=mode)
 
     def split(self, value: str, sizes: Sequence[int], axis: int) -> list[Value]:
         """Parts of these sizes along an axis."""
         return self.nodes("Split", value, self.integers(sizes), names=[""] * len(sizes), axis=axis)
 
     def shuffle_channels(self, value: Value, rows: int) -> Value:
-        """Channels as a matrix of so many rows, column by column (Zhang et al., "ShuffleNet", 2017)."""
+        """Channels as a matrix of `rows`, column by column (Zhang et al., "ShuffleNet", 2017)."""
         *batch, channels, height, width = value.shape
         lead = range(len(batch))
         parts = self.reshape(value, [*batch, rows, channels // rows, height, width])

@@ -24,7 +24,6 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
 
     Args:
         chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
-        board: to build for.
         progress: is told why the board's own folder is not used.
     """
     if chosen == NO_RECORDS:

@@ -1,4 +1,4 @@
-"""Trials: candidates of tasks, as they were built and measured; and what they say of each task."""
+"""Trials: candidates of tasks, as they were built and measured; and a summary for each task."""
 
 from __future__ import annotations
 

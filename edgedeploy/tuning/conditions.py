@@ -82,10 +82,8 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
     password; without them a note is printed, and nothing is changed.
 
     Args:
-        run: runs scripts on the board.
         name: of the governor, such as `performance`.
         root: a prefix of the paths of system files.
-        progress: is told about failures.
     """
     require_governor_name(name)
     folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")

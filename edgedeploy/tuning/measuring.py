@@ -2,7 +2,7 @@
 
 A session measures one function after the other. If it breaks, functions that were not measured yet go into another one,
 beginning with the function that ran: that one is to blame only if it breaks sessions that begin with it. If a board is
-lost, the farm waits for it, and measures again what it measured.
+lost, the farm waits for it, and measures again.
 """
 
 from __future__ import annotations
@@ -81,8 +81,6 @@ class Measurer(WorkerPool):
         """Prepare to measure on devices of a tracker under a key, without starting anything.
 
         Args:
-            tracker, key: of the devices.
-            evaluation: how a function is timed.
             devices: how many are used at the same time.
             threads: how many threads functions run with.
             patience_s: how long to wait for a device that others use.
@@ -143,8 +141,8 @@ class Measurer(WorkerPool):
             if isinstance(message, Begun):
                 share.begun(order[message.job])
             elif isinstance(message, Refused):
-                what = f"the device at {device} does not take what was built"
-                hint = "look whether it is the board that was named, and whether it has space left"
+                what = f"the device at {device} does not take the libraries"
+                hint = "check that it is the board that you named, and that it has space left"
                 raise device_failure(what, message.why) or RpcError(what, why=message.why, hints=[hint])
             else:
                 share.done(order[message.job], message)

@@ -103,7 +103,6 @@ def session(
         device: was just handed out by its tracker.
         secret: the greeting that it expects.
         jobs: the functions, whose libraries are sent there; without any, a session is only opened and closed.
-        evaluation: how they are timed.
         threads: how many threads they run with.
         begin_s: no function but the first is begun later than this.
         session_s: the server ends the session after this time.

@@ -5,6 +5,7 @@ In the final the default and the best few run interleaved on one board: what won
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from edgedeploy.tuning.task import Task
 # Candidates that are built into one library and measured in one session.
 BATCH = 16
 
-# Candidates of the final beside the default, and how often they run interleaved. Several: the best of a search are also
-# those that were lucky.
+# Candidates of the final besides the default, and how often they run interleaved. Several: the best of a search may be
+# just lucky.
 FINALISTS = 11
 ROUNDS = 7
 
@@ -90,7 +91,8 @@ class TuningRun:
         self.listener(TaskStarted(task=summary))
         progress = _Progress(task)
         search.learn([progress.add(candidate, trial) for candidate, trial in task.measured(earlier)])
-        while progress.count < summary.trials and not self.stopping() and not self._is_settled(progress):
+        limit = math.inf if options.early_stopping is None else options.early_stopping
+        while progress.count < summary.trials and progress.since_better < limit and not self.stopping():
             proposed = search.propose(min(BATCH, summary.trials - progress.count))
             if not proposed:
                 break
@@ -116,10 +118,6 @@ class TuningRun:
         trials = self.records.trials(task.key) if self.options.resume else []
         return [trial for trial in trials if not trial.final]
 
-    def _is_settled(self, progress: _Progress) -> bool:
-        limit = self.options.early_stopping
-        return limit is not None and progress.since_better >= limit
-
     def _batch(
         self, task: Task, proposed: Sequence[Configuration], progress: _Progress
     ) -> list[tuple[Configuration, float | None]]:
@@ -140,7 +138,7 @@ class TuningRun:
         batch = self.builder.build(map(task.scheduled, candidates))
         try:
             for repetition in range(MOST_REPETITIONS):
-                self.farm.conditions()  # what happened before is no concern of this measurement
+                self.farm.conditions()  # resets the counters
                 outcomes = self.farm.measure(batch, rounds)
                 conditions = self.farm.conditions()
                 slow = sorted(name for name, state in conditions.items() if state.throttled)
@@ -155,7 +153,8 @@ class TuningRun:
         """Run the default and the best interleaved, and record the winner as the one to build with."""
         winner = default = task.candidates[0]
         default_s = winner_s = progress.seconds.get(default)
-        best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
+        fastest = sorted(progress.seconds, key=progress.seconds.__getitem__)
+        best = [each for each in fastest if each != default][:FINALISTS]
         if best and not self.stopping():
             contenders = list(dict.fromkeys([default, *best, *self._present(task)]))
             outcomes, conditions = self._measured(task, contenders, ROUNDS)
@@ -247,6 +246,3 @@ class _Progress:
     @property
     def gflops(self) -> float | None:
         return self._mflop / 1000 / self.best_s if self.best_s and self._mflop else None
-
-    def best(self, count: int) -> list[Configuration]:
-        return sorted(self.seconds, key=self.seconds.__getitem__)[:count]

@@ -23,11 +23,7 @@ from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tuning.task import Task
 
-# The cost model: gradient-boosted trees that predict how fast a candidate is compared with the best of its task. One
-# model learns from all tasks of a run, and from other records: its features describe layer and candidate, not the task.
-# Source of the approach: T. Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018.
-
-# Dimensions of data and of weights, at most.
+# Dimensions of data and of weights that the cost model knows, at most.
 _DIMENSIONS = 4
 
 # Fewer results than this teach nothing.
@@ -49,7 +45,7 @@ OFFSPRING = 128
 # The part of a batch that is chosen at random, so that the search does not settle too early.
 AT_RANDOM = 0.1
 
-# What a difference in the gene that was varied weighs, beside differences in the others.
+# The weight of a difference in the varied gene, relative to differences in the others.
 VARIED_WEIGHT = 4.0
 
 
@@ -66,7 +62,11 @@ def imported_xgboost() -> Any:
 
 
 class CostModel:
-    """A model of the results so far."""
+    """Gradient-boosted trees that predict how fast a candidate is compared with the best of its task.
+
+    They learn from all tasks of a run, and from other records: features describe layer and candidate, not the task.
+    Source of the approach: T. Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018.
+    """
 
     def __init__(self) -> None:
         self._xgboost = imported_xgboost()
@@ -146,18 +146,19 @@ def _gene_names() -> list[str]:
 
 
 class Search:
-    """A search among the candidates of one task; this one tries them in order.
+    """A search among the candidates of one task; this one tries them in order or shuffled.
 
     Attributes:
         seconds: times of the candidates that were tried; infinite if they failed.
     """
 
-    def __init__(self, candidates: Sequence[Configuration], head: int, seed: int) -> None:
+    def __init__(self, candidates: Sequence[Configuration], head: int, seed: int, *, shuffled: bool = False) -> None:
         """Search candidates without repetitions, the first `head` of them before any other."""
         self.candidates = list(candidates)
         self.seconds: dict[Configuration, float] = {}
         self._head = self.candidates[:head]
         self._random = random.Random(seed)
+        self._shuffled = shuffled
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]]) -> None:
         """Learn what candidates took, in seconds; None for one that failed."""
@@ -173,19 +174,11 @@ class Search:
 
     def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
         """Up to `count` candidates that are not taken."""
-        return self._untried(taken)[:count]
+        untried = self._untried(taken)
+        return self._random.sample(untried, min(count, len(untried))) if self._shuffled else untried[:count]
 
     def _untried(self, taken: set[Configuration]) -> list[Configuration]:
         return [each for each in self.candidates if each not in taken]
-
-
-class Shuffled(Search):
-    """Candidates at random, each once."""
-
-    @override
-    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
-        untried = self._untried(taken)
-        return self._random.sample(untried, min(count, len(untried)))
 
 
 class Evolution(Search):
@@ -227,7 +220,7 @@ class Evolution(Search):
         )
         likely = [each for each in self._by_prior if each not in taken]
         if len(measured) < max(1, count // 2):
-            # Nothing to breed from: half of what the model of the board prefers, half from everywhere.
+            # Nothing to breed from: half are preferred by the model of the board, half are random.
             half = likely[: max(1, count // 2)]
             return half + self._random.sample(likely, min(count, len(likely)))
         if self._model is None or self._model.predict(self._task, measured[:1]) is None:
@@ -308,12 +301,10 @@ def search_for(
     """The search that a tuner's name means.
 
     Args:
-        tuner: one of `TUNERS`.
         task: whose candidates are searched, the untuned default first.
         model: of all tasks of the run, for `xgb`.
         known: times of candidates in other records, in seconds; None for one that failed. The model learns from them,
             and the fastest are tried right after the default.
-        seed: of random choices.
     """
     if model:
         model.learn(task, known)
@@ -324,5 +315,5 @@ def search_for(
     if tuner == "gridsearch":
         return Search(candidates, len(first), seed)
     if tuner == "random":
-        return Shuffled(candidates, len(first), seed)
+        return Search(candidates, len(first), seed, shuffled=True)
     return Evolution(candidates, len(first), seed, task, model)

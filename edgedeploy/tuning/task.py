@@ -91,7 +91,7 @@ def tasks_of(network: Network, board: Board) -> list[Task]:
     found: dict[str, Task] = {}
     for name, function in optimised.functions.items():
         group = optimised.groups.get(name)
-        if group is None or name in optimised.on_cpu:  # beside a device, the CPU does what is soon done
+        if group is None or name in optimised.on_cpu:  # next to a device, the CPU runs small functions
             continue
         packable = frozenset(constants.get(name, ()))
         task = Task(0, (name,), workload_of(function), counts[name], processor, group, packable)

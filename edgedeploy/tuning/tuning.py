@@ -81,7 +81,7 @@ class Boards:
         name = f"{self.board.label}-virtual"
         progress.note(
             f"a virtual board measures: its records go to {name}, which builds for {self.board.label} do not use "
-            f"unless they are told --tuning-records {name}"
+            f"without --tuning-records {name}"
         )
         return default_folder(name)
 
@@ -99,10 +99,8 @@ def found_tasks(
 
     Args:
         models: names of the zoo, or networks' files.
-        board: to tune for.
         numbers: which tasks of each, as `selected` takes it.
         shapes, options: what the files leave open.
-        progress: is told about each step.
     """
     sources = [find_source(model, shapes, progress, options) for model in models]
     found = []
@@ -137,10 +135,7 @@ def tune_all(
 
     Args:
         networks: as `found_tasks` returns them.
-        boards: that measure.
         folder: of the records; the boards' own by default.
-        options: of the search.
-        evaluation: how functions are timed.
         warm_start: folders of other records, which the search learns from.
         compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
         listener: is told what is measured.
@@ -241,7 +236,7 @@ def _concluded(run: TuningRun, records: Records, comparison: Comparison) -> tupl
     before_ms, after_ms = compared
     if after_ms > MOST_LOSS * before_ms:
         run.finals.withdraw()
-        comparison.progress.note("the whole network is not quicker with what was found: builds keep the defaults")
+        comparison.progress.note("the whole network is not faster with the best candidates: builds keep the defaults")
     return before_ms, after_ms
 
 

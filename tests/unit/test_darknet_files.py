@@ -231,7 +231,7 @@ def test_values_that_are_no_weights_are_refused(array: int, value: float, tmp_pa
     _, recorder = weighted(text)
     recorder.stream[array].flat[0] = value
     weights = recorder.save(tmp_path / "net.weights")
-    with pytest.raises(ModelError, match=r"line 5, \[convolutional\]: its weights in net.weights are no weights"):
+    with pytest.raises(ModelError, match=r"line 5, \[convolutional\]: its weights in net.weights are damaged"):
         FORMAT.convert([cfg(tmp_path, text), weights], {})
 
 

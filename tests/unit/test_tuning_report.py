@@ -334,7 +334,7 @@ class TestPage:
             for event in Simulation(names=["a"]).events()
         ]
         page = report(events)
-        assert "The peak is not known: no trial tells the frequency of the board." in page.texts("p")
+        assert "The peak is not known: no trial has the frequency of the board." in page.texts("p")
         assert _rows(page.all("table")[0])[0][8] == ""
         assert "No trial tells the temperature of its board." in page.texts("p")
 

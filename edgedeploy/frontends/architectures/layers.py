@@ -238,7 +238,7 @@ class Layers(Graph):
         return self.resize_nearest(value, self.floats([1, 1, 2, 2]))
 
     def rows(self, value: Value, columns: int) -> Value:
-        """The values of each pixel, pixel by pixel, as rows of so many values: 1 x rows x columns."""
+        """The values of each pixel, pixel by pixel, as rows: 1 x rows x columns."""
         return self.reshape(self.transpose(value, [0, 2, 3, 1]), [1, -1, columns])
 
     def output(self, name: str, value: Value) -> Value:

@@ -21,7 +21,7 @@ INPUT_NAME = "data"
 
 # 1 GiB of weights; VGG-16, the largest of Darknet's own, has half of that. An ONNX model ends at 2 GiB.
 _MOST_PARAMETERS = 2**28
-# Far beyond any network; they bound what a small file can make us do.
+# Far beyond any network; they bound the work for a small file.
 _MOST_LAYERS = 2048
 _MOST_READS = 8192
 
@@ -34,7 +34,7 @@ _HEADS = ("yolo", "region")
 
 
 class Shape(NamedTuple):
-    """The shape of what a layer outputs for one image; vectors are feature maps of one pixel."""
+    """The shape of a layer's output for one image; vectors are feature maps of one pixel."""
 
     channels: int
     height: int
@@ -66,11 +66,6 @@ class Parameter:
     shape: tuple[int, ...]
     gain: float = 1.0
     optional: bool = False
-
-    @property
-    def count(self) -> int:
-        """The number of values."""
-        return prod(self.shape)
 
 
 class DarknetGraph(Graph):
@@ -189,7 +184,7 @@ class DarknetGraph(Graph):
         """See `Graph.check_output`."""
         stated = times(shape[1:])
         if min(shape, default=0) < 1:
-            raise self.section.error("nothing comes out of it", why=f"its output is {stated}")
+            raise self.section.error("it has no output", why=f"its output is {stated}")
         if is_too_large(shape):
             raise self.section.error("its output is too large", why=f"it is {stated}")
 
@@ -223,11 +218,11 @@ class FileWeights:
         """The next parameter of the file, float32."""
         if parameter.optional and self._without_optional:
             return np.zeros(parameter.shape, np.float32)
-        values = self._cursor.array("<f4", parameter.count, f"[{parameter.section.kind}]")
+        values = self._cursor.array("<f4", prod(parameter.shape), f"[{parameter.section.kind}]")
         if not np.isfinite(values).all() or (parameter.role == "variance" and values.min() < 0):
             raise parameter.section.error(
-                f"its weights in {self._cursor.path.name} are no weights",
-                why=f"there is a {parameter.role} that is not finite, or a variance below zero",
+                f"its weights in {self._cursor.path.name} are damaged",
+                why=f"a {parameter.role} is not finite, or a variance is below zero",
                 hints=list(_HINTS),
             )
         if parameter.role == "matrix" and self._transposed:
@@ -236,8 +231,8 @@ class FileWeights:
 
     def _check(self, parameters: Sequence[Parameter], description: str) -> bool:
         """Whether the file leaves out optional parameters."""
-        needed = 4 * sum(parameter.count for parameter in parameters)
-        optional = 4 * sum(parameter.count for parameter in parameters if parameter.optional)
+        needed = 4 * sum(prod(parameter.shape) for parameter in parameters)
+        optional = 4 * sum(prod(parameter.shape) for parameter in parameters if parameter.optional)
         left = self._cursor.left
         if left in (needed, needed - optional):
             return left < needed

@@ -47,7 +47,8 @@ def shortcut(section: Section, graph: DarknetGraph) -> Value:
     others = [graph.output(index) for index in sources]
     activation = activation_of(section, "linear")
     for index, other in zip(sources, map(graph.size, others), strict=True):
-        if _quotients(shape.width, other.width) != _quotients(shape.height, other.height):
+        sides = (shape.width, other.width), (shape.height, other.height)
+        if len({(side // another, another // side) for side, another in sides}) > 1:
             why = f"layer {graph.previous} has {shape}, layer {index} {other}"
             raise section.error("height and width differ by different factors", option="from", why=why)
     for value in others:
@@ -81,10 +82,6 @@ def _product(section: Section, graph: DarknetGraph, factors: str) -> Value:
         why = f"layer {sources[0]} has {shape} and needs {wanted}, layer {graph.previous} has {factor}"
         raise section.error(f"the layer before has not one factor {factors}", why=why)
     return activated(graph, activation, graph.node("Mul", *values))
-
-
-def _quotients(side: int, other: int) -> tuple[int, int]:
-    return side // other, other // side
 
 
 def _fitted(graph: DarknetGraph, value: Value, wanted: Shape) -> Value:
@@ -124,7 +121,7 @@ def yolo(section: Section, graph: DarknetGraph) -> Value:
     scale = section.number("scale_x_y", 1.0)
     if not _SMALLEST_SIDE <= scale <= _LARGEST_SIDE:
         raise section.error(f"scale_x_y={scale:g} cannot be", option="scale_x_y", hints=["YOLO v4 has 1.05 to 1.2"])
-    head = Head(output=graph.layer, anchors=chosen, classes=_classes(section), scale_x_y=scale)
+    head = Head(output=graph.layer, anchors=chosen, classes=section.integer("classes", 20, lowest=1), scale_x_y=scale)
     return _head(section, graph, head, described=not section.integer("new_coords", 0))
 
 
@@ -139,7 +136,7 @@ def region(section: Section, graph: DarknetGraph) -> Value:
     anchors = [(across * cell[0], down * cell[1]) for across, down in _first(section, _anchors(section))]
     coordinates = section.integer("coords", 4, lowest=1)
     plain = section.integer("softmax", 0) and not section.integer("background", 0) and "tree" not in section.options
-    head = Head(output=graph.layer, kind="region", anchors=anchors, classes=_classes(section))
+    head = Head(output=graph.layer, kind="region", anchors=anchors, classes=section.integer("classes", 20, lowest=1))
     return _head(section, graph, head, bool(plain) and coordinates == 4, coordinates)
 
 
@@ -174,7 +171,3 @@ def _first(section: Section, anchors: list[tuple[float, float]]) -> list[tuple[f
     if count > len(anchors):
         raise section.error(f"num={count} is too large", option="num", why=f"there are {len(anchors)} anchors")
     return anchors[:count]
-
-
-def _classes(section: Section) -> int:
-    return section.integer("classes", 20, lowest=1)

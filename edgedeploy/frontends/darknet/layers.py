@@ -256,7 +256,7 @@ def _check_divides(section: Section, divisor: int, shape: Shape, *sizes: int) ->
 
 
 def _pool(section: Section, graph: DarknetGraph, operator: str, **attributes: Any) -> Value:
-    """Pooling over windows; `padding` counts the pixels of both sides together, of which the right gets the odd one.
+    """Pooling over windows; `padding` counts the pixels of both sides together, the odd one on the right.
 
     The first window begins at -padding / 2, rounded towards zero, and (side + padding - size) / stride + 1 fit
     (src/maxpool_layer.c).
@@ -269,7 +269,7 @@ def _pool(section: Section, graph: DarknetGraph, operator: str, **attributes: An
     padding = section.integer("padding", size - 1, lowest=0)
     before, after = padding // 2, padding - padding // 2
     if after >= size:
-        why = f"windows of {size} pixels would lie outside of the feature map"
+        why = f"windows of {size} pixels would be outside of the feature map"
         raise section.error(f"padding={padding} is too large", option="padding", why=why)
     _check_window(section, size, height + padding, width + padding)
     pads = [before, before, after, after]

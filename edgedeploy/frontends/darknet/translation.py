@@ -17,29 +17,13 @@ from edgedeploy.frontends.graph import Value
 _EPSILON = 1e-5
 
 # They write the layer of a section and return its output.
-_KINDS: dict[str, Callable[[Section, DarknetGraph], Value]] = {
-    "activation": layers.activation,
-    "avgpool": layers.avgpool,
-    "batchnorm": layers.batchnorm,
-    "connected": layers.connected,
-    "convolutional": layers.convolutional,
-    "cost": layers.unchanged,
-    "dropout": layers.unchanged,
-    "empty": layers.unchanged,
-    "local_avgpool": layers.local_avgpool,
-    "maxpool": layers.maxpool,
-    "region": joins.region,
-    "reorg": layers.reorg,
-    "reorg3d": layers.reorg3d,
-    "route": joins.route,
-    "sam": joins.sam,
-    "scale_channels": joins.scale_channels,
-    "shortcut": joins.shortcut,
-    "silence": layers.unchanged,
-    "softmax": layers.softmax,
-    "upsample": layers.upsample,
-    "yolo": joins.yolo,
-}
+_LAYERS: tuple[Callable[[Section, DarknetGraph], Value], ...] = (
+    *(layers.activation, layers.avgpool, layers.batchnorm, layers.connected, layers.convolutional),
+    *(layers.local_avgpool, layers.maxpool, layers.reorg, layers.reorg3d, layers.softmax, layers.upsample),
+    *(joins.region, joins.route, joins.sam, joins.scale_channels, joins.shortcut, joins.yolo),
+)
+_KINDS = {function.__name__: function for function in _LAYERS}
+_KINDS |= dict.fromkeys(("cost", "dropout", "empty", "silence"), layers.unchanged)
 
 _SHORT = {
     "avg": "avgpool",
@@ -55,8 +39,6 @@ def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon:
     """The network that a cfg file describes, without the values of its weights.
 
     Args:
-        path: the file.
-        sections: of the file.
         shapes: the input's shape by its name, to replace the one that [net] states.
         epsilon: what batch normalisation adds to the variance; None is 1e-5.
     """
@@ -69,7 +51,7 @@ def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon:
         if section.kind not in _KINDS:
             raise replace(each, kind=each.kind[:40]).error(
                 "this section is not supported",
-                why="supported are " + ", ".join(f"[{kind}]" for kind in _KINDS),
+                why="supported are " + ", ".join(f"[{kind}]" for kind in sorted(_KINDS)),
                 hints=["cut the network before it, or give an ONNX file that another tool made of it"],
             )
         graph.begin_section(section)
@@ -95,7 +77,7 @@ def _input(path: Path, section: Section, shapes: Shapes) -> tuple[int, Shape]:
     if len(given) != 4 or given[1] != stated[0]:
         raise InputError(
             f"{path}: the shape of input {INPUT_NAME!r} does not fit",
-            why=f"{','.join(map(str, given))} was given, the network says 1,{','.join(map(str, stated))}",
+            why=f"{','.join(map(str, given))} was given, the network states 1,{','.join(map(str, stated))}",
             hints=["batch, height and width can be changed"],
         )
     return given[0], Shape(*given[1:])

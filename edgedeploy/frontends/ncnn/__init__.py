@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # What a network's text begins with; its binary form begins with the same number, little-endian.
 _MAGIC = 7767517
+_BINARY = _MAGIC.to_bytes(4, "little")
 
 
 class Ncnn(ConvertedFormat):
@@ -25,7 +26,7 @@ class Ncnn(ConvertedFormat):
 
     def recognises(self, head: bytes) -> bool:
         """Whether it begins with ncnn's number, as text or as the binary form, which `convert` refuses."""
-        return head.split(maxsplit=1)[:1] == [str(_MAGIC).encode()] or _is_binary(head)
+        return head.split(maxsplit=1)[:1] == [str(_MAGIC).encode()] or head.startswith(_BINARY)
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
         """The text, the weights and `metadata.yaml` next to it; see `Format.files`."""
@@ -70,14 +71,10 @@ def _usage(files: Sequence[Path]) -> Usage:
     return Usage.of(files[2]) if len(files) > 2 else Usage()
 
 
-def _is_binary(head: bytes) -> bool:
-    return head.startswith(_MAGIC.to_bytes(4, "little"))
-
-
 def _refuse_binary(path: Path, head: bytes) -> None:
-    if _is_binary(head):
+    if head.startswith(_BINARY):
         raise ModelError(
             f"{path} cannot be read",
-            why="it is the binary form of ncnn's .param, which names neither layers nor blobs",
-            hints=["use the .param file in text form that it was made from, with the same .bin file"],
+            why="it is the binary form of ncnn's .param, which has no names of layers and blobs",
+            hints=["use the .param file in text form that it was converted from, with the same .bin file"],
         )

@@ -31,9 +31,8 @@ def converted(
     (Split), unread ones are outputs only if all are.
 
     Args:
-        path: the network's file, for messages.
+        path: of the file, for messages.
         layers: in the order in which they run.
-        weights: of the layers.
         shapes: of inputs, with a batch of one.
         default: the shape of inputs for which neither `shapes` nor a layer has one.
     """
@@ -73,7 +72,7 @@ def _input(layer: NcnnLayer, shapes: Shapes, default: Sequence[int] | None) -> t
     if len(layer.outputs) != 1 or layer.inputs or set(layer.parameters) - _INPUT_PARAMETERS:
         raise layer.error("an input writes one blob of one to four dimensions, and reads none")
     [name] = layer.outputs
-    # Parameters are w, h, d, c; what is left out are outer dimensions, and 0 is an open size.
+    # Parameters are w, h, d, c; outer dimensions may be left out, and 0 is an open size.
     stated = [layer.integer(number) for number in (2, 11, 1, 0) if number in layer.parameters]
     given = shapes.get(name)
     if given is None and stated and min(stated) > 0:
@@ -89,7 +88,7 @@ def _input(layer: NcnnLayer, shapes: Shapes, default: Sequence[int] | None) -> t
         says = "x".join(map(str, stated)) if stated else "nothing"
         raise InputError(
             f"{layer.path}: the shape of input {name!r} does not fit",
-            why=f"{','.join(map(str, given))} was given, the network says {says}, and there is one image at a time",
+            why=f"{','.join(map(str, given))} was given, the network states {says}, and there is one image at a time",
             hints=[f"write it as --input-shape {name}:1,3,224,224"],
         )
     return name, tuple(given[1:])

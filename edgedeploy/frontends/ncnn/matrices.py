@@ -11,7 +11,7 @@ from edgedeploy.frontends.ncnn.graph import NcnnGraph, translates
 
 @translates("MatMul", {0})
 def _matmul(graph: NcnnGraph) -> Value:
-    """As numpy's matmul, with the last two axes of the second factor swapped if parameter 0 says so."""
+    """As numpy's matmul, with the last two axes of the second factor swapped if parameter 0 is set."""
     one, other = graph.check_inputs(2)
     rows = [1] if one.rank == 1 else []
     columns = [1] if other.rank == 1 else []
@@ -74,7 +74,7 @@ def _gemm(graph: NcnnGraph) -> Value:
 
 @translates("SDPA", {5, 6, 7, 18})
 def _attention_layer(graph: NcnnGraph) -> Value:
-    """Attention between heads x places x features; parameter 5 says whether a mask follows."""
+    """Attention between heads x places x features; with a mask if parameter 5 is set."""
     layer = graph.layer
     masked = layer.integer(5) != 0
     if layer.integer(7) or layer.integer(18):
@@ -96,7 +96,7 @@ def _multi_head_attention(graph: NcnnGraph) -> Value:
     masks = 1 if layer.integer(5) else 0
     blobs = list(graph.inputs[: len(graph.inputs) - masks])
     if not 1 <= len(blobs) <= 3 or any(blob.rank != 2 for blob in blobs):
-        raise layer.error("it should read one to three matrices, and a mask where parameter 5 says so")
+        raise layer.error("it should read one to three matrices, and a mask if parameter 5 is set")
     blobs += blobs[-1:] * (3 - len(blobs))  # keys and values may be one blob, and the queries too
     widths = [count // size, layer.integer(3, size), layer.integer(4, size)]
 

@@ -171,7 +171,7 @@ def _affine(graph: NcnnGraph, *, with_bias: bool = True) -> tuple[list[int], np.
     shapes = [list(blob.shape[axis:]) for axis in range(blob.rank) if axis or blob.rank == 1]
     shape = next((each for each in shapes[::-1][: 1 if blob.rank < 3 else None] if math.prod(each) == count), None)
     if shape is None:
-        raise layer.error(f"it states {count} values (parameter 0), which are no inner axes of its input {blob.shape}")
+        raise layer.error(f"it states {count} values (parameter 0), which are not inner axes of its input {blob.shape}")
     if not layer.integer(2, 1):
         return shape, np.ones(shape), None
     factor = graph.weights.plain([count], layer.name).reshape(shape)

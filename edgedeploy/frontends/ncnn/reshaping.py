@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from edgedeploy.frontends.graph import Value
+from edgedeploy.frontends.graph import PAD_MODES, Value
 from edgedeploy.frontends.ncnn.graph import UNSET, NcnnGraph, translates
 
 
@@ -18,7 +18,7 @@ def _split(graph: NcnnGraph) -> Sequence[Value]:
 
 @translates("Noop")
 def _noop(graph: NcnnGraph) -> Sequence[Value]:
-    """What it reads, or nothing: a way to say that nobody wants a blob."""
+    """Its inputs, or nothing: a way to discard a blob."""
     return graph.inputs if graph.layer.outputs else []
 
 
@@ -46,7 +46,7 @@ def _concat(graph: NcnnGraph) -> Value:
 
 @translates("Slice", {0, 1, 2})
 def _slice(graph: NcnnGraph) -> Sequence[Value]:
-    """Parts of stated sizes, of which some may be equal shares of the rest, or parts up to stated places."""
+    """Parts of stated sizes, some of which may be equal shares of the rest, or parts up to stated places."""
     layer, blob = graph.layer, graph.only_input()
     axis, count = graph.axis(layer.integer(1), blob.rank), len(layer.outputs)
     size, sizes, places = blob.shape[axis], layer.integers(0), layer.integers(2)
@@ -86,7 +86,7 @@ def _crop(graph: NcnnGraph) -> Value:
             last = inner - margin
             stops.append(last if size == UNSET else min(begin + size, last))
     if any(not 0 <= begin < stop <= size for begin, stop, size in zip(begins, stops, blob.shape, strict=True)):
-        raise layer.error(f"the part from {begins} to before {stops} is none of {blob.shape}")
+        raise layer.error(f"the part from {begins} to before {stops} is outside of {blob.shape}")
     return graph.cut(blob, begins, stops) if tuple(stops) != blob.shape or any(begins) else blob
 
 
@@ -114,9 +114,7 @@ def _padding(graph: NcnnGraph) -> Value:
     ends = [layer.integer(8), bottom, right][-blob.rank :]
     if not 0 <= mode <= 2 or layer.integer(6) or min(*begins, *ends) < 0:
         raise layer.error("only widths that are not negative, and one value for all channels, can be imported")
-    if mode == 2 and any(width >= size for width, size in zip([*begins, *ends], blob.shape * 2, strict=True)):
-        raise layer.error("a reflection is wider than the input")
-    return graph.pad(blob, begins, ends, ("constant", "edge", "reflect")[mode], layer.number(5))
+    return graph.pad(blob, begins, ends, PAD_MODES[mode], layer.number(5))
 
 
 @translates("Tile", range(3))
@@ -129,8 +127,8 @@ def _tile(graph: NcnnGraph) -> Value:
         repeats = [layer.integer(1, 1) if each == axis else 1 for each in range(blob.rank)]
     rank = max(blob.rank, len(repeats))
     if rank > 4 or min(repeats) < 1:
-        raise layer.error(f"{repeats} copies of {blob.shape} are no blob")
-    # The axis that an image gains lies inside of its channels, other than in numpy.
+        raise layer.error(f"{repeats} copies of {blob.shape} are not a blob")
+    # Unlike in numpy, an image gains an axis inside of its channels.
     place = 1 if (blob.rank, rank) == (3, 4) else 0
     padded = graph.reshape(blob, [*blob.shape[:place], *[1] * (rank - blob.rank), *blob.shape[place:]])
     return graph.node("Tile", padded, graph.integers([1, *[1] * (rank - len(repeats)), *repeats]))
@@ -141,7 +139,7 @@ _SIZE = re.compile(r"0([whdc])|-?\d{1,10}")
 
 
 def _stated_sizes(graph: NcnnGraph, sizes: Sequence[int]) -> list[int]:
-    """What Reshape states of w, h, d and c; `sizes` are those of its input."""
+    """The w, h, d and c that Reshape states; `sizes` are those of its input."""
     layer = graph.layer
     if 6 not in layer.parameters:
         width, height, depth, channels = (layer.integer(number, UNSET) for number in (0, 1, 11, 2))
@@ -170,7 +168,7 @@ def _reshape(graph: NcnnGraph) -> Value:
     if shape.count(-1) == 1 and known > 0:
         shape[shape.index(-1)] = count // known
     if not shape or min(shape) < 1:
-        raise layer.error(f"its sizes {stated} (parameters 0 to 2 and 11) are no shape")
+        raise layer.error(f"its sizes {stated} (parameters 0 to 2 and 11) are not a shape")
     return graph.reshape(blob, shape)
 
 
@@ -189,7 +187,7 @@ def _flatten(graph: NcnnGraph) -> Value:
 
 @translates("Squeeze", {0, 1, 2, 3})
 def _squeeze(graph: NcnnGraph) -> Value:
-    """Axes of size 1 left away: stated ones, or w, h, c by parameters 0 to 2."""
+    """Removed axes of size 1: stated ones, or w, h, c by parameters 0 to 2."""
     layer, blob = graph.layer, graph.only_input()
     stated = layer.integers(3)
     if stated:

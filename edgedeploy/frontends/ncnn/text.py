@@ -217,7 +217,7 @@ class Usage(BaseModel):
 
     @staticmethod
     def of(path: Path) -> Usage:
-        """Read a file; an empty one says nothing."""
+        """Read a file, which may be empty."""
         try:
             if path.stat().st_size > MOST_CHARACTERS:
                 raise ConfigurationError(f"{path} is too large", why=f"it has more than {MOST_CHARACTERS:,} bytes")
@@ -225,7 +225,7 @@ class Usage(BaseModel):
         except (OSError, ConfigurationError) as error:
             what, why = (error.what, error.why) if isinstance(error, ConfigurationError) else (str(error), None)
             raise ModelError(
-                what, why=why, hints=["export the network again, or remove that file, which only says how it is used"]
+                what, why=why, hints=["export the network again, or remove that file, which only describes its use"]
             ) from error
 
     @property

@@ -52,7 +52,7 @@ class TengineGraph(Graph):
         if index in self.values:
             return self.values[index]
         values = self._tensors[index].values
-        assert values is not None  # what is not constant was written before
+        assert values is not None  # others were written before
         return self._constant(index, values.shape)
 
     def feature_map(self) -> tuple[int, int, int, int]:
@@ -130,7 +130,7 @@ class TengineGraph(Graph):
         return self.finish([value], [tensor.name])[0]
 
     def _constant(self, index: int, shape: Shape) -> Value:
-        """A constant tensor in a shape of as many values, as float32."""
+        """A constant tensor in another shape, as float32."""
         if (index, shape) not in self._constants:
             tensor = self._tensors[index]
             assert tensor.values is not None

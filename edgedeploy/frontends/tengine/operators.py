@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.graph import UNARY, Graph, Value, operator, reciprocal_root, square
+from edgedeploy.frontends.graph import PAD_MODES, UNARY, Graph, Value, operator, reciprocal_root, square
 from edgedeploy.frontends.tengine.graph import Converter, TengineGraph
 
 _AXES = ("n", "c", "h", "w")
@@ -17,8 +17,6 @@ _AXES = ("n", "c", "h", "w")
 # `type` of Tengine's reduction_kernel_ref.h.
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin", "ReduceProd")
 _UNUSED = -2  # in the place of an axis
-
-_PAD_MODES = ("constant", "edge", "reflect")
 
 
 def _of_one(function: Callable[..., Value], *parameters: str) -> Converter:
@@ -58,10 +56,6 @@ def _scale(graph: TengineGraph) -> Value:
     """Tengine's scale_ref.c: a factor for each channel, and perhaps a bias; the stated axis does not count."""
     scaled = graph.node("Mul", graph.value(), _per_channel(graph, 1))
     return scaled if graph.inputs < 3 else graph.node("Add", scaled, _per_channel(graph, 2))
-
-
-def _bias(graph: TengineGraph) -> Value:
-    return graph.node("Add", graph.value(), _per_channel(graph, 1))
 
 
 def _fully_connected(graph: TengineGraph) -> Value:
@@ -196,10 +190,6 @@ def _permute(graph: TengineGraph) -> Value:
     return _permuted(graph, order[: len(graph.value().shape)])
 
 
-def _transpose(graph: TengineGraph) -> Value:
-    return _permuted(graph, graph.parameters["order"].tolist())
-
-
 def _swap_axes(graph: TengineGraph) -> Value:
     order = list(range(len(graph.value().shape)))
     one, other = (graph.axis(graph.parameters[f"axis_{index}"]) for index in range(2))
@@ -276,7 +266,7 @@ def _slice(graph: TengineGraph) -> Value | list[Value]:
 
 
 def _strided_slice(graph: TengineGraph) -> Value:
-    """Tengine's strided_slice.c: an end tells how much is left out at the end, as 0 or a negative number does in
+    """Tengine's strided_slice.c: an end is how much is left out at the end, like 0 or a negative number in
     TensorFlow; sizes are rounded up, and are at least 1."""
     p, shape = graph.parameters, graph.feature_map()
     starts = [p[f"begin_{axis}"] for axis in _AXES]
@@ -305,15 +295,12 @@ def _crop(graph: TengineGraph) -> Value:
 
 
 def _pad(graph: TengineGraph) -> Value:
+    graph.feature_map()
     p = graph.parameters
-    sizes = graph.feature_map()
-    widths = [p[f"{side}_{axis}"] for side in ("begin", "end") for axis in _AXES]
-    if min(widths) < 0 or not 0 <= p["mode"] < len(_PAD_MODES):
-        raise ModelError(f"its widths are {widths}, its mode {p['mode']}")
-    mode = _PAD_MODES[p["mode"]]
-    if mode == "reflect" and any(width >= size for width, size in zip(widths, sizes * 2, strict=True)):
-        raise ModelError(f"its widths {widths} reflect more than there is of {sizes}")
-    return graph.pad(graph.value(), widths[:4], widths[4:], mode, p["value"])
+    begins, ends = ([p[f"{side}_{axis}"] for axis in _AXES] for side in ("begin", "end"))
+    if min(*begins, *ends) < 0 or not 0 <= p["mode"] < len(PAD_MODES):
+        raise ModelError(f"its widths are {[*begins, *ends]}, its mode {p['mode']}")
+    return graph.pad(graph.value(), begins, ends, PAD_MODES[p["mode"]], p["value"])
 
 
 def _reduction(graph: TengineGraph) -> Value:
@@ -353,7 +340,7 @@ CONVERTERS: dict[str, Converter] = {
     "Absval": _of_one(operator("Abs")),
     "Addn": _many("Sum"),
     "BatchNormalization": _batch_normalisation,
-    "Bias": _bias,
+    "Bias": lambda graph: graph.node("Add", graph.value(), _per_channel(graph, 1)),
     "Clip": _of_one(Graph.clip, "low", "high"),
     "Dropout": TengineGraph.value,
     "Eltwise": _eltwise,
@@ -389,6 +376,6 @@ CONVERTERS: dict[str, Converter] = {
     "Squeeze": _squeeze,
     "StridedSlice": _strided_slice,
     "SwapAxis": _swap_axes,
-    "Transpose": _transpose,
+    "Transpose": lambda graph: _permuted(graph, graph.parameters["order"].tolist()),
     "Unsqueeze": _unsqueeze,
 }

@@ -8,10 +8,11 @@ something is not there.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,74 +40,59 @@ _OPERATORS = (
 )
 
 
-class _Layout(NamedTuple):
-    """An operator's parameters as a structure, and those of its fields that are offsets of vectors of int32."""
-
-    fields: np.dtype
-    vectors: tuple[str, ...]
-
-
 def _record(fields: str) -> np.dtype:
     """A little-endian C structure from `code name` pairs, with the type codes of Python's `struct`."""
     pairs = [field.split() for field in fields.split(", ")]
     return np.dtype([(name, f"<{code}") for code, name in pairs], align=True)
 
 
-def _layout(fields: str) -> _Layout:
-    """As `_record`; the code V stands for the offset of a vector."""
-    vectors = tuple(field.removeprefix("V ") for field in fields.split(", ") if field.startswith("V "))
-    return _Layout(_record(fields.replace("V ", "I ")), vectors)
-
-
-_AXIS = _layout("i axis")
-
-# Of the operators that are translated.
+# Of the operators that are translated, as for `_record`; the code V stands for the offset of a vector of int32.
 _PARAMETERS = {
-    "BatchNormalization": _layout("f rescale, f epsilon, i caffe"),
-    "Clip": _layout("f high, f low"),
-    "Concat": _AXIS,
-    "Convolution": _layout(
+    "BatchNormalization": "f rescale, f epsilon, i caffe",
+    "Clip": "f high, f low",
+    "Concat": "i axis",
+    "Convolution": (
         "i kernel_h, i kernel_w, i stride_h, i stride_w, i dilation_h, i dilation_w, i input_channels, "
         "i output_channels, i groups, i activation, i pad_top, i pad_left, i pad_bottom, i pad_right"
     ),
-    "Crop": _layout("i inputs, i offset_c, i offset_h, i offset_w, i height, i width, B centred, i axis, i mxnet"),
-    "Deconvolution": _layout(
+    "Crop": "i inputs, i offset_c, i offset_h, i offset_w, i height, i width, B centred, i axis, i mxnet",
+    "Deconvolution": (
         "i output_channels, i kernel_h, i kernel_w, i stride_h, i stride_w, i pad_left, i pad_top, i pad_right, "
         "i pad_bottom, i dilation_h, i dilation_w, i groups, i activation, i output_pad_h, i output_pad_w"
     ),
-    "Eltwise": _layout("I kind, i caffe, f shift, f power, f scale"),
-    "Elu": _layout("f alpha"),
-    "Flatten": _layout("i axis, i end_axis"),
-    "Hardsigmoid": _layout("f alpha, f beta"),
-    "InstanceNorm": _layout("f epsilon"),
-    "Interp": _layout("i kind, f scale_w, f scale_h, i width, i height"),
-    "LogSoftmax": _AXIS,
-    "Pad": _layout("i begin_n, i end_n, i begin_c, i end_c, i begin_h, i end_h, i begin_w, i end_w, i mode, f value"),
-    "Permute": _layout("i flag, i order_0, i order_1, i order_2, i order_3"),
-    "Pooling": _layout(
+    "Eltwise": "I kind, i caffe, f shift, f power, f scale",
+    "Elu": "f alpha",
+    "Flatten": "i axis, i end_axis",
+    "Hardsigmoid": "f alpha, f beta",
+    "InstanceNorm": "f epsilon",
+    "Interp": "i kind, f scale_w, f scale_h, i width, i height",
+    "LogSoftmax": "i axis",
+    "Pad": "i begin_n, i end_n, i begin_c, i end_c, i begin_h, i end_h, i begin_w, i end_w, i mode, f value",
+    "Permute": "i flag, i order_0, i order_1, i order_2, i order_3",
+    "Pooling": (
         "I kind, i kernel_h, i kernel_w, i stride_h, i stride_w, i whole, i flavour, i pad_top, i pad_left, "
         "i pad_bottom, i pad_right"
     ),
-    "ReLu": _layout("f slope"),
-    "Reduction": _layout("i axis_0, i axis_1, i axis_2, i axis_3, i kind, i keep"),
-    "Reshape": _layout("i mxnet, i reverse, V shape"),
-    "Resize": _layout("f scale_h, f scale_w, i kind"),
-    "Scale": _layout("i axis, i axes, i bias"),
-    "Selu": _layout("f alpha, f scale"),
-    "ShuffleChannel": _layout("i groups"),
-    "Slice": _layout("i axis, V points, V begins, V sizes, i caffe, i mxnet, i onnx, i begin, i end, i step"),
-    "Softmax": _AXIS,
-    "Split": _layout("i axis, i parts, B caffe, B onnx, V sizes"),
-    "Squeeze": _layout("i axis_0, i axis_1, i axis_2, i axis_3"),
-    "StridedSlice": _layout(
+    "ReLu": "f slope",
+    "Reduction": "i axis_0, i axis_1, i axis_2, i axis_3, i kind, i keep",
+    "Reshape": "i mxnet, i reverse, V shape",
+    "Resize": "f scale_h, f scale_w, i kind",
+    "Scale": "i axis, i axes, i bias",
+    "Selu": "f alpha, f scale",
+    "ShuffleChannel": "i groups",
+    "Slice": "i axis, V points, V begins, V sizes, i caffe, i mxnet, i onnx, i begin, i end, i step",
+    "Softmax": "i axis",
+    "Split": "i axis, i parts, B caffe, B onnx, V sizes",
+    "Squeeze": "i axis_0, i axis_1, i axis_2, i axis_3",
+    "StridedSlice": (
         "i begin_n, i end_n, i step_n, i begin_c, i end_c, i step_c, i begin_h, i end_h, i step_h, "
         "i begin_w, i end_w, i step_w"
     ),
-    "SwapAxis": _layout("i axis_0, i axis_1"),
-    "Transpose": _layout("V order"),
-    "Unary": _layout("i kind"),
-    "Unsqueeze": _layout("V axes"),
-    "Upsample": _layout("f scale"),
+    "SwapAxis": "i axis_0, i axis_1",
+    "Transpose": "V order",
+    "Unary": "i kind",
+    "Unsqueeze": "V axes",
+    "Upsample": "f scale",
 }
 
 
@@ -129,7 +115,7 @@ _NCHW = 0
 _DARKNET = 7  # of the origins
 
 # Bounds far beyond any network; Tengine itself keeps numbers of nodes in 16 bits.
-_MOST = 2**14  # of what a network has
+_MOST = 2**14  # of nodes, tensors and the like
 MOST_DIMENSIONS = 8
 _LONGEST_NAME = 1024
 
@@ -140,7 +126,7 @@ class Quantisation:
 
     Attributes:
         scale: float32, one or one for each place on the first axis.
-        zero_point: as many, of the tensor's dtype.
+        zero_point: of the scale's shape and the tensor's dtype.
     """
 
     scale: np.ndarray
@@ -319,9 +305,10 @@ class _Reader:
         operator = self._table(table["operator"], _OPERATOR, f"the operator of {what}")
         kind = _OPERATORS[operator["kind"]] if operator["kind"] < len(_OPERATORS) else f"number {operator['kind']}"
         parameters: Parameters = {}
-        if kind in _PARAMETERS:
-            parameters = self._table(operator["parameters"], _PARAMETERS[kind].fields, f"the parameters of {what}")
-            for field in _PARAMETERS[kind].vectors:
+        if fields := _PARAMETERS.get(kind):
+            layout = _record(fields.replace("V ", "I "))
+            parameters = self._table(operator["parameters"], layout, f"the parameters of {what}")
+            for field in re.findall(r"V (\w+)", fields):
                 parameters[field] = self._numbers(parameters[field], "<i4", f"the {field} of {what}")
         inputs = self._indices(table["inputs"], tensors, f"the inputs of {what}")
         outputs = self._indices(table["outputs"], tensors, f"the outputs of {what}")

@@ -27,12 +27,7 @@ _CHOOSES = {"ReLu": "slope", "Pooling": "kind"}
 
 
 def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
-    """The network; its values have the names of the file's tensors.
-
-    Args:
-        structure: the file's content.
-        given: shapes of inputs by name, as `Format.read` takes them.
-    """
+    """The network, whose values have the names of the file's tensors; `given` is as for `Format.read`."""
     path = structure.path
     producers = _producers(structure)
     order = _order(structure, producers)
@@ -163,7 +158,7 @@ def _shape(
         return stated
     fits = stated is None or len(stated) == len(given)
     if not fits or len(given) > MOST_DIMENSIONS:
-        says = f", the network says {','.join(map(str, stated))}" if stated else ""
+        says = f", the network states {','.join(map(str, stated))}" if stated else ""
         raise InputError(
             f"{path}: the shape of input {name!r} does not fit", why=f"{','.join(map(str, given))} was given{says}"
         )

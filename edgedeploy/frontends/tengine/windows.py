@@ -132,7 +132,7 @@ def _windows(size: int, kernel: int, stride: int, pad: int, flavour: int) -> tup
 def _pooling(graph: TengineGraph) -> Value:
     """Tengine's pooling_ref_fp32.c.
 
-    With flavour 0 averages leave padding out; else it counts, but not what is beyond it, as in Caffe.
+    With flavour 0 averages leave padding out; else it counts, but not pixels beyond it, as in Caffe.
     """
     p = graph.parameters
     sizes = graph.feature_map()[2:]
@@ -189,7 +189,7 @@ def _upsample(graph: TengineGraph) -> Value:
 
 
 def _resized(graph: TengineGraph, scale_h: float, scale_w: float, mode: str) -> Value:
-    """Pixel x of the output lies at x / scale of the input."""
+    """Pixel x of the output is at x / scale of the input."""
     batch, channels, height, width = graph.feature_map()
     if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
         raise ModelError(f"its scales are {scale_h:g} and {scale_w:g}")

@@ -10,7 +10,7 @@ from edgedeploy.records.trial import Trial
 from edgedeploy.report.charts import chart
 from edgedeploy.text import count, milliseconds, significant
 
-# A shorter time than this, in ms, no clock measures; only a file that is not ours holds one.
+# In ms; no clock measures shorter times, which only files of others have.
 _SHORTEST_MS = 1e-9
 
 # Of a board's name in a legend; more would leave no room for the chart.
@@ -21,12 +21,11 @@ _TRIAL, _BEST, _DEFAULT, _FINAL, _FAILURE = "#9bb4d3", "#2a78d6", "#888888", "#0
 
 def convergence(trials: Sequence[Trial], default_ms: float | None) -> str | None:
     """The times of a task's trials by their number, and the best so far; None if no trial succeeded."""
-    timed = [(trial, time) for trial in trials if (time := _milliseconds(trial)) is not None]
+    timed = [(trial, time) for trial in trials if (time := trial.median_ms or 0.0) > _SHORTEST_MS]
     if not timed:
         return None
-    times = [time for _, time in timed]
-    if default_ms is not None and default_ms > _SHORTEST_MS:
-        times.append(default_ms)
+    default_ms = default_ms if default_ms is not None and default_ms > _SHORTEST_MS else None
+    times = [time for _, time in timed] + ([] if default_ms is None else [default_ms])
     searched = sorted((trial.number, time) for trial, time in timed if not trial.final)
     finals = [(trial.number, time) for trial, time in timed if trial.final]
     failed = [trial for trial in trials if trial.failure is not None]
@@ -35,7 +34,7 @@ def convergence(trials: Sequence[Trial], default_ms: float | None) -> str | None
         made.scale_vertical(times)
         made.count_horizontally()
         axes.set(xlabel="trial", ylabel="ms")
-        if default_ms is not None and default_ms > _SHORTEST_MS:
+        if default_ms is not None:
             line = axes.axhline(default_ms, color=_DEFAULT, linestyle="--", label="untuned default")
             made.tell(line, "default", [f"untuned default: {significant(default_ms)} ms"])
         if searched:
@@ -62,7 +61,7 @@ def convergence(trials: Sequence[Trial], default_ms: float | None) -> str | None
 
 def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
     """The temperature of each board over the time of a run, and when it slowed itself down; None if none is known."""
-    told = sorted(
+    readings = sorted(
         (
             (trial.time, trial.host, trial.conditions.temperature_c, bool(trial.conditions.throttled))
             for trial in trials
@@ -70,34 +69,29 @@ def temperatures(trials: Iterable[Trial], hosts: Sequence[str]) -> str | None:
         ),
         key=lambda point: (point[0], point[1]),
     )
-    if not told:
+    if not readings:
         return None
-    begin = told[0][0]
-    unit, seconds = _unit((told[-1][0] - begin).total_seconds())
+    begin = readings[0][0]
+    unit, seconds = _unit((readings[-1][0] - begin).total_seconds())
 
     def passed(time: datetime) -> float:
         return (time - begin).total_seconds() / seconds
 
-    warmth = [temperature for _, _, temperature, _ in told]
+    warmth = [temperature for _, _, temperature, _ in readings]
     with chart(f"between {min(warmth):.1f} and {max(warmth):.1f} °C") as made:
         made.axes.set(xlabel=unit, ylabel="°C")
-        for host in dict.fromkeys([*hosts, *(host for _, host, _, _ in told)]):
-            points = [(passed(time), temperature) for time, name, temperature, _ in told if name == host]
+        for host in dict.fromkeys([*hosts, *(host for _, host, _, _ in readings)]):
+            points = [(passed(time), temperature) for time, name, temperature, _ in readings if name == host]
             if points:
-                # A marker too: a line of one point is none.
+                # With markers, as a line of one point is invisible.
                 [line] = made.axes.plot(*zip(*points, strict=True), ".-", label=host[:_LONGEST_NAME])
                 made.tell(line, "board", [f"{host}: {temperature:.1f} °C" for _, temperature in points])
-        slow = [(passed(time), temperature, host) for time, host, temperature, throttled in told if throttled]
+        slow = [(passed(time), temperature, host) for time, host, temperature, throttled in readings if throttled]
         if slow:
             places = [x for x, _, _ in slow], [y for _, y, _ in slow]
             [marks] = made.axes.plot(*places, "x", color=_FAILURE, markersize=8)
             made.tell(marks, "failure", [f"{host} slowed itself down at {y:.1f} °C" for _, y, host in slow])
     return made.svg
-
-
-def _milliseconds(trial: Trial) -> float | None:
-    median = trial.median_ms
-    return median if median is not None and median > _SHORTEST_MS else None
 
 
 def _unit(seconds: float) -> tuple[str, float]:

@@ -221,17 +221,17 @@ def _run(run: _Run) -> dict[str, Any]:
 
 def _conditions(trials: Sequence[Trial], host: str) -> list[str] | None:
     """The conditions that a board reported during a run; None if it reported none."""
-    told = [trial.conditions for trial in trials if trial.host == host and trial.conditions]
-    if not told:
+    reported = [trial.conditions for trial in trials if trial.host == host and trial.conditions]
+    if not reported:
         return None
-    throttled = sum(bool(each.throttled) for each in told)
-    unknown = all(each.throttled is None for each in told)
+    throttled = sum(bool(each.throttled) for each in reported)
+    unknown = all(each.throttled is None for each in reported)
     return [
         host,
-        ", ".join(sorted({each.governor for each in told if each.governor})) or "-",
-        _range([each.frequency_mhz for each in told], 0),
-        _range([each.temperature_c for each in told], 1),
-        "not told" if unknown else f"{throttled:,} of {len(told):,}",
+        ", ".join(sorted({each.governor for each in reported if each.governor})) or "-",
+        _range([each.frequency_mhz for each in reported], 0),
+        _range([each.temperature_c for each in reported], 1),
+        "not reported" if unknown else f"{throttled:,} of {len(reported):,}",
     ]
 
 
@@ -250,7 +250,7 @@ def _peak(header: Header, trials: Iterable[Trial]) -> tuple[float | None, str]:
     states them, at the highest frequency that was read with the trials.
     """
     if header.target.get("kind") != "llvm":
-        return None, "the peak is not known: networks run on a device beside the CPU, whose rate is not stated"
+        return None, "the peak is not known: networks run on a device other than the CPU, whose rate is not stated"
     try:
         board = resolve(header.board).profile
     except EdgedeployError as error:
@@ -258,7 +258,7 @@ def _peak(header: Header, trials: Iterable[Trial]) -> tuple[float | None, str]:
     read = [trial.conditions.frequency_mhz for trial in trials if trial.conditions]
     frequencies = [frequency for frequency in read if frequency]
     if not frequencies:
-        return None, "the peak is not known: no trial tells the frequency of the board"
+        return None, "the peak is not known: no trial has the frequency of the board"
     cores = header.target.get("num-cores")
     if not isinstance(cores, int) or not 0 < cores <= 1 << 16:
         cores = board.cores
