@@ -54,7 +54,7 @@ std::string LastLine(const std::string& text) {
 
 // What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).
 constexpr const char* kDeviceErrors = "OpenCL";
-// The kind of what a network's guards say of its inputs (edgedeploy/runtime/native/guards.c).
+// The kind of what a network's guards say of its inputs (edgedeploy/compile/native/guards.c).
 constexpr const char* kInputError = "InputError";
 
 // What TVM threw, as a failure: of the device if that is at fault, with its kind and the whole of its compiler's log.

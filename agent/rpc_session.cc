@@ -56,7 +56,7 @@ int ServeSession(int connection, const std::string& folder, int threads) {
         .def("tvm.rpc.server.load_module",
              [folder](const std::string& name) { return ffi::Module::LoadFromFile(WorkPath(folder, name)); })
         .def("edgedeploy.opencl_device", [](const std::string& stated) { return FindDevice(stated).device_id; })
-        .def("edgedeploy.facts", [] { return ffi::String(Facts(".").Dump()); });
+        .def("edgedeploy.target.facts", [] { return ffi::String(Facts(".").Dump()); });
     ffi::Function::GetGlobalRequired("rpc.ServerLoop")(connection);
     return 0;
   } catch (const std::exception& error) {

@@ -11,7 +11,7 @@
 namespace agent {
 namespace {
 
-// The library's function that starts its threads (edgedeploy/runtime/native/thread_pool.c).
+// The library's function that starts its threads (edgedeploy/compile/native/thread_pool.c).
 constexpr const char* kSetThreads = "edgedeploy_set_threads";
 
 using File = std::pair<dev_t, ino_t>;

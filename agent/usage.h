@@ -1,5 +1,5 @@
 // What a package says of how its network is used, and what the network's file says of itself:
-// edgedeploy/package/usage.py and edgedeploy/heads.py describe it.
+// edgedeploy/package/usage.py and edgedeploy/model/heads.py describe it.
 #pragma once
 
 #include <cstdint>

@@ -27,14 +27,14 @@ from errors import ending_with_errors
 from quantised import IN_FLOAT, READY, options_of, quantised_for_all
 from sweep_networks import read_cases
 
+from edgedeploy.base.files import replacing
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.predicting.means import Means, predictable
 from edgedeploy.predicting.peers import NAMES, PeerResults, find_predictable_peers, predict_peers
 from edgedeploy.predicting.prediction import open_package, predict_package
-from edgedeploy.resolved import resolve
+from edgedeploy.predicting.tools import Means, predictable
+from edgedeploy.target.resolved import resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_suffix(".jsonl")

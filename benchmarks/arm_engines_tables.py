@@ -11,9 +11,9 @@ from statistics import geometric_mean
 import yaml
 from cycles import NETWORKS
 
+from edgedeploy.base.text import count, significant
 from edgedeploy.predicting.peers import NAMES, PeerPrediction
 from edgedeploy.predicting.prediction import Prediction
-from edgedeploy.text import count, significant
 
 PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 # What a page has around the tables, those of floats and those of bytes.

@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.table import Table
 from whole_tiles import predict_tile, tile_loops, work_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Winograd
-from edgedeploy.compile.packing import scheduled_name
+from edgedeploy.compile.output.packing import scheduled_name
 from edgedeploy.compile.pipeline import Compiled, compile_network, optimise
+from edgedeploy.target.board import load_board
 
 REGISTER_OR_LABEL = re.compile(r"\b[dqrsvwx]\d+\b|\.L\w+")
 

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from errors import ending_with_errors
 
+from edgedeploy.base.files import replacing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.building import prepare
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.predicting.means import Means, predictable
 from edgedeploy.predicting.prediction import open_package, predict_package
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.resolved import resolve
+from edgedeploy.predicting.tools import Means, predictable
+from edgedeploy.target.resolved import resolve
 
 FILE = Path(__file__).with_suffix(".json")
 

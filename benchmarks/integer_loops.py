@@ -10,7 +10,7 @@ import onnx
 from arm_loops import look_at_tiles
 from layers import quantised, read_layers
 
-from edgedeploy.board import load_board
+from edgedeploy.target.board import load_board
 
 # The boards whose cores are looked at, and the cores' names.
 CORES = {"rpi4": "Cortex-A72", "rpi3": "Cortex-A53", "rpi5": "Cortex-A76"}

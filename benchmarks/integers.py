@@ -24,14 +24,14 @@ import numpy as np
 from errors import ending_with_errors
 from quantised import IN_FLOAT, RESNETS, options_of, quantised
 
+from edgedeploy.base.files import replacing
+from edgedeploy.base.progress import Progress
 from edgedeploy.benchmarking.networks import Candidate, candidates
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.files import replacing
-from edgedeploy.hosts import cpu_name
 from edgedeploy.package.archive import read_manifest
-from edgedeploy.progress import Progress
-from edgedeploy.resolved import ResolvedBoard, resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.hosts import cpu_name
+from edgedeploy.target.resolved import ResolvedBoard, resolve
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "quantisation.md"
 

@@ -31,11 +31,11 @@ from rich.table import Table
 from tvm import te
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board, load_board
-from edgedeploy.compile.codegen import link
+from edgedeploy.compile.ir.types import lanes_for
+from edgedeploy.compile.output.codegen import link
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.compile.types import lanes_for
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import Board, load_board
 
 # Functions of fewer operations are left out: calling them takes as long as their work.
 LEAST_OPERATIONS = 1_000_000

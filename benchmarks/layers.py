@@ -13,7 +13,7 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
 
 OPSET = 13
 

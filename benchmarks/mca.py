@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from assembly import Loop, registers
 
-from edgedeploy.board import Board
 from edgedeploy.errors import ToolchainError
+from edgedeploy.target.board import Board
 
 # Cores for which LLVM has no model that llvm-mca can use, with one that comes nearest.
 MODELS = {

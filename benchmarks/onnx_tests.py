@@ -32,9 +32,9 @@ import onnx
 from onnx_cases import CONSTANTS, Test, cases, difference, inputs_of, with_constants
 from results import read_results, write_results
 
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.resolved import resolve
-from edgedeploy.workers import Worker, WorkerError
+from edgedeploy.base.workers import Worker, WorkerError
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.resolved import resolve
 
 OUTCOMES = ("pass", "wrong", "caught", "refused", "untyped", "crash")
 
@@ -100,7 +100,7 @@ def prepare() -> None:
     """In a process that runs cases: limits, and what takes long to import."""
     import edgedeploy.building
     import edgedeploy.compile.pipeline
-    import edgedeploy.frontends.onnx_importer  # noqa: F401
+    import edgedeploy.frontends.onnx.importer  # noqa: F401
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -21,11 +21,11 @@ from errors import ending_with_errors
 from edgedeploy.benchmarking.networks import source_to_measure
 from edgedeploy.building import Built, build
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.compile.expressions import call_counts
+from edgedeploy.compile.ir.expressions import call_counts
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.resolved import resolve
 
 NETWORKS = ["mobilenet_v1", "retinaface-316x474", "yolo-fastest-1.1", "resnet18"]
 MOST_SLOWER, MOST_OF_TIME = 20, 0.3

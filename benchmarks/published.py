@@ -20,16 +20,16 @@ from arm_engines import rows as predicted
 from arm_engines_tables import PUBLISHED
 from errors import ending_with_errors
 
+from edgedeploy.base.progress import Progress
 from edgedeploy.benchmarking.engines.engine import Task
 from edgedeploy.benchmarking.wheels import site
-from edgedeploy.board import Board, load_board
 from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.frontends.format import ImportOptions
-from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.peers import Key, PeerResult, PeerResults, record_engine
 from edgedeploy.predicting.prediction import priced
 from edgedeploy.predicting.recording import PYTHON, machine
-from edgedeploy.progress import Progress
+from edgedeploy.predicting.tools import Means
+from edgedeploy.target.board import Board, load_board
 
 BOARD = "rpi4"
 # The version at the time when those times were published: later ones have other kernels, above all for bytes.

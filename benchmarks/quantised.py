@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgedeploy.base.progress import Progress
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.progress import Progress
 from edgedeploy.quantisation.making import Settings, find_task, make
 
 # Of the zoo; ResNets have random weights.

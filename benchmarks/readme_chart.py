@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from statistics import geometric_mean
 
+from edgedeploy.base.text import significant
 from edgedeploy.benchmarking.page import COLOURS
 from edgedeploy.report import require_report
 from edgedeploy.report.charts import alone, chart
-from edgedeploy.text import significant
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "docs" / "charts" / "engines.svg"

@@ -20,9 +20,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.building import build
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.resolved import resolve
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edgedeploy.files import replacing
+from edgedeploy.base.files import replacing
 
 Kind = TypeVar("Kind")
 

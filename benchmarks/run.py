@@ -21,6 +21,8 @@ import readme_chart
 from errors import ending_with_errors
 from quantised import IN_FLOAT, RANDOM, READY, RESNETS, quantised_for_all
 
+from edgedeploy.base.files import replacing
+from edgedeploy.base.progress import Progress
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.benchmarking.measure import leaving_out, measure
@@ -28,14 +30,12 @@ from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.benchmarking.page import compile_and_run, medians
 from edgedeploy.benchmarking.report import Skipped
 from edgedeploy.benchmarking.tables import as_markdown
-from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress
-from edgedeploy.files import replacing
-from edgedeploy.progress import Progress
 from edgedeploy.report import require_report
 from edgedeploy.report.charts import alone
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import check_threads, processors
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 
 CHARTS = "charts"
 ROOT = Path(__file__).resolve().parent.parent

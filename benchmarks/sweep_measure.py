@@ -23,6 +23,7 @@ from sweep_networks import LEGACY, Case, read_cases
 from sweep_page import page, read_page
 from sweep_result import Result
 
+from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.benchmarking.engines import OURS, REFERENCE
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Loaded, Task
 from edgedeploy.benchmarking.measure import compare
@@ -31,7 +32,6 @@ from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.workers import Worker, WorkerError
 
 DEADLINE_S = 1200.0  # of a build, and of the measurement after it, on a busy machine
 MEMORY_BYTES = 12 << 30  # of address space, of which libraries take several GB before anything is computed
@@ -146,7 +146,7 @@ def measured(
         folder: an empty one, for packages.
         rounds: how often each engine has its turn.
     """
-    from edgedeploy.compile.explain import explain
+    from edgedeploy.compile.output.explain import explain
 
     packages: dict[str, Path] = {}
     for exporter, file in files.items():
@@ -203,7 +203,7 @@ def _built(file: Path, package: Path) -> tuple[Any, dict[str, Any]]:
     from edgedeploy.building import build
     from edgedeploy.errors import EdgedeployError, NumericalError
     from edgedeploy.records.best import NO_RECORDS
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.resolved import resolve
     from edgedeploy.zoo.source import find_source
 
     made, started = None, process_time()

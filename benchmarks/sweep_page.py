@@ -13,8 +13,8 @@ from statistics import geometric_mean, median
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from edgedeploy.base.text import count, significant
 from edgedeploy.benchmarking.report import this_machine
-from edgedeploy.text import count, significant
 from edgedeploy.version import __version__
 
 if TYPE_CHECKING:

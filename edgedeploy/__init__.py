@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from edgedeploy.api.predicting import predict as predict
     from edgedeploy.api.quantising import quantize as quantize
     from edgedeploy.api.tuning import tune as tune
+    from edgedeploy.base.progress import Progress as Progress
     from edgedeploy.errors import EdgedeployError as EdgedeployError
     from edgedeploy.frontends.format import ImportOptions as ImportOptions
-    from edgedeploy.progress import Progress as Progress
 
 # onnxruntime 1.31 writes an id of this device and looks for its maker's server as soon as it is imported; a call
 # afterwards comes too late. Processes that are started from here inherit the variable.
@@ -47,7 +47,7 @@ _PUBLIC = {
     "ImportOptions": "edgedeploy.frontends.format:ImportOptions",
     "Network": "edgedeploy.api.networks:Network",
     "Package": "edgedeploy.api.packages:Package",
-    "Progress": "edgedeploy.progress:Progress",
+    "Progress": "edgedeploy.base.progress:Progress",
     "bench": "edgedeploy.api.measuring:bench",
     "build": "edgedeploy.api.packages:build",
     "connect": "edgedeploy.api.boards:connect",
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = resolve_name(_PUBLIC[name])
     except ModuleNotFoundError as error:
-        from edgedeploy.extras import missing_module
+        from edgedeploy.base.extras import missing_module
 
         raise missing_module(error) or error from error
     globals()[name] = found

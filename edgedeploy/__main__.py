@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 
-from edgedeploy import interruption, supervision
+from edgedeploy.base import interruption, supervision
 
 
 def main() -> None:
     """Run the command line and end the process."""
     interruption.listen()
     try:
-        from edgedeploy.streams import open_standard_streams
+        from edgedeploy.base.streams import open_standard_streams
 
         open_standard_streams()
         ended = None

@@ -10,51 +10,38 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.board import Board
+from edgedeploy.base.cache import key_of
+from edgedeploy.base.files import digest_of
+from edgedeploy.base.plugins import code_of
 from edgedeploy.compile.passes import provider_code, provider_versions
-from edgedeploy.files import digest_of
 from edgedeploy.frontends.format import Format
-from edgedeploy.kept import key_of
 from edgedeploy.package.usage import Usage
-from edgedeploy.plugins import code_of
-from edgedeploy.toolchain import c_compiler
+from edgedeploy.target.board import Board
+from edgedeploy.target.toolchain import c_compiler
 from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source
 
 if TYPE_CHECKING:
     from edgedeploy.package.manifest import Manifest
     from edgedeploy.records.database import Records
-    from edgedeploy.resolved import ResolvedBoard
+    from edgedeploy.target.resolved import ResolvedBoard
 
 # The files and folders of edgedeploy that determine a package's content. Data files are left out: the key has board,
 # toolchain and network. A test assigns every module that a build loads to these or to all others.
 MAKES_PACKAGES = (
-    "board.py",
+    "base/documents.py",
+    "base/tarballs.py",
     "build_key.py",
     "building.py",
     "compile",
-    "core_model.py",
-    "devices.py",
-    "documents.py",
-    "elf.py",
     "frontends",
-    "heads.py",
-    "metadata.py",
-    "network.py",
-    "onnxruntime_session.py",
-    "opencl/profile.py",
+    "model",
     "package",
-    "quantised.py",
     "records/best.py",
     "runtime/arrays.py",
-    "runtime/native",
     "runtime/subnormals.py",
     "selftest",
-    "tail",
-    "tarballs.py",
-    "tensors.py",
-    "toolchain.py",
-    "triples.py",
+    "target",
     "version.py",
     "vision/__init__.py",
     "vision/camera.py",

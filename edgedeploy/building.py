@@ -12,35 +12,35 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from edgedeploy import quantised
+from edgedeploy.base.cache import Kept
+from edgedeploy.base.files import is_file, replacing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.build_key import build_key, differences, versions
 from edgedeploy.errors import OutputError, PackageError, UnsupportedError, cause_of
-from edgedeploy.facts import Facts
-from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.kept import Kept
-from edgedeploy.metadata import OWN
+from edgedeploy.model import quantised
+from edgedeploy.model.metadata import OWN
+from edgedeploy.model.tail.program import content_of
 from edgedeploy.package.entry import Entry, TailMember
 from edgedeploy.package.manifest import LIBRARY_NAME, MAXIMUM_ENTRIES, TAIL_NAME, Check, Manifest, packageable
 from edgedeploy.package.members import WORK_NAME, weight_members, written_work
 from edgedeploy.package.usage import Usage
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check, check_tail
 from edgedeploy.selftest.inputs import bounded_inputs
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.selftest.tolerance import Recorded, error_limit
-from edgedeploy.tail.program import content_of
-from edgedeploy.toolchain import c_compiler
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.resolved import ResolvedBoard
+from edgedeploy.target.toolchain import c_compiler
 from edgedeploy.zoo.source import Source, find_source, note_weights
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
     from edgedeploy.compile.configuration import Tuned
     from edgedeploy.compile.pipeline import Compiled
-    from edgedeploy.network import Network
+    from edgedeploy.model.network import Network
     from edgedeploy.records.database import Records
+    from edgedeploy.target.board import Board
 
 # Files that may be written next to a package, by kind: Relax and TensorIR, LLVM's intermediate code, assembly, and a
 # folder with the module after each pass.
@@ -257,13 +257,13 @@ def _build(
     progress: Progress,
 ) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
-    from edgedeploy.compile.codegen import link
-    from edgedeploy.compile.entries import entry_name
-    from edgedeploy.compile.explain import gigaflops, work_of
+    from edgedeploy.compile.output.codegen import link
+    from edgedeploy.compile.output.entries import entry_name
+    from edgedeploy.compile.output.explain import gigaflops, work_of
+    from edgedeploy.compile.output.targets import check_target
     from edgedeploy.compile.passes.order import passes_for
     from edgedeploy.compile.passes.running import PassLog
     from edgedeploy.compile.pipeline import compile_entries
-    from edgedeploy.compile.targets import check_target
     from edgedeploy.package.abi import misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from edgedeploy.attempts import attempted, first_failure
 from edgedeploy.audio.spec import SOUND_DEMOS
-from edgedeploy.board import load_board
+from edgedeploy.base.attempts import attempted, first_failure
+from edgedeploy.base.interruption import INTERRUPTED
 from edgedeploy.cli.console import ConsoleProgress, print_outcomes
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import DownloadError, EdgedeployError, NotInstalledError, VirtualBoardError
-from edgedeploy.interruption import INTERRUPTED
+from edgedeploy.target.board import load_board
 from edgedeploy.virtual.board import down, find
 from edgedeploy.virtual.emulation import emulation_of, require_means
 from edgedeploy.zoo.download import Patience

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgedeploy.agent import shipped
 from edgedeploy.agent.build import agents_to_ship
-from edgedeploy.board import BOARDS, load_board
 from edgedeploy.cli.console import ConsoleProgress
+from edgedeploy.target.board import BOARDS, load_board
 
 
 def main(folder: str, *names: str) -> None:

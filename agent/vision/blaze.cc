@@ -1,4 +1,4 @@
-// Faces, palms and people with key points, of BlazeFace and what followed it (edgedeploy/vision/keypoints.py).
+// Faces, palms and people with key points, of BlazeFace and what followed it (edgedeploy/vision/decoders/keypoints.py).
 #include <algorithm>
 
 #include "vision/decoder.h"

@@ -1,4 +1,4 @@
-// What a network says of places, and which of those that show the same thing are kept: edgedeploy/vision/detector.py
+// What a network says of places, and which of those that show the same thing are kept: edgedeploy/vision/decoders/detector.py
 // and nms.py in C++.
 #pragma once
 

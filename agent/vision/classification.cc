@@ -1,4 +1,4 @@
-// Classes of a whole image (edgedeploy/vision/classification.py).
+// Classes of a whole image (edgedeploy/vision/decoders/classification.py).
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-// A number for each pixel of an image (edgedeploy/vision/maps.py).
+// A number for each pixel of an image (edgedeploy/vision/decoders/maps.py).
 #include <algorithm>
 #include <cmath>
 

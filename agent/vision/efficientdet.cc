@@ -1,4 +1,4 @@
-// EfficientDet: objects from anchors of nine shapes (edgedeploy/vision/ssd.py).
+// EfficientDet: objects from anchors of nine shapes (edgedeploy/vision/decoders/ssd.py).
 #include <cmath>
 
 #include "vision/decoder.h"

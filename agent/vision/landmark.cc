@@ -1,4 +1,4 @@
-// Landmarks of one face that fills the image (edgedeploy/vision/keypoints.py).
+// Landmarks of one face that fills the image (edgedeploy/vision/decoders/keypoints.py).
 #include "vision/decoder.h"
 
 namespace agent {

@@ -1,4 +1,4 @@
-// Points of a face, a hand or a person that a crop shows, of MediaPipe's networks (edgedeploy/vision/keypoints.py).
+// Points of a face, a hand or a person that a crop shows, of MediaPipe's networks (edgedeploy/vision/decoders/keypoints.py).
 #include <algorithm>
 #include <cmath>
 #include <limits>

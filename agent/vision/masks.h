@@ -1,4 +1,4 @@
-// Which pixels of an image belong to a result: edgedeploy/vision/maps.py and results.Mask in C++.
+// Which pixels of an image belong to a result: edgedeploy/vision/decoders/maps.py and results.Mask in C++.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// NanoDet: objects whose sides are distributions (edgedeploy/vision/nanodet.py).
+// NanoDet: objects whose sides are distributions (edgedeploy/vision/decoders/nanodet.py).
 #include <cmath>
 
 #include "vision/decoder.h"

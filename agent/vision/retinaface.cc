@@ -1,4 +1,4 @@
-// RetinaFace with anchors: faces with five landmarks (edgedeploy/vision/faces.py).
+// RetinaFace with anchors: faces with five landmarks (edgedeploy/vision/decoders/faces.py).
 #include "vision/decoder.h"
 
 namespace agent {

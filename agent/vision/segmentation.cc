@@ -1,4 +1,4 @@
-// For each pixel of an image the class that it shows (edgedeploy/vision/maps.py).
+// For each pixel of an image the class that it shows (edgedeploy/vision/decoders/maps.py).
 #include <algorithm>
 #include <limits>
 #include <map>

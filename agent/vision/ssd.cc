@@ -1,4 +1,4 @@
-// Boxes as corrections of prior boxes: SSD and what followed its form (edgedeploy/vision/ssd.py).
+// Boxes as corrections of prior boxes: SSD and what followed its form (edgedeploy/vision/decoders/ssd.py).
 #include "vision/decoder.h"
 
 namespace agent {

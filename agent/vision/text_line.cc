@@ -1,4 +1,4 @@
-// The text in an image of one line, by connectionist temporal classification (edgedeploy/vision/text.py).
+// The text in an image of one line, by connectionist temporal classification (edgedeploy/vision/decoders/text.py).
 #include <algorithm>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// Lines of text from a map of probabilities: Differentiable Binarization (edgedeploy/vision/text.py).
+// Lines of text from a map of probabilities: Differentiable Binarization (edgedeploy/vision/decoders/text.py).
 #include <algorithm>
 #include <cmath>
 #include <utility>

@@ -1,5 +1,5 @@
 // Networks of Ultralytics (YOLOv5, v8, 11, 26 and their kin), read as their own files say
-// (edgedeploy/vision/ultralytics.py).
+// (edgedeploy/vision/decoders/ultralytics.py).
 #include "vision/decoder.h"
 #include "vision/ultralytics_heads.h"
 #include "vision/ultralytics_metadata.h"

@@ -1,4 +1,4 @@
-// What networks of Ultralytics give for each place: edgedeploy/vision/ultralytics_heads.py in C++.
+// What networks of Ultralytics give for each place: edgedeploy/vision/decoders/ultralytics_heads.py in C++.
 #pragma once
 
 #include <string>

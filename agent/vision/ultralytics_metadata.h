@@ -1,4 +1,4 @@
-// What Ultralytics' exporters write of a network: edgedeploy/vision/ultralytics.py in C++.
+// What Ultralytics' exporters write of a network: edgedeploy/vision/decoders/ultralytics.py in C++.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The heads of YOLO v2, v3, v4 and their kin (edgedeploy/vision/yolo.py).
+// The heads of YOLO v2, v3, v4 and their kin (edgedeploy/vision/decoders/yolo.py).
 #include <cmath>
 
 #include "vision/decoder.h"

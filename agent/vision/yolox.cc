@@ -1,4 +1,4 @@
-// YOLOX: objects without anchors (edgedeploy/vision/yolo.py).
+// YOLOX: objects without anchors (edgedeploy/vision/decoders/yolo.py).
 #include "vision/decoder.h"
 
 namespace agent {

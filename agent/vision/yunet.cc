@@ -1,4 +1,4 @@
-// YuNet: faces with five landmarks (edgedeploy/vision/faces.py).
+// YuNet: faces with five landmarks (edgedeploy/vision/decoders/faces.py).
 #include <algorithm>
 #include <cmath>
 

@@ -30,13 +30,13 @@ from edgedeploy.agent.recipe import (
     own_sources,
     package_folder,
 )
-from edgedeploy.board import Board, load_board
+from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.files import digest_of
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import ToolchainError
-from edgedeploy.files import digest_of
-from edgedeploy.kept import Kept, key_of
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler, run_tool, zig_triple
-from edgedeploy.triples import ControlBits, FloatAbi, architecture_of
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.toolchain import TOOL_TIMEOUT_S, Driver, archiver, cxx_compiler, run_tool, zig_triple
+from edgedeploy.target.triples import ControlBits, FloatAbi, architecture_of
 from edgedeploy.version import __version__
 
 # The oldest glibc that the agent supports, unless the board's profile names an older one.

@@ -20,13 +20,13 @@ from edgedeploy.agent import edgedeploy_runtime
 from edgedeploy.agent.build import Product, build_product, oldest_glibc, sources_with_device
 from edgedeploy.agent.edgedeploy_runtime import LIBRARY_NAME
 from edgedeploy.agent.recipe import library_folder, library_sources, load_recipe
-from edgedeploy.board import Board
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.base.files import cannot_write, filling, replacing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.files import cannot_write, filling, replacing
 from edgedeploy.package.manifest import MODEL_NAME
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.triples import architecture_of
+from edgedeploy.target.board import Board
+from edgedeploy.target.triples import architecture_of
 from edgedeploy.version import __version__
 
 STATIC_NAME = "libedgedeploy.a"

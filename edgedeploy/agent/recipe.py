@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgedeploy.catalog import builtin_folder
-from edgedeploy.devices import Device, kind
-from edgedeploy.documents import Record, read_document
-from edgedeploy.extras import require_build
+from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.base.documents import Record, read_document
+from edgedeploy.base.extras import require_build
+from edgedeploy.target.devices import Device, kind
 
 RECIPE_NAME = "recipe.yaml"
 

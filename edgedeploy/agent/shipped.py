@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from edgedeploy.catalog import builtin_folder
-from edgedeploy.documents import Record, read_document
-from edgedeploy.files import replacing
+from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.base.documents import Record, read_document
+from edgedeploy.base.files import replacing
 
 _LIST_NAME = "agents.yaml"
 

@@ -10,24 +10,24 @@ from typing import Any
 
 from edgedeploy.api.networks import Network
 from edgedeploy.api.packages import AnyBoard, AnyNetwork, AnyShapes, Package, package_of, resolved
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError
-from edgedeploy.facts import Facts
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.release.board import Inventory, inventories
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import Release, check_id, check_model, made_at
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import DEFAULT_KEEP, Pushed, bring, push, release_for
 from edgedeploy.release.record import Entry
+from edgedeploy.release.steps import Inventory, inventories
 from edgedeploy.release.switching import activate, previous, sweep
 from edgedeploy.remote.address import addresses, parse_address
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
-from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.opening import open_on
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.resolved import ResolvedBoard
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from edgedeploy.api.packages import AnyBoard, resolved
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.benchmarking.board import measure_on_board
 from edgedeploy.benchmarking.engines import find_peers
@@ -16,7 +17,6 @@ from edgedeploy.benchmarking.page import write_page
 from edgedeploy.benchmarking.report import Report, Skipped
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.report import require_report
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.session import check_threads, processors

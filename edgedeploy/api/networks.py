@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from edgedeploy.api.packages import AnyBoard, AnyNetwork, AnyShapes, package_of, resolved
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Opened, Place, opened
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.draw import draw, draw_enlarged
 from edgedeploy.vision.image import image_of, write_image
 from edgedeploy.vision.results import Detection

@@ -10,23 +10,23 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from edgedeploy.base.extras import require_build
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.building import Built, Prepared, Use, default_output, prepare
 from edgedeploy.building import build as build_package
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
-from edgedeploy.extras import require_build
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import SUFFIX, read_manifest
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.resolved import ResolvedBoard, resolve
 from edgedeploy.selftest.checking import Checks
+from edgedeploy.target.resolved import ResolvedBoard, resolve
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import Source, find_source, means_file, note_weights
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Overrides
+    from edgedeploy.target.board import Overrides
 
 AnyBoard: TypeAlias = str | ResolvedBoard
 AnyShapes: TypeAlias = Shapes | Sequence[Shapes]
@@ -120,7 +120,7 @@ class Package:
             UnsupportedError: it is only an archive, which does not record this.
             EdgedeployError: as `build`.
         """
-        from edgedeploy.compile.explain import explain
+        from edgedeploy.compile.output.explain import explain
 
         if self.built and self.built.compiled:
             return explain(self.built.compiled)

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from edgedeploy.api.packages import AnyBoard, Package, resolved
+from edgedeploy.base.files import is_file, is_folder
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.networks import candidates
 from edgedeploy.errors import InputError
-from edgedeploy.files import is_file, is_folder
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import SUFFIX
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
-from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.peers import PeerPrediction, PeerResults, find_predictable_peers, predict_peers
 from edgedeploy.predicting.prediction import Prediction, open_package, predict_package
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.predicting.tools import Means
 
 NOT_MEASURED = "predicted, not measured"
 

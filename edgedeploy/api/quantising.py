@@ -8,11 +8,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.model.quantised import Method
 from edgedeploy.quantisation.making import MOST_SAMPLES, Made, Settings, find_task, make
-from edgedeploy.quantised import Method
 from edgedeploy.vision.image import check_place
 
 # The number of worst layers in reports.

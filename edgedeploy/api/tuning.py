@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgedeploy.api.packages import AnyBoard, resolved
-from edgedeploy.compile.targets import check_target
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.compile.output.targets import check_target
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.events import Listener, RunEnded
 from edgedeploy.records.header import find_folder
 from edgedeploy.runtime.opening import Place

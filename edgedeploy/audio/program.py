@@ -14,14 +14,14 @@ from typing import Literal
 import numpy as np
 
 from edgedeploy.audio.spec import SOUND_DEMOS, Detecting, SoundDemo, SoundStage
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.building import prepare
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.model.tensors import TensorSpec, shown
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.runtime.stateful import check_states
-from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source, means_file
 from edgedeploy.zoo.store import fetch

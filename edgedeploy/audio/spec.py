@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from edgedeploy.catalog import Catalog
-from edgedeploy.documents import Record
+from edgedeploy.base.catalog import Catalog
+from edgedeploy.base.documents import Record
 from edgedeploy.vision.decoder import Fraction
 from edgedeploy.zoo.entry import ZooFile
 

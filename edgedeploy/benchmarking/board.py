@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedeploy.attempts import each_attempted
+from edgedeploy.base.attempts import each_attempted
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.board_engines import BoardEngines
 from edgedeploy.benchmarking.energy import PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
@@ -19,12 +20,11 @@ from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, board_machine
 from edgedeploy.benchmarking.turns import Costs, MeasuredPlayer, Turn
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.remote.address import addresses
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.opening import Place, open_on
 from edgedeploy.runtime.served import RemoteSession
-from edgedeploy.tensors import Tensors
 from edgedeploy.tuning.conditions import Throttling
 
 # The reference runs on this machine, for its outputs only.

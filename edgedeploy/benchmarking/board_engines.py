@@ -18,13 +18,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, files_of
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.benchmarking.wheels import Site, Target, site
-from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.login import BROKEN
 

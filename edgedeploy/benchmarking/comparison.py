@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgedeploy.base.documents import first_fault
+from edgedeploy.base.text import count, significant
 from edgedeploy.benchmarking.report import case_of, geometric_mean
-from edgedeploy.documents import first_fault
 from edgedeploy.errors import InputError
-from edgedeploy.text import count, significant
 
 # Differences that chance would give less often than this, in everything that is compared together, count as real.
 LEVEL = 0.05

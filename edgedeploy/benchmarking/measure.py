@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgedeploy.attempts import each_attempted
+from edgedeploy.base.attempts import each_attempted
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.energy import Energy, PowerMeter
 from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
@@ -22,13 +23,12 @@ from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, this_machine
 from edgedeploy.benchmarking.turns import MeasuredPlayer, take_turns, timing
 from edgedeploy.benchmarking.worker import EngineWorker
-from edgedeploy.board import Board
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.package.members import read_work
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.place import ThisMachine
 from edgedeploy.runtime.profile import FunctionProfile, profile_of_operators, profiled
 from edgedeploy.selftest.tolerance import largest_difference
+from edgedeploy.target.board import Board
 
 # A process that keeps this many more processors busy than it has threads is noted.
 _EXTRA_PROCESSORS = 0.25

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from edgedeploy.attempts import each_attempted
+from edgedeploy.base.attempts import each_attempted
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engines import OURS, REFERENCES, UNTUNED
 from edgedeploy.benchmarking.engines.engine import Engine
 from edgedeploy.benchmarking.report import case_of
@@ -19,13 +20,12 @@ from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError, EdgedeployError, InputError, UnsupportedError, last_line
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, ImportOptions, Shapes
-from edgedeploy.frontends.onnx_inputs import with_own_inputs
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.frontends.onnx.inputs import with_own_inputs
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.records.best import NO_RECORDS
-from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import Source, find_source, means_file
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgedeploy.base.files import replacing
+from edgedeploy.base.text import count, json_text, printable, significant
 from edgedeploy.benchmarking.report import BEST, Report, Row, notes
 from edgedeploy.benchmarking.tables import columns_called, profile_tables, tables
-from edgedeploy.files import replacing
 from edgedeploy.report.charts import chart
 from edgedeploy.report.page import html, render
-from edgedeploy.text import count, json_text, printable, significant
 
 # Colours that most people can tell apart, in the order of the engines; ours is the first.
 COLOURS = (

@@ -10,16 +10,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from edgedeploy.base.documents import Record
+from edgedeploy.base.text import count, significant
 from edgedeploy.benchmarking.energy import SOURCES, Energy
 from edgedeploy.benchmarking.engines.engine import CPU
 from edgedeploy.benchmarking.turns import Costs
-from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.facts import Facts
-from edgedeploy.hosts import cpu_name
 from edgedeploy.runtime.profile import FunctionProfile
 from edgedeploy.runtime.timing import EndToEnd
-from edgedeploy.text import count, significant
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.hosts import cpu_name
 
 # A note names outputs that differ from the reference's by more than this part of their largest value: such an engine
 # may do other work. Below the absolute bound, the part is large because the output is nearly zero.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from edgedeploy.base.text import count, significant
 from edgedeploy.benchmarking.report import BEST, Report, Row, heading, notes
 from edgedeploy.errors import UnknownNameError
 from edgedeploy.runtime.profile import profile_table
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.text import count, significant
 
 # The most functions of each engine in short tables.
 MOST_FUNCTIONS = 12

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from edgedeploy.documents import Record, read_document
+from edgedeploy.base.cache import Kept
+from edgedeploy.base.documents import Record, read_document
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import DownloadError
-from edgedeploy.kept import Kept
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.entry import WheelFile
 from edgedeploy.zoo.wheel import download_wheel, unpack
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.benchmarking.engine_program import forget_peak, peak_bytes, rest, timed, warm_up
 from edgedeploy.benchmarking.engines import find_engine
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task, files_of
 from edgedeploy.benchmarking.turns import Costs, Turn
-from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.workers import Worker, WorkerError
 
 # How long an answer may take: a turn of inferences may also take so many times as long as its inferences are known to.
 _TIMEOUT_S, _TIMES_AS_LONG = 600.0, 10.0

@@ -17,8 +17,12 @@ from typing import Annotated, Any
 
 import typer
 
-from edgedeploy import interruption
-from edgedeploy.attempts import refusal, require_address_space
+from edgedeploy.base import interruption
+from edgedeploy.base.attempts import refusal, require_address_space
+from edgedeploy.base.settings import default_board, default_threads
+from edgedeploy.base.streams import give_up_output
+from edgedeploy.base.supervision import EndedError
+from edgedeploy.base.text import printable
 from edgedeploy.cli.console import log, print_json_error, print_result
 from edgedeploy.cli.global_options import (
     GlobalOptions,
@@ -31,10 +35,6 @@ from edgedeploy.cli.groups import InSections
 from edgedeploy.cli.options import MOST, JsonOption
 from edgedeploy.cli.tvmc import translated
 from edgedeploy.errors import InternalError, ReaderGoneError
-from edgedeploy.settings import default_board, default_threads
-from edgedeploy.streams import give_up_output
-from edgedeploy.supervision import EndedError
-from edgedeploy.text import printable
 from edgedeploy.version import __version__
 
 _HELP = """Take a trained neural network to a small board: build, push, run, demo, bench, tune.
@@ -210,7 +210,7 @@ def _run() -> object:
             raise
         from pydantic import ValidationError
 
-        from edgedeploy.documents import faults
+        from edgedeploy.base.documents import faults
 
         if isinstance(error.__cause__, ValidationError):  # typer repeats pydantic's words
             [(_, _, wrong.message), *_] = faults(error.__cause__)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option, Typer
 
+from edgedeploy.base.text import significant
 from edgedeploy.benchmarking import RUNS_ON_DEVICES
 from edgedeploy.cli.console import conclude, print_json, print_lines, print_table, quiet_if, stdout
 from edgedeploy.cli.groups import USUAL, ModelsOrCommand
@@ -25,7 +26,6 @@ from edgedeploy.cli.options import (
 )
 from edgedeploy.cli.overrides import Overriding, flattened
 from edgedeploy.errors import InputError, SlowerError
-from edgedeploy.text import significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +161,7 @@ def bench(
     """
     from edgedeploy.api.measuring import bench as measured
     from edgedeploy.benchmarking.tables import as_markdown, columns_called
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.resolved import resolve
 
     shown = columns_called(None if columns is None else _names(columns))
     if json_output and markdown:

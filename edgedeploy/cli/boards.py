@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Context, Option, Typer
 
+from edgedeploy.base.files import replacing
 from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, readable, stdout
 from edgedeploy.cli.options import BoardArgument, JsonOption, LastBoardOption, Where, board_or_last, complete_board
 from edgedeploy.cli.overrides import flattened
 from edgedeploy.errors import InputError
-from edgedeploy.files import replacing
 
 if TYPE_CHECKING:
-    from edgedeploy.facts import Facts
+    from edgedeploy.target.facts import Facts
 
 app = Typer(invoke_without_command=True)
 
@@ -31,8 +31,8 @@ def list_boards(context: Context, json_output: JsonOption = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.board import BOARDS
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.board import BOARDS
+    from edgedeploy.target.resolved import resolve
 
     boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
     if json_output:
@@ -52,9 +52,9 @@ def show(name: BoardArgument, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy boards show rpi4
     """
-    from edgedeploy.board import BOARDS
-    from edgedeploy.facts import stored
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.board import BOARDS
+    from edgedeploy.target.facts import stored
+    from edgedeploy.target.resolved import resolve
 
     path, board = BOARDS.find(name), resolve(name).profile
     probed = stored(path.stem)
@@ -82,8 +82,8 @@ def new(
 
     Example: edgedeploy boards new my-board --from rpi4
     """
-    from edgedeploy.board import BOARDS
-    from edgedeploy.settings import user_folder
+    from edgedeploy.base.settings import user_folder
+    from edgedeploy.target.board import BOARDS
 
     source = BOARDS.find(template)
     BOARDS.load(template)
@@ -118,10 +118,10 @@ def probe(board: LastBoardOption = None, *, where: Where, json_output: JsonOptio
     from datetime import datetime, timezone
 
     from edgedeploy.doctor.opencl import devices_on
-    from edgedeploy.facts import Probed, store
-    from edgedeploy.opencl.profile import opencl_of
     from edgedeploy.remote.connection import Connection
     from edgedeploy.remote.facts import probe as ask
+    from edgedeploy.target.facts import Probed, store
+    from edgedeploy.target.opencl.profile import opencl_of
 
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress)

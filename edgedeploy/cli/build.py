@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Option
 
-from edgedeploy.attempts import attempted
+from edgedeploy.base.attempts import attempted
+from edgedeploy.base.files import is_folder
 from edgedeploy.cli.console import conclude, print_json, print_outcomes, print_table, quiet_if, stdout
 from edgedeploy.cli.options import (
     BoardOption,
@@ -22,12 +23,11 @@ from edgedeploy.cli.options import (
 )
 from edgedeploy.cli.overrides import Overriding, flattened
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.files import is_folder
 
 if TYPE_CHECKING:
     from edgedeploy.api.packages import Package, Plan
-    from edgedeploy.board import Board
     from edgedeploy.building import Built
+    from edgedeploy.target.board import Board
 
 
 complete_pass = completing("edgedeploy.compile.passes.order:disableable")
@@ -120,7 +120,7 @@ def build(
     from edgedeploy.api.boards import connect
     from edgedeploy.api.packages import Plan, plan
     from edgedeploy.building import DUMPS, package_name
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.resolved import resolve
 
     if list_passes:
         _show_passes(disable_pass or (), json_output)
@@ -218,8 +218,8 @@ def _networks(
     all_demos: bool, weights: Literal["file", "random"], unreadable: dict[str, Plan | dict[str, Any] | EdgedeployError]
 ) -> list[str]:
     """The default networks; demos that cannot be read are added to `unreadable` with their errors."""
+    from edgedeploy.base.settings import networks_to_build
     from edgedeploy.demo import spec
-    from edgedeploy.settings import networks_to_build
 
     if not all_demos and (stated := networks_to_build()):
         return stated

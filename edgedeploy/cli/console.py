@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from edgedeploy import interruption
-from edgedeploy.attempts import first_failure
+from edgedeploy.base import interruption
+from edgedeploy.base.attempts import first_failure
+from edgedeploy.base.progress import SECONDS_PER_LINE, Notes, Progress
+from edgedeploy.base.text import duration, json_text, printable, without_secrets
 from edgedeploy.cli.global_options import global_options
 from edgedeploy.errors import ConfigurationError, EdgedeployError
-from edgedeploy.progress import SECONDS_PER_LINE, Notes, Progress
-from edgedeploy.text import duration, json_text, printable, without_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from edgedeploy.catalog import Catalog
-    from edgedeploy.documents import Document
+    from edgedeploy.base.catalog import Catalog
+    from edgedeploy.base.documents import Document
 
 
 def stdout(*, wrap: bool = False) -> Console:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Exit, Option
 
-from edgedeploy.attempts import attempted
+from edgedeploy.base.attempts import attempted
 from edgedeploy.cli.console import (
     conclude,
     print_json,
@@ -43,10 +43,10 @@ from edgedeploy.cli.sound_demo import Listening, is_sound_demo, sound_demo
 from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
+    from edgedeploy.base.progress import Progress
     from edgedeploy.cli.demo_output import Shown
     from edgedeploy.demo.output import Save
     from edgedeploy.demo.program import DemoSession
-    from edgedeploy.progress import Progress
     from edgedeploy.vision.source import Source
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from edgedeploy.base.progress import Progress
     from edgedeploy.doctor.check import Result
-    from edgedeploy.progress import Progress
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applicable": "dim"}
 
@@ -46,7 +46,7 @@ def _results(board: str, where: Where, progress: Progress) -> list[Result]:
     try:
         from edgedeploy.doctor.case import case_of
         from edgedeploy.doctor.examination import CHECKS, examine
-        from edgedeploy.resolved import resolve
+        from edgedeploy.target.resolved import resolve
     except ImportError:
         from edgedeploy.doctor.check import Result, State
         from edgedeploy.doctor.packages import packages

@@ -25,7 +25,7 @@ def library(
     """
     from edgedeploy.agent.build import oldest_glibc
     from edgedeploy.agent.library import write_library
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.resolved import resolve
 
     profile = resolve(board).profile
     files = write_library(profile, output, quiet_if(json_output))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Context, Exit, Option, Typer
 
+from edgedeploy.base.text import count
 from edgedeploy.cli.console import print_error, print_json, print_result, print_table, quiet_if, readable, stdout
 from edgedeploy.cli.options import (
     JsonOption,
@@ -21,7 +22,6 @@ from edgedeploy.cli.options import (
     parse_values,
 )
 from edgedeploy.errors import DownloadError, InputError
-from edgedeploy.text import count
 
 if TYPE_CHECKING:
     from edgedeploy.zoo.entry import ZooModel

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
+from edgedeploy.base.files import is_folder
 from edgedeploy.errors import BoardConnectionError, InputError, OutputError
-from edgedeploy.files import is_folder
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Overrides
+    from edgedeploy.base.progress import Progress
     from edgedeploy.frontends.format import ImportOptions
-    from edgedeploy.progress import Progress
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import Address
-    from edgedeploy.resolved import ResolvedBoard
     from edgedeploy.runtime.opening import Place
+    from edgedeploy.target.board import Overrides
+    from edgedeploy.target.resolved import ResolvedBoard
 
 
 MOST = 2**31 - 1  # for counts: more than anyone waits for, and TVM's timer takes it
@@ -33,7 +33,7 @@ def complete(*folders: str) -> Callable[[str], list[str]]:
     """A completion of names of documents in these folders, which are not read; the shell itself completes paths."""
 
     def beginning(incomplete: str) -> list[str]:
-        from edgedeploy.catalog import names_in
+        from edgedeploy.base.catalog import names_in
 
         return [name for folder in folders for name in names_in(folder) if name.startswith(incomplete)]
 
@@ -62,7 +62,7 @@ def board_or_last(
 ) -> ResolvedBoard:
     """The named board, else the board of this folder's last build, which the user is told, else `otherwise`."""
     from edgedeploy.building import last_built_board
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.resolved import resolve
 
     if board is None and (board := last_built_board()):
         progress.note(f"using board {board}, the last one built for in this folder; --board selects another")

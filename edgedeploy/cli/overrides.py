@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Context, Option
 
+from edgedeploy.base.files import is_file
 from edgedeploy.cli.options import complete
 from edgedeploy.errors import InputError
-from edgedeploy.files import is_file
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Overrides
+    from edgedeploy.target.board import Overrides
 
 complete_toolchain = complete("toolchains")
 
 
 def complete_triple(incomplete: str) -> list[str]:
     """Triples of boards."""
-    from edgedeploy.board import BOARDS
+    from edgedeploy.target.board import BOARDS
 
     return sorted({triple for name in BOARDS.names() if (triple := BOARDS.load(name).triple).startswith(incomplete)})
 
 
 def complete_cpu(context: Context, incomplete: str) -> list[str]:
     """LLVM's names of the CPUs of the board's architecture."""
-    from edgedeploy.board import load_board
-    from edgedeploy.compile.targets import cpus
+    from edgedeploy.compile.output.targets import cpus
+    from edgedeploy.target.board import load_board
 
     triple = context.params.get("mtriple") or load_board(context.params.get("board") or "local").triple
     return [cpu for cpu in cpus(triple) if cpu.startswith(incomplete)]

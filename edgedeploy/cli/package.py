@@ -14,9 +14,9 @@ from edgedeploy.cli.options import JsonOption
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from edgedeploy.heads import Head
+    from edgedeploy.model.heads import Head
+    from edgedeploy.model.tensors import TensorSpec
     from edgedeploy.package.manifest import Manifest
-    from edgedeploy.tensors import TensorSpec
 
 app = Typer(help="Show and verify packages.", no_args_is_help=True)
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
+from edgedeploy.base.text import count, significant
 from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import Importing, JsonOption, complete_model, completing, file_option
 from edgedeploy.cli.overrides import flattened
-from edgedeploy.text import count, significant
 
 if TYPE_CHECKING:
     from edgedeploy.api.predicting import Predicted
-    from edgedeploy.predicting.means import Means
     from edgedeploy.predicting.prediction import Prediction
+    from edgedeploy.predicting.tools import Means
 
-complete_predictable = completing("edgedeploy.predicting.means:predictable")
+complete_predictable = completing("edgedeploy.predicting.tools:predictable")
 
 
 @flattened

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
-from edgedeploy.attempts import attempted
+from edgedeploy.base.attempts import attempted
+from edgedeploy.base.text import count
 from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
 from edgedeploy.cli.options import Health, JsonOption, LastBoardOption, WhereAll, board_or_last, complete_model
 from edgedeploy.cli.overrides import Overriding, flattened
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.text import count
 
 if TYPE_CHECKING:
     from edgedeploy.release.push import Pushed
     from edgedeploy.remote.address import Address
-    from edgedeploy.resolved import ResolvedBoard
+    from edgedeploy.target.resolved import ResolvedBoard
 
 
 @flattened

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option, Typer
 
+from edgedeploy.base.text import count, milliseconds, times
 from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, stderr, stdout
 from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_records
 from edgedeploy.errors import RecordsError, UnknownNameError
-from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
     from edgedeploy.records.exchange import Merged
@@ -250,7 +250,7 @@ def _print_merged(merged: Merged, json_output: bool) -> None:
 
 def _destination(name: str) -> Path:
     """The records folder of a board's name or a path, which need not exist."""
-    from edgedeploy.board import BOARDS
     from edgedeploy.records.header import default_folder
+    from edgedeploy.target.board import BOARDS
 
     return default_folder(name) if "/" not in name and name in BOARDS.names() else Path(name)

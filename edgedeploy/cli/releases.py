@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option, Typer
 
+from edgedeploy.base.text import count
 from edgedeploy.cli.console import foreign, print_json, print_result, print_table, quiet_if
 from edgedeploy.cli.options import Health, JsonOption, LastBoardOption, ModelOnBoard, Where, board_or_last
 from edgedeploy.cli.overrides import flattened
-from edgedeploy.text import count
 
 if TYPE_CHECKING:
     from edgedeploy.api.boards import Board
-    from edgedeploy.progress import Progress
+    from edgedeploy.base.progress import Progress
 
 app = Typer(help="List, switch between, and remove the releases on a board.", no_args_is_help=True)
 

@@ -18,7 +18,7 @@ from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from edgedeploy.rpc.running import Part
+    from edgedeploy.rpc.background import Part
     from edgedeploy.rpc.tracker import Endpoint, Summary
 
 app = Typer(help="Run, list and stop trackers and servers of TVM's RPC.", no_args_is_help=True)
@@ -48,7 +48,7 @@ def tracker(
     Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
     """
     from edgedeploy.remote import LOOPBACK
-    from edgedeploy.rpc.running import Part, detached, registered
+    from edgedeploy.rpc.background import Part, detached, registered
     from edgedeploy.rpc.tracker import tracker as start
     from edgedeploy.virtual.process import Process
 
@@ -93,10 +93,10 @@ def server(
     Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --detach
     """
     from edgedeploy.remote import LOOPBACK
-    from edgedeploy.resolved import resolve
-    from edgedeploy.rpc.running import Part, detached, registered
+    from edgedeploy.rpc.background import Part, detached, registered
     from edgedeploy.rpc.server import BoardServer
     from edgedeploy.rpc.tracker import Endpoint
+    from edgedeploy.target.resolved import resolve
     from edgedeploy.virtual.process import Process
 
     resolved = resolve(board)
@@ -154,7 +154,7 @@ def status(
 
     Examples: edgedeploy rpc status; edgedeploy rpc status --tracker farm:9190 --json
     """
-    from edgedeploy.rpc.running import running
+    from edgedeploy.rpc.background import running
     from edgedeploy.rpc.tracker import Endpoint, summary
 
     parts = [] if tracker_at else running()
@@ -206,7 +206,7 @@ def stop(
         None,
         metavar="NAME",
         help="Names as in `edgedeploy rpc status`.",
-        autocompletion=completing("edgedeploy.rpc.running:running"),
+        autocompletion=completing("edgedeploy.rpc.background:running"),
     ),
     everything: bool = Option(False, "--all", help="Stop all trackers and servers running here."),
     json_output: JsonOption = False,
@@ -215,8 +215,8 @@ def stop(
 
     Example: edgedeploy rpc stop --all
     """
-    from edgedeploy.rpc.running import require, running
-    from edgedeploy.rpc.running import stop as end
+    from edgedeploy.rpc.background import require, running
+    from edgedeploy.rpc.background import stop as end
 
     if not names and not everything:
         raise InputError("no tracker or server is named", hints=["name some, or give --all"])
@@ -245,7 +245,7 @@ def _ending() -> Iterator[None]:
 
 def _tracker_here() -> Endpoint | None:
     """The one tracker that runs here, if any."""
-    from edgedeploy.rpc.running import running
+    from edgedeploy.rpc.background import running
     from edgedeploy.rpc.tracker import Endpoint
 
     found = [part.addresses[0] for part in running() if part.kind == "tracker"]

@@ -92,11 +92,11 @@ def run(
     """
     from edgedeploy.api.networks import open_network
     from edgedeploy.package.members import read_work
-    from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
     from edgedeploy.runtime.profile import NAMES, profile_table, profiled
     from edgedeploy.runtime.session import check_tensors
     from edgedeploy.runtime.stateful import check_states, inferences, parse_states, run_in_turn
+    from edgedeploy.target.resolved import resolve
 
     states = parse_states(state or [])
     if steps and not states:

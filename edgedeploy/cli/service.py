@@ -15,7 +15,7 @@ from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
     from edgedeploy.remote.connection import Connection
-    from edgedeploy.resolved import ResolvedBoard
+    from edgedeploy.target.resolved import ResolvedBoard
 
 app = Typer(help="Keep networks running on a board, as systemd services.", no_args_is_help=True)
 
@@ -64,8 +64,8 @@ def install(
 
     Example: edgedeploy service install retinaface --board rpi4 --camera rpicam
     """
-    from edgedeploy.service.board import Choices
-    from edgedeploy.service.board import install as install_service
+    from edgedeploy.service.systemd import Choices
+    from edgedeploy.service.systemd import install as install_service
 
     choices = Choices(limits.memory_max, limits.cpu_quota, limits.threads, limits.watchdog, camera)
     progress = quiet_if(json_output)
@@ -99,7 +99,7 @@ def status(
 
     Example: edgedeploy service status retinaface --board rpi4
     """
-    from edgedeploy.service.board import status as status_of
+    from edgedeploy.service.systemd import status as status_of
 
     with _reached(model, board, where, json_output) as (connection, _):
         found = status_of(connection.run, model, as_system=system, where=str(connection.address))
@@ -135,7 +135,7 @@ def logs(
     """
     from edgedeploy.remote.facts import BASE
     from edgedeploy.remote.place import OnBoard
-    from edgedeploy.service.board import LOGS
+    from edgedeploy.service.systemd import LOGS
 
     with _reached(model, board, where, True) as (connection, _):
         program = OnBoard(connection).start(LOGS, BASE, model, str(lines), "follow" if follow else "")
@@ -175,7 +175,7 @@ def uninstall(
 
     Example: edgedeploy service uninstall retinaface --board rpi4
     """
-    from edgedeploy.service.board import uninstall as uninstall_service
+    from edgedeploy.service.systemd import uninstall as uninstall_service
 
     with _reached(model, board, where, False) as (connection, _):
         uninstall_service(connection.run, model, as_system=system, where=str(connection.address))
@@ -183,7 +183,7 @@ def uninstall(
 
 
 def _control(verb: str, model: str, board: str | None, where: Where, system: bool) -> None:
-    from edgedeploy.service.board import control
+    from edgedeploy.service.systemd import control
 
     with _reached(model, board, where, False) as (connection, _):
         control(connection.run, verb, model, as_system=system, where=str(connection.address))

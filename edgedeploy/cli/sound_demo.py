@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgedeploy.audio.program import Heard, SoundSession
+    from edgedeploy.base.progress import Progress
     from edgedeploy.frontends.format import ImportOptions
-    from edgedeploy.progress import Progress
     from edgedeploy.runtime.opening import Place
 
 

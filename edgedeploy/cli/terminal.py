@@ -12,8 +12,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from edgedeploy.base.text import printable
 from edgedeploy.cli.global_options import global_options
-from edgedeploy.text import printable
 
 
 class Terminal(Console):

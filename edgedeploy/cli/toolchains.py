@@ -6,10 +6,10 @@ from pathlib import Path
 
 from typer import Context, Typer
 
+from edgedeploy.base.files import replacing
 from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, readable
 from edgedeploy.cli.options import BoardArgument, JsonOption, file_option
 from edgedeploy.cli.overrides import Linking, flattened
-from edgedeploy.files import replacing
 
 app = Typer(invoke_without_command=True)
 
@@ -22,7 +22,7 @@ def list_toolchains(context: Context, json_output: JsonOption = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.toolchain import TOOLCHAINS, is_installed
+    from edgedeploy.target.toolchain import TOOLCHAINS, is_installed
 
     toolchains = {path.stem: toolchain for path, toolchain in readable(TOOLCHAINS)}
     if json_output:
@@ -59,8 +59,8 @@ def cmake(
 
     Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
     """
-    from edgedeploy.cmake import toolchain_file
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.cmake import toolchain_file
+    from edgedeploy.target.resolved import resolve
 
     text = toolchain_file(resolve(board, linking.fields), quiet_if(json_output))
     if output:

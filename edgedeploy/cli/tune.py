@@ -25,8 +25,8 @@ from edgedeploy.cli.overrides import Overriding, flattened
 from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
-    from edgedeploy.resolved import ResolvedBoard
+    from edgedeploy.target.board import Board
+    from edgedeploy.target.resolved import ResolvedBoard
     from edgedeploy.tuning.tuning import Boards
     from edgedeploy.zoo.source import Source
 
@@ -153,9 +153,9 @@ def tune_models(
     Example: edgedeploy tune models report --board rpi4, for a network that is called report
     """
     from edgedeploy.cli.tuning_display import display
-    from edgedeploy.compile.targets import check_target
+    from edgedeploy.compile.output.targets import check_target
     from edgedeploy.records.header import find_folder
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.resolved import resolve
     from edgedeploy.tuning.remote import Evaluation
     from edgedeploy.tuning.run import Options
     from edgedeploy.tuning.tuning import found_tasks, tune_all

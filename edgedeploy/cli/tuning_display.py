@@ -13,8 +13,9 @@ from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from edgedeploy.base.progress import Progress, paced
+from edgedeploy.base.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, print_table, stderr, stdout
-from edgedeploy.progress import Progress, paced
 from edgedeploy.records.events import (
     Event,
     Measured,
@@ -28,7 +29,6 @@ from edgedeploy.records.events import (
     TaskSummary,
 )
 from edgedeploy.records.trial import Conditions, speed_up
-from edgedeploy.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.tuning.state import TITLES, RunState, TaskState, cells, end_to_end
 
 if TYPE_CHECKING:

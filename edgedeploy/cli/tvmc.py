@@ -190,9 +190,9 @@ def _with_board(words: list[str]) -> list[str]:
     stated = {match[1]: match[2] for match in found if match}
     if not stated or {"-b", "--board"} & set(words):
         return words
-    from edgedeploy.board import load_board
-    from edgedeploy.catalog import names_in
-    from edgedeploy.triples import architecture_of
+    from edgedeploy.base.catalog import names_in
+    from edgedeploy.target.board import load_board
+    from edgedeploy.target.triples import architecture_of
 
     boards = {name: board for name in names_in("boards") if not (board := load_board(name)).devices}
     family = architecture_of(stated["mtriple"]).name if "mtriple" in stated else None

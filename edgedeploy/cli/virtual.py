@@ -46,7 +46,7 @@ def up(
 
     Example: edgedeploy virtual up rpi4
     """
-    from edgedeploy.resolved import resolve
+    from edgedeploy.target.resolved import resolve
     from edgedeploy.virtual.board import up as start
 
     virtual = start(

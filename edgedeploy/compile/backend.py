@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import tvm
 
-from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.schedules import TEMPLATE_ATTRIBUTE, Scheduled, Template, with_narrow_indices
 from edgedeploy.compile.schedules.kernel import Kernel, after
 from edgedeploy.compile.strategy import Strategy
+from edgedeploy.target.board import Board
 
 
 def write_module(module: Any, path: Path) -> None:

@@ -15,8 +15,8 @@ import tvm
 from tvm_ffi import structural_hash
 from typing_extensions import override
 
+from edgedeploy.base.documents import Record
 from edgedeploy.compile.tiles import Tile
-from edgedeploy.documents import Record
 
 
 class Configuration(Record, ABC):

@@ -12,12 +12,12 @@ from pydantic import Field, TypeAdapter
 from tvm import te
 from typing_extensions import override
 
+from edgedeploy.base.documents import Record
+from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.product import MATMUL, broadcast_stacks, product, stacked_product
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
-from edgedeploy.compile.types import LayerTypes
-from edgedeploy.documents import Record
 
 # From the layer's data and its weights to its result.
 Form = Callable[[te.Tensor, te.Tensor], te.Tensor]

@@ -14,14 +14,15 @@ import tvm
 from tvm import relax
 from tvm.s_tir import SBlockRealize
 
-from edgedeploy.board import Board
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.supervision import doing
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends import backend_of, host_of
-from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.configuration import Configuration, Tuned, untuned, workload_of
-from edgedeploy.compile.entries import joined, renamed
-from edgedeploy.compile.expressions import call_counts
-from edgedeploy.compile.packing import (
+from edgedeploy.compile.ir.expressions import call_counts
+from edgedeploy.compile.output.codegen import Code, generate
+from edgedeploy.compile.output.entries import joined, renamed
+from edgedeploy.compile.output.packing import (
     all_when_built,
     constant_parameters,
     lifted,
@@ -29,19 +30,18 @@ from edgedeploy.compile.packing import (
     scheduled_name,
     transform_of,
 )
+from edgedeploy.compile.output.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.dead_channels import RemovedChannels
 from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.passes.integers import THROUGHOUT
 from edgedeploy.compile.passes.order import COPIED, passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
-from edgedeploy.compile.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.rounding import within
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
-from edgedeploy.network import Network
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.supervision import doing
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import Board
 
 
 @dataclass(frozen=True)

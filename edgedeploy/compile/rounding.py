@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.compile.types import LayerTypes, unit_roundoff
+from edgedeploy.compile.ir.types import LayerTypes, unit_roundoff
 
 if TYPE_CHECKING:
     from edgedeploy.compile.configuration import Configuration

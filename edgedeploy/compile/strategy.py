@@ -12,10 +12,10 @@ import numpy as np
 from tvm import te
 from typing_extensions import override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnchorOp, Form
 from edgedeploy.compile.rounding import rounding_in, summed
+from edgedeploy.target.board import Board
 
 # Another form must take less than this part of the first one's time: the models are no better.
 WORTHWHILE = 0.9

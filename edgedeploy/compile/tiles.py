@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgedeploy.board import Positive
+from edgedeploy.target.board import Positive
 
 
 @dataclass(frozen=True)

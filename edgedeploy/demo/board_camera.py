@@ -13,14 +13,14 @@ from typing import Any, cast
 import cv2
 from pydantic import ValidationError
 
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.building import prepare
-from edgedeploy.closing import Closing
 from edgedeploy.demo.pipeline import Network, Outcome, Parts
 from edgedeploy.demo.program import DemoSession, Program, Result
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import EdgedeployError, InputError, ReleaseError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import bring, release_for
 from edgedeploy.remote.address import addresses

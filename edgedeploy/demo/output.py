@@ -11,10 +11,10 @@ from typing import Any
 import cv2
 import numpy as np
 
+from edgedeploy.base.files import is_file
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.demo.pipeline import Outcome, Parts
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.files import is_file
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.vision.image import check_place, check_writable, write_image
 from edgedeploy.vision.source import Shot, Source
 from edgedeploy.vision.video import video_file

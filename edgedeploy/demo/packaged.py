@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.demo.pipeline import Network, infer, infer_frame
 from edgedeploy.demo.program import DemoSession, demo_image, demo_of
 from edgedeploy.demo.spec import Stage
@@ -18,7 +19,6 @@ from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.session import Session

@@ -14,10 +14,10 @@ from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import length_name
+from edgedeploy.model.tensors import Steps, TensorSpec
 from edgedeploy.package.usage import Camera, ModelInput
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import Steps, TensorSpec
 from edgedeploy.vision.camera import frame_of
 from edgedeploy.vision.crop import Rectangle, RotatedCrop
 from edgedeploy.vision.geometry import Frame, framed

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
@@ -19,7 +20,6 @@ from edgedeploy.demo.tracking import Tracker
 from edgedeploy.demo.usage import Part, find_use
 from edgedeploy.errors import ModelError, UnknownNameError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opening
 from edgedeploy.vision.draw import draw, draw_enlarged
 from edgedeploy.vision.preprocess import Page

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from edgedeploy.catalog import Catalog
+from edgedeploy.base.catalog import Catalog
+from edgedeploy.base.documents import Record
+from edgedeploy.base.plugins import Group
 from edgedeploy.demo.tracking import Track
-from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.package.usage import Fit
-from edgedeploy.plugins import Group
-from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
 from edgedeploy.vision.decoder import Decoder, kind_of
-from edgedeploy.vision.faces import RetinaFace, YuNet
-from edgedeploy.vision.keypoints import Blaze, Landmark, Landmarks
-from edgedeploy.vision.maps import Depth, Segmentation
-from edgedeploy.vision.nanodet import NanoDet
+from edgedeploy.vision.decoders.classification import Classification
+from edgedeploy.vision.decoders.faces import RetinaFace, YuNet
+from edgedeploy.vision.decoders.keypoints import Blaze, Landmark, Landmarks
+from edgedeploy.vision.decoders.maps import Depth, Segmentation
+from edgedeploy.vision.decoders.nanodet import NanoDet
+from edgedeploy.vision.decoders.ssd import EfficientDet, Ssd
+from edgedeploy.vision.decoders.text import TextLine, TextRegions
+from edgedeploy.vision.decoders.ultralytics import Ultralytics
+from edgedeploy.vision.decoders.yolo import Yolo, Yolox
 from edgedeploy.vision.preprocess import Page, SizedFit
-from edgedeploy.vision.ssd import EfficientDet, Ssd
-from edgedeploy.vision.text import TextLine, TextRegions
-from edgedeploy.vision.ultralytics import Ultralytics
-from edgedeploy.vision.yolo import Yolo, Yolox
 from edgedeploy.zoo.entry import MODELS, ZooFile
 
 _OWN = (

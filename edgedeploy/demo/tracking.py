@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, model_validator
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 from edgedeploy.vision.crop import Rectangle, RotatedCrop, overlap
 from edgedeploy.vision.decoder import Fraction
 from edgedeploy.vision.results import Detection

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgedeploy.base.files import is_file
 from edgedeploy.demo.pipeline import Network, called, image_input
 from edgedeploy.demo.spec import DEMOS, Stage, loaded
 from edgedeploy.errors import EdgedeployError, InputError, ModelError, UnsupportedError
-from edgedeploy.files import is_file
 from edgedeploy.frontends.format import ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
-from edgedeploy.metadata import ENTRY
-from edgedeploy.network import Network as ImportedNetwork
+from edgedeploy.model.metadata import ENTRY
+from edgedeploy.model.network import Network as ImportedNetwork
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera, ModelInput, Usage
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.camera import Preparation
-from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.decoder import Decoder, Described
+from edgedeploy.vision.decoders.classification import Classification
 from edgedeploy.vision.preprocess import LineFit, input_size
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
 from edgedeploy.zoo.source import find_source, means_file, users_own
@@ -194,7 +194,7 @@ class Use:
         return use._of_frames(network, stage, self.camera) if self.camera else (network, use.usage)
 
     def _of_frames(self, network: ImportedNetwork, stage: Stage, camera: Camera) -> tuple[ImportedNetwork, Usage]:
-        from edgedeploy.compile.entries import taking_frames
+        from edgedeploy.compile.output.entries import taking_frames
 
         tensor = image_input(network.inputs, self.part.input)
         model_input = self.part.input.model_copy(update={"shape": list(tensor.shape)})

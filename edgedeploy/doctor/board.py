@@ -5,16 +5,16 @@ from __future__ import annotations
 import socket
 
 from edgedeploy.agent.build import built_agent
+from edgedeploy.base.progress import Progress
 from edgedeploy.doctor.case import Case, is_remote
 from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
 from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
 from edgedeploy.errors import BoardConnectionError, LoginError
-from edgedeploy.facts import VIRTUAL, Facts
 from edgedeploy.package.abi import misfits, needs_of
-from edgedeploy.progress import Progress
 from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.facts import BASE, probe
 from edgedeploy.remote.login import destination, hints_for_name
+from edgedeploy.target.facts import VIRTUAL, Facts
 from edgedeploy.tuning.conditions import Throttling
 
 _NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.board import Board
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import LoginError, VirtualBoardError
-from edgedeploy.facts import Facts
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.place import OnBoard, Place, ThisMachine
-from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.target.board import Board
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.resolved import ResolvedBoard
 
 
 @dataclass

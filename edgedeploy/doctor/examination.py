@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Sequence
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.doctor import board, host, opencl, packages, tools
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Check, Finding, Result, State, failed, failure, not_applicable
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.hosts import busyness
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.target.hosts import busyness
 
 LIMIT_S = 30.0
 

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import platformdirs
 
-from edgedeploy.board import Board
+from edgedeploy.base.extras import INSTALL_BUILD, is_installed
+from edgedeploy.base.files import is_folder
+from edgedeploy.base.settings import cache_folder
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok, warning
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import RpcError
-from edgedeploy.extras import INSTALL_BUILD, is_installed
-from edgedeploy.files import is_folder
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.rpc import DEFAULT_PORT
 from edgedeploy.rpc.tracker import Endpoint, summary
-from edgedeploy.settings import cache_folder
-from edgedeploy.triples import architecture_of, architectures
+from edgedeploy.target.board import Board
+from edgedeploy.target.triples import architecture_of, architectures
 from edgedeploy.zoo.store import MIRRORS_VARIABLE, mirror_folders
 
 # The tags of Apache TVM's wheels.
@@ -71,7 +71,7 @@ def load_tvm(board: Board) -> Finding:
     import tvm
     from tvm.target import codegen
 
-    from edgedeploy.compile.targets import check_target
+    from edgedeploy.compile.output.targets import check_target
 
     check_target(board)
     version = f"TVM {tvm.__version__} with LLVM {codegen.llvm_version_major()}"

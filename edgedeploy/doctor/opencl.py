@@ -8,12 +8,14 @@ from collections import defaultdict
 from importlib import resources
 from pathlib import Path
 
-from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
 from edgedeploy.doctor.running import end_of, run_program
 from edgedeploy.doctor.tools import compiled
-from edgedeploy.opencl.device import (
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.place import OnBoard
+from edgedeploy.target.board import Board
+from edgedeploy.target.opencl.device import (
     DEVICE_VARIABLE,
     LIST_S,
     NO_LIBRARY,
@@ -23,10 +25,8 @@ from edgedeploy.opencl.device import (
     named,
     parse,
 )
-from edgedeploy.opencl.profile import opencl_of
-from edgedeploy.remote.connection import Connection
-from edgedeploy.remote.place import OnBoard
-from edgedeploy.toolchain import link_program
+from edgedeploy.target.opencl.profile import opencl_of
+from edgedeploy.target.toolchain import link_program
 
 # Prefix of the paths of nodes, for tests.
 ROOT = ""

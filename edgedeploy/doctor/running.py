@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgedeploy.base.workers import Worker, WorkerError, WorkerTimeoutError
 from edgedeploy.doctor.check import Finding, failed, failure
 from edgedeploy.errors import EdgedeployError, ending, signal_of
-from edgedeploy.hosts import busyness
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.place import Place
-from edgedeploy.workers import Worker, WorkerError, WorkerTimeoutError
+from edgedeploy.target.hosts import busyness
 
 # In the folder of releases, or where that would be created: other places may forbid programs. At the end, the program's
 # file is removed, and a program that hangs is killed.

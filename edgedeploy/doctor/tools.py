@@ -10,15 +10,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from edgedeploy import extras
-from edgedeploy.board import Board
+from edgedeploy.base import extras
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import UnsupportedError, VirtualBoardError
-from edgedeploy.hosts import busyness
-from edgedeploy.toolchain import TOOLCHAINS, is_installed, link_program
-from edgedeploy.triples import architecture_of, multiarch
+from edgedeploy.target.board import Board
+from edgedeploy.target.hosts import busyness
+from edgedeploy.target.toolchain import TOOLCHAINS, is_installed, link_program
+from edgedeploy.target.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulation_of, emulator, require_means
 
 _COMPILE_S = 28
@@ -130,7 +130,7 @@ def virtual_boards(case: Case) -> Finding:
 @check("predictions", Group.HOST, applies=lambda case: case.board.core_model is not None)
 def predictions(case: Case) -> Finding:
     """Whether `edgedeploy predict` finds its programs for the board."""
-    from edgedeploy.predicting.means import (
+    from edgedeploy.predicting.tools import (
         Means,  # needs NumPy, which may be what is broken
         recording_emulator,
     )

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from edgedeploy.base.files import is_file
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.files import is_file
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from edgedeploy.network import Network
+    from edgedeploy.model.network import Network
 
 Shapes = Mapping[str, Sequence[int]]
 # The number that each input always is, or a list of them.
@@ -82,7 +82,7 @@ class Converted:
         heads: the detection heads that the file states.
         values: the value of each input that always has one: the network has no such input.
         stated: if there are such values, the model as the file states it, for the reference.
-        metadata: how the network is used, according to the file; see `edgedeploy.metadata`.
+        metadata: how the network is used, according to the file; see `edgedeploy.model.metadata`.
     """
 
     model: onnx.ModelProto
@@ -151,7 +151,7 @@ class Format(ABC):
         return None
 
     def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
-        """How a network is used according to its files, before it is imported; see `edgedeploy.metadata`."""
+        """How a network is used according to its files, before it is imported; see `edgedeploy.model.metadata`."""
         return {}
 
     @abstractmethod
@@ -189,6 +189,6 @@ class ConvertedFormat(Format):
 
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network; see `Format.read`."""
-        from edgedeploy.frontends.onnx_network import network_of
+        from edgedeploy.frontends.onnx.network import network_of
 
         return network_of(files[0], self.convert(files, shapes, options))

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from edgedeploy.base.files import is_file, is_folder
+from edgedeploy.base.plugins import Group
 from edgedeploy.errors import ModelError
-from edgedeploy.files import is_file, is_folder
 from edgedeploy.frontends.format import HEAD_BYTES, Format
-from edgedeploy.plugins import Group
 
 # Modules of this package with a FORMAT each, in the order in which they are asked. ONNX files have no distinct
 # beginning, so it comes last.
-_MODULES = ("tengine", "darknet", "ncnn", "tflite", "torch_export", "onnx")
+_MODULES = ("tengine", "darknet", "ncnn", "tflite", "torch", "onnx")
 
 # Formats of other packages.
 _OTHERS: Group[Format] = Group(

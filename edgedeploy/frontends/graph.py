@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, checker, defs, helper, numpy_helper, shape_inference
 
-from edgedeploy.compile.quantisation import AWAY_FROM_ZERO
+from edgedeploy.compile.integers.quantisation import AWAY_FROM_ZERO
 from edgedeploy.errors import ModelError, last_line
 
 # Resize with a list of sizes, HardSwish, and everything that older formats hold; onnxruntime 1.18 reads it.

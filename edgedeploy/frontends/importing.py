@@ -14,7 +14,7 @@ import numpy as np
 
 from edgedeploy.errors import InputError, ModelError, NotInstalledError, last_line
 from edgedeploy.frontends.format import Shapes, check_given_shapes
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.model.tensors import TensorSpec
 
 
 @contextlib.contextmanager

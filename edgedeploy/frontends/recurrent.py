@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, shape_of
+from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.compile.operators.recurrence import Recurrence
 from edgedeploy.compile.operators.recurrent_loop import called
 from edgedeploy.errors import ModelError

@@ -17,11 +17,11 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
+from edgedeploy.base.text import json_text
 from edgedeploy.errors import InputError
 from edgedeploy.live.showing import Showing
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.report.page import render
-from edgedeploy.text import json_text
 
 # Hosts in requests of this machine's own browsers; another name would be DNS rebinding. The port may be a tunnel's.
 _HOSTS = (LOOPBACK, "localhost")

@@ -9,13 +9,13 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-from edgedeploy.board import Board
-from edgedeploy.elf import float_abi
 from edgedeploy.errors import PackageError
-from edgedeploy.facts import Facts
-from edgedeploy.hosts import missing_features
 from edgedeploy.package.manifest import Abi
-from edgedeploy.triples import architecture_of
+from edgedeploy.target.board import Board
+from edgedeploy.target.elf import float_abi
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.hosts import missing_features
+from edgedeploy.target.triples import architecture_of
 
 
 def read_abi(library: Path, board: Board) -> Abi:

@@ -8,10 +8,10 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from edgedeploy.base.files import replacing
+from edgedeploy.base.tarballs import DamagedArchiveError, opened_archive, write_archive
 from edgedeploy.errors import PackageError
-from edgedeploy.files import replacing
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member, check_size, parse_manifest
-from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
 
 Contents = Mapping[str, bytes]
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, field_validator
 
-from edgedeploy.documents import Listed, Record
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.base.documents import Listed, Record
+from edgedeploy.model.tensors import TensorSpec
 
 # No board has memory for a larger tensor; numpy 1 supports no more dimensions.
 MAXIMUM_TENSOR = 1 << 30

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from edgedeploy.documents import Listed, Record, first_fault, parse_json, whole
+from edgedeploy.base.documents import Listed, Record, first_fault, parse_json, whole
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
+from edgedeploy.model.quantised import Quantisation
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, bytes_of, checked_tensors
 from edgedeploy.package.usage import Usage, depth
-from edgedeploy.quantised import Quantisation
-from edgedeploy.tensors import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"

@@ -9,13 +9,13 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from edgedeploy.documents import Record, parse_json
+from edgedeploy.base.documents import Record, parse_json
 from edgedeploy.errors import PackageError
+from edgedeploy.model.tail.program import Tail, parse_block
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.archive import read_manifest, read_package
 from edgedeploy.package.entry import Entry
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.tail.program import Tail, parse_block
-from edgedeploy.tensors import TensorSpec
 
 
 def tails_of(manifest: Manifest, contents: Mapping[str, bytes], name: str | Path) -> list[Tail | None]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from edgedeploy.documents import Listed, Record
+from edgedeploy.base.documents import Listed, Record
 from edgedeploy.errors import InputError
 
 PixelFormat = Literal["yuv420", "nv12", "yuyv", "rgb", "bgr", "gray"]

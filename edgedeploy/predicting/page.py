@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.files import replacing
+from edgedeploy.base.files import replacing
+from edgedeploy.base.text import significant
 from edgedeploy.predicting.peers import PeerPrediction
 from edgedeploy.predicting.prediction import Cycles, FunctionCycles, Prediction
 from edgedeploy.report.charts import chart
 from edgedeploy.report.page import html, render
-from edgedeploy.text import significant
 
 # Functions of a chart; all others are one bar.
 _MOST = 24

@@ -19,22 +19,22 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.base.cache import Kept
+from edgedeploy.base.files import cannot_write, replacing, sha256_of
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, NotHereError, Task
 from edgedeploy.benchmarking.measure import compare
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.wheels import Site, site
-from edgedeploy.board import Board
 from edgedeploy.errors import EdgedeployError, OutputError, UnsupportedError, VirtualBoardError, cause_of
-from edgedeploy.files import cannot_write, replacing, sha256_of
-from edgedeploy.kept import Kept
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.prediction import Executed, Prediction, executed, priced
 from edgedeploy.predicting.record import owners_by_file, read_record
 from edgedeploy.predicting.recording import PYTHON, Marks, cache_options, machine, run_recorded
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.predicting.tools import Means
+from edgedeploy.target.board import Board
 
 # Increase it if the recorder, the sampled windows, or the call of llvm-mca change so that other numbers come out.
 PREDICTOR = 1

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedeploy.board import Board
-from edgedeploy.core_model import CoreModel, Memory
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
 from edgedeploy.predicting.mca import Llvm, batches, products
-from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.record import MISSES, RUNTIME, Ownership, Record, Window, owners, windows
 from edgedeploy.predicting.recording import record_package
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.predicting.tools import Means
+from edgedeploy.target.board import Board
+from edgedeploy.target.core_model import CoreModel, Memory
 
 LINE_BYTES = 64
 

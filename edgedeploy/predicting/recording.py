@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import Board
-from edgedeploy.core_model import CoreModel
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.hosts import cpuinfo_of
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
-from edgedeploy.predicting.means import recorder, recording_emulator
 from edgedeploy.predicting.record import BLOCKS, Record, read_record
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.predicting.tools import recorder, recording_emulator
 from edgedeploy.selftest.emulator import Emulator, write_package
+from edgedeploy.target.board import Board
+from edgedeploy.target.core_model import CoreModel
+from edgedeploy.target.hosts import cpuinfo_of
 from edgedeploy.virtual.emulation import emulation_of, register, require_means
 from edgedeploy.virtual.rootfs import rootfs
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from edgedeploy.onnxruntime_session import computing, cpu_session
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.model.onnxruntime_session import computing, cpu_session
+from edgedeploy.model.quantised import Agreement
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.quantisation.quantising import Layer, Ranges, quantise
 from edgedeploy.quantisation.samples import Samples, no_numbers
-from edgedeploy.quantised import Agreement
-from edgedeploy.tensors import Tensors
 from edgedeploy.vision.results import Box, Detection
 
 # Boxes with at least this intersection over union show the same object, as in PASCAL VOC and COCO.

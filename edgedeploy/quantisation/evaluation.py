@@ -12,15 +12,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgedeploy.documents import first_fault
+from edgedeploy.base.documents import first_fault
+from edgedeploy.base.files import is_file, is_folder
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError
-from edgedeploy.files import is_file, is_folder
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.model.quantised import Accuracy
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.quantisation.agreement import OVERLAP, area, best_match, intersection
 from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.quantisation.samples import image_files
-from edgedeploy.quantised import Accuracy
-from edgedeploy.tensors import Tensors
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.results import Box, Detection, label_of
 

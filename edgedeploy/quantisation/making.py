@@ -10,21 +10,21 @@ from pathlib import Path
 
 import onnx
 
+from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.files import digest_of, replacing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
-from edgedeploy.files import digest_of, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.heads import KEY as HEADS
-from edgedeploy.heads import dumped
-from edgedeploy.kept import Kept, key_of
-from edgedeploy.metadata import ENTRY
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.model.heads import KEY as HEADS
+from edgedeploy.model.heads import dumped
+from edgedeploy.model.metadata import ENTRY
+from edgedeploy.model.quantised import KEY, Method, Quantisation
 from edgedeploy.quantisation.agreement import Comparison, LayerNoise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.evaluation import Evaluation, Score, find_evaluation
 from edgedeploy.quantisation.preparing import Prepared, Usage, check_same, prepare
 from edgedeploy.quantisation.quantising import Layer, calibrate, chosen, layers_of, quantise, without_inner_pairs
 from edgedeploy.quantisation.samples import FEW, Samples, find_samples
-from edgedeploy.quantised import KEY, Method, Quantisation
 from edgedeploy.version import __version__
 from edgedeploy.zoo.source import Source, find_source
 

@@ -11,18 +11,18 @@ import numpy as np
 import onnx
 import onnx.version_converter
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.demo.pipeline import called, placed
 from edgedeploy.demo.spec import Stage
 from edgedeploy.demo.usage import Part
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
 from edgedeploy.frontends.format import ConvertedFormat
-from edgedeploy.frontends.onnx_nodes import opset_of
-from edgedeploy.heads import Head
-from edgedeploy.onnxruntime_session import computing, cpu_session, is_onnxruntimes
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.frontends.onnx.nodes import opset_of
+from edgedeploy.model.heads import Head
+from edgedeploy.model.onnxruntime_session import computing, cpu_session, is_onnxruntimes
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.quantisation.samples import no_numbers
-from edgedeploy.tensors import Tensors, TensorSpec
-from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.decoders.classification import Classification
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import Source

@@ -28,13 +28,13 @@ import numpy as np
 import onnx
 import onnx.shape_inference
 
-from edgedeploy.catalog import unknown_name
+from edgedeploy.base.catalog import unknown_name
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.frontends.onnx_nodes import readers_of
-from edgedeploy.onnxruntime_session import computing, cpu_session
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.frontends.onnx.nodes import readers_of
+from edgedeploy.model.onnxruntime_session import computing, cpu_session
+from edgedeploy.model.quantised import Method
 from edgedeploy.quantisation.samples import Samples, no_numbers
-from edgedeploy.quantised import Method
 
 # Layers whose weights are quantised. Everything else is quantised for their sake.
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})

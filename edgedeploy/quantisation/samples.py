@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from edgedeploy.base.files import digest_of, is_file, is_folder
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError
-from edgedeploy.files import digest_of, is_file, is_folder
-from edgedeploy.progress import SILENT, Progress
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.runtime.arrays import read_arrays
-from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import is_image, read_image
 from edgedeploy.vision.source import open_source

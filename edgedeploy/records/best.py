@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import RecordsError
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.database import Records
 from edgedeploy.records.header import Header, default_folder, find_folder, holds_records
-from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.target.resolved import ResolvedBoard
 
 if TYPE_CHECKING:
     import tvm

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from pydantic_core import from_json
 
-from edgedeploy.closing import Closing
-from edgedeploy.documents import Record
+from edgedeploy.base.cache import key_of
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.documents import Record
+from edgedeploy.base.files import cannot_write, is_folder
 from edgedeploy.errors import OutputError, RecordsError
-from edgedeploy.files import cannot_write, is_folder
-from edgedeploy.kept import key_of
 from edgedeploy.records.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
 from edgedeploy.records.header import DATABASE, Header
 from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, of_another_version, parse_header, require_plain

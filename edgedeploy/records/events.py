@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from edgedeploy.documents import Listed, Record
+from edgedeploy.base.documents import Listed, Record
 from edgedeploy.records.trial import Conditions, Count, Quantity, Trial, speed_up
 
 

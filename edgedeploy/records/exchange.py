@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedeploy.base.files import is_file, is_folder, replacing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import RecordsError
-from edgedeploy.files import is_file, is_folder, replacing
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.database import Records, read_records
 from edgedeploy.records.header import default_folder
 from edgedeploy.records.lines import Content, read_lines

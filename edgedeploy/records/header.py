@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgedeploy.catalog import MOST_LISTED
-from edgedeploy.documents import Record
+from edgedeploy.base.catalog import MOST_LISTED
+from edgedeploy.base.documents import Record
+from edgedeploy.base.files import is_file, is_folder
 from edgedeploy.errors import UnknownNameError
-from edgedeploy.files import is_file, is_folder
 from edgedeploy.version import __version__
 
 DATABASE = "records.sqlite"

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from edgedeploy.documents import first_fault
+from edgedeploy.base.documents import first_fault
 from edgedeploy.errors import RecordsError
 from edgedeploy.records.events import EVENT, Event
 from edgedeploy.records.header import Header

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from edgedeploy.documents import Listed, Record
+from edgedeploy.base.documents import Listed, Record
 
 # Records come from files that may be hostile: impossible counts and measurements are refused when they are read, so
 # that code that calculates or draws can rely on them.

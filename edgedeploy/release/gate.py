@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgedeploy.errors import InaccurateReleaseError, UnsuitableBoardError
-from edgedeploy.facts import Facts
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.manifest import Abi, Manifest
+from edgedeploy.target.facts import Facts
 
 # The size of a release in addition to its files: folders, links, the manifest.
 OVERHEAD_BYTES = 1 << 20

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from edgedeploy.board import HEALTH_CHECK_S, Board, check_command
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import CURRENT, folder_of
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.login import BROKEN
+from edgedeploy.target.board import HEALTH_CHECK_S, Board, check_command
 
 # The end of a check's output is kept: errors come last.
 MOST_BYTES = 4096

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from edgedeploy.board import Board
 from edgedeploy.errors import InputError
 from edgedeploy.package.abi import read_abi
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import AGENT_NAME, MANIFEST_NAME, MODEL_NAME, Abi, Manifest
 from edgedeploy.remote.facts import BASE
+from edgedeploy.target.board import Board
 
 CURRENT = "current"
 RELEASES, TRIALS = "releases", "trials"

@@ -18,13 +18,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
-from edgedeploy.attempts import attempted
-from edgedeploy.board import Board
+from edgedeploy.base.attempts import attempted
+from edgedeploy.base.progress import SILENT, Notes, Progress
 from edgedeploy.errors import EdgedeployError, ReleaseError
-from edgedeploy.facts import Facts
 from edgedeploy.package.archive import read_manifest
-from edgedeploy.progress import SILENT, Notes, Progress
-from edgedeploy.release import board as steps
+from edgedeploy.release import steps
 from edgedeploy.release.gate import AccuracyRule, check_abi, check_space
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import RELEASES, STAGING, TRIALS, Release
@@ -33,6 +31,8 @@ from edgedeploy.release.switching import commit, sweep
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
+from edgedeploy.target.board import Board
+from edgedeploy.target.facts import Facts
 
 DEFAULT_KEEP = 3
 ANY_ACCURACY = AccuracyRule()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import BoardConnectionError, EdgedeployError, ReleaseError, UnhealthyReleaseError
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.release import board as steps
+from edgedeploy.release import steps
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import CURRENT, RELEASES, TRIALS
 from edgedeploy.release.lock import Check

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.settings import whereabouts
 from edgedeploy.errors import InputError
-from edgedeploy.facts import HERE, VIRTUAL
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.resolved import ResolvedBoard
-from edgedeploy.settings import whereabouts
+from edgedeploy.target.facts import HERE, VIRTUAL
+from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
 # No part begins with a dash, or has characters with a meaning for shells and SSH clients.

@@ -16,9 +16,9 @@ from typing import Any
 
 import paramiko
 
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import BoardConnectionError, last_line
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.login import BROKEN, CONNECT_S, SILENCE_S, Login

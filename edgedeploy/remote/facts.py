@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from edgedeploy.elf import elf_machine
 from edgedeploy.errors import BoardConnectionError
-from edgedeploy.facts import Facts
 from edgedeploy.remote.connection import Connection
-from edgedeploy.triples import architecture_of_elf
+from edgedeploy.target.elf import elf_machine
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.triples import architecture_of_elf
 
 # Relative to the home folder on the board; docs/boards.md describes its files.
 BASE = ".local/share/edgedeploy"

@@ -31,11 +31,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_identity,
 )
 
+from edgedeploy.base.files import cannot_write
+from edgedeploy.base.progress import Progress
+from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import HostKeyError
-from edgedeploy.files import cannot_write
-from edgedeploy.progress import Progress
 from edgedeploy.remote.openssh import Settings
-from edgedeploy.settings import user_folder
 
 _LOG = logging.getLogger(__name__)
 

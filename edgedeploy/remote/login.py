@@ -15,9 +15,9 @@ from pathlib import Path
 import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.progress import Progress
 from edgedeploy.errors import BoardConnectionError, LoginError, last_line
-from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.hostkeys import HostKeys, key_blob, known_hosts_file
 from edgedeploy.remote.openssh import Settings, route

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import BoardConnectionError
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import Address
 
 # `Match exec` may run programs that ask the network.

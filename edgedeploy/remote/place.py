@@ -17,8 +17,8 @@ from pathlib import Path
 
 import paramiko
 
+from edgedeploy.base.progress import Progress
 from edgedeploy.errors import BoardConnectionError
-from edgedeploy.progress import Progress
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import COMMAND_S, Completed, Connection, close_channel

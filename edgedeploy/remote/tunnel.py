@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import paramiko
 
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
 from edgedeploy.errors import BoardConnectionError, EdgedeployError
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.connection import Connection

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from edgedeploy.text import printable
+from edgedeploy.base.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

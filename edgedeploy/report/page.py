@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from edgedeploy.text import printable, significant
+from edgedeploy.base.text import printable, significant
 from edgedeploy.version import __version__
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import subprocess
 import sys
 from typing import Any
 
-from edgedeploy.board import Board
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import RpcError, UnsuitableBoardError, last_line
 from edgedeploy.package.abi import misfits, needs_of
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.facts import of_agent
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
-from edgedeploy.triples import architecture_of
+from edgedeploy.target.board import Board
+from edgedeploy.target.triples import architecture_of
 
 # Besides the time for the question itself: the process imports TVM, on a slow and busy machine.
 _IMPORT_S = 120
@@ -75,7 +75,7 @@ def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
     except (RpcError, RuntimeError, OSError) as error:
         return {"error": last_line(error)}
     for name, function, convert in (
-        ("facts", "edgedeploy.facts", json.loads),
+        ("facts", "edgedeploy.target.facts", json.loads),
         ("triple", "target.llvm_get_system_triple", str),
     ):
         try:

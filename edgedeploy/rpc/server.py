@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 from edgedeploy.agent.build import Agent, agent_for
-from edgedeploy.board import Board
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import (
     BoardConnectionError,
     EdgedeployError,
@@ -35,15 +35,15 @@ from edgedeploy.errors import (
     UnsuitableBoardError,
 )
 from edgedeploy.package.abi import read_abi
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.release.board import missing, upload
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.lock import locked
+from edgedeploy.release.steps import missing, upload
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.facts import probe
 from edgedeploy.remote.place import Place, Program, opened
 from edgedeploy.rpc.tracker import Endpoint
+from edgedeploy.target.board import Board
 
 _BEAT_S = 5
 _COMMAND_S = 60

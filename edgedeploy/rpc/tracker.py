@@ -28,8 +28,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, NoTrackerError, RpcError
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote import LOOPBACK
 
 # tvm/rpc/base.py

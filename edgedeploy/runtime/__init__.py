@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedeploy.runtime.here import Network
+    from edgedeploy.api.local_runtime import Network
 
 __all__ = ["Network"]
 
@@ -17,6 +17,6 @@ def __getattr__(name: str) -> Any:
     """Import `Network` on first use."""
     if name != "Network":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from edgedeploy.runtime.here import Network
+    from edgedeploy.api.local_runtime import Network
 
     return Network

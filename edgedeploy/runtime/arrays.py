@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from edgedeploy.base.files import replacing
 from edgedeploy.errors import InputError
-from edgedeploy.files import replacing
-from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.model.tensors import Tensors, TensorSpec
 
 
 def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import Tensors, TensorSpec
 
 
 class Runner(Protocol):

@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.kept import Kept, key_of
+from edgedeploy.base.cache import Kept, key_of
 
 if TYPE_CHECKING:
-    from edgedeploy.progress import Progress
+    from edgedeploy.base.progress import Progress
 
 LIBRARY_NAME = "libtvm_runtime_opencl.so"
 _RUNTIME = Kept("opencl-runtime")
@@ -40,8 +40,8 @@ def load(progress: Progress | None = None) -> None:
     From then on TVM raises `OpenCLError`s for faults of OpenCL devices. A missing device shows at its first use.
     """
     from edgedeploy.agent.build import build_opencl_library
+    from edgedeploy.base.progress import SILENT
     from edgedeploy.errors import UnsupportedError
-    from edgedeploy.progress import SILENT
 
     if found := _unsupported():
         raise UnsupportedError(f"the runtime for OpenCL is written for {_line(SUPPORTED)}", why=f"there is {found}")
@@ -63,7 +63,7 @@ def device_named(stated: str) -> Any:
     """
     import tvm
 
-    from edgedeploy.opencl.device import meant
+    from edgedeploy.target.opencl.device import meant
 
     load()
     return opencl_device(meant(stated), tvm.opencl)
@@ -116,7 +116,7 @@ def library_path() -> Path:
 @cache
 def _key() -> str:
     from edgedeploy.agent.recipe import agent_folder, opencl_library_sources, own_files
-    from edgedeploy.files import digest_of
+    from edgedeploy.base.files import digest_of
 
     files = sorted({*own_files(), *opencl_library_sources()})
     return key_of([digest_of(files, agent_folder()), SUPPORTED])

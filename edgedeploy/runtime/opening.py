@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgedeploy.base.extras import is_installed
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError
-from edgedeploy.extras import is_installed
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
-    from edgedeploy.facts import Facts
     from edgedeploy.remote.connection import Connection
-    from edgedeploy.resolved import ResolvedBoard
+    from edgedeploy.target.board import Board
+    from edgedeploy.target.facts import Facts
+    from edgedeploy.target.resolved import ResolvedBoard
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Place:
     @property
     def remote(self) -> bool:
         """Whether this is another machine, over SSH."""
-        from edgedeploy.facts import HERE
+        from edgedeploy.target.facts import HERE
 
         if self.host == HERE:
             return False
@@ -56,8 +56,8 @@ class Place:
 
     def emulated(self, machine: str | None) -> bool:
         """Whether this is a virtual board with another architecture (`machine`) than this computer's."""
-        from edgedeploy.facts import VIRTUAL
-        from edgedeploy.settings import whereabouts
+        from edgedeploy.base.settings import whereabouts
+        from edgedeploy.target.facts import VIRTUAL
 
         virtual, host = bool(self.virtual), self.host
         if not virtual and host is None and (found := whereabouts(self.board.label, virtual=self.virtual)):
@@ -151,9 +151,9 @@ def open_on(
 ) -> list[Opened]:
     """Open packages on a connected board; their agents end with `stack`."""
     from edgedeploy.package.members import read_tails
-    from edgedeploy.release.board import sweep
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for
+    from edgedeploy.release.steps import sweep
     from edgedeploy.remote.facts import BASE
     from edgedeploy.runtime.served import RemoteSession
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from edgedeploy.board import Board
+from edgedeploy.base.text import count, printable
 from edgedeploy.package.members import FunctionWork
-from edgedeploy.text import count, printable
+from edgedeploy.target.board import Board
 
 # The prefix of functions of TVM's virtual machine, which allocate and check tensors.
 _VM_PREFIX = "vm.builtin."

@@ -15,23 +15,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edgedeploy.board import load_board
-from edgedeploy.closing import Closing
+from edgedeploy.base.cache import Kept
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.files import sha256_of
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import EdgedeployError, ReleaseError, ending
-from edgedeploy.files import sha256_of
-from edgedeploy.kept import Kept
+from edgedeploy.model.tail.program import Tail
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
 from edgedeploy.package.members import read_tails
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import agent_ended, failure
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.remote.place import end_child
 from edgedeploy.runtime.session import check_machine, check_tensors, fitting_entry
 from edgedeploy.runtime.timing import EndToEnd, Timing
-from edgedeploy.tail.program import Tail
-from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.target.board import load_board
 
 _PROTOCOL = 1
 

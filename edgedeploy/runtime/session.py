@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.agent.edgedeploy_runtime import convert
-from edgedeploy.devices import KINDS, runtime_of
+from edgedeploy.compile.native import INPUT_ERROR, SET_THREADS
 from edgedeploy.errors import DeviceError, InputError, PackageError, last_line
-from edgedeploy.facts import Facts
-from edgedeploy.hosts import host_facts, host_features
+from edgedeploy.model.tail.program import Tail
+from edgedeploy.model.tensors import Tensors, TensorSpec, shown
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import read_manifest, read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, TRANSFORM, Abi, Manifest
 from edgedeploy.package.members import read_tails, weights_of
-from edgedeploy.runtime.native import INPUT_ERROR, SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tail.program import Tail
-from edgedeploy.tensors import Tensors, TensorSpec, shown
+from edgedeploy.target.devices import KINDS, runtime_of
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.hosts import host_facts, host_features
 
 
 class Session:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from edgedeploy.triples import architecture_of
+from edgedeploy.target.triples import architecture_of
 
 _WORDS = 16  # longer than every `fenv_t`
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from edgedeploy.board import Board, load_board
+from edgedeploy.base.progress import Progress
 from edgedeploy.errors import NumericalError, PackageError, UnsupportedError
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.package.archive import describe
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.package.members import weights_of
-from edgedeploy.progress import Progress
 from edgedeploy.selftest.emulator import Emulator
 from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, error_limit, fractions, largest_difference, other_outputs
-from edgedeploy.tensors import Tensors
+from edgedeploy.target.board import Board, load_board
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
-    from edgedeploy.network import Network
+    from edgedeploy.model.network import Network
 
 # `here`: only if this machine runs the package itself.
 Checks = Literal["all", "here", "none"]
@@ -199,7 +199,7 @@ def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progres
 
 
 def _compiled_here(draft: Draft) -> float:
-    from edgedeploy.compile.codegen import link
+    from edgedeploy.compile.output.codegen import link
     from edgedeploy.compile.pipeline import compile_entries
     from edgedeploy.package.abi import read_abi
 

@@ -12,14 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.board import Board
 from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError, ending
-from edgedeploy.facts import Facts
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
 from edgedeploy.selftest.tolerance import other_outputs
-from edgedeploy.triples import architecture_of, multiarch
+from edgedeploy.target.board import Board
+from edgedeploy.target.facts import Facts
+from edgedeploy.target.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulation_of, emulator
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgedeploy.compile.types import bits_of, is_floating
+from edgedeploy.compile.ir.types import bits_of, is_floating
 from edgedeploy.runtime.arrays import fill
 
 if TYPE_CHECKING:
-    from edgedeploy.network import Network
-    from edgedeploy.tensors import TensorSpec
+    from edgedeploy.model.network import Network
+    from edgedeploy.model.tensors import TensorSpec
 
 # Operators that return values of their inputs, all or some of them, in any shape or type.
 _PASSING = {
@@ -104,7 +104,7 @@ def uses_of(network: Network) -> Uses:
     """The uses of a network's inputs by its operators, read from its Relax module."""
     from tvm import relax
 
-    from edgedeploy.compile.expressions import constant_value
+    from edgedeploy.compile.ir.expressions import constant_value
 
     function = network.module["main"]
     uses = Uses({spec.name: Use() for spec in network.inputs})
@@ -159,7 +159,7 @@ def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
 
 def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:
     """Arguments of a call that are indices, the lengths of the axes that they index, and options of `Use.indexes`."""
-    from edgedeploy.compile.expressions import constant_value
+    from edgedeploy.compile.ir.expressions import constant_value
     from edgedeploy.compile.passes.arithmetic import indexed_axes
 
     if axes := indexed_axes(call):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgedeploy.errors import ModelError, NumericalError, last_line
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
 from edgedeploy.selftest.tolerance import (
@@ -19,11 +20,10 @@ from edgedeploy.selftest.tolerance import (
     tolerance_of,
     usual_tolerance,
 )
-from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
-    from edgedeploy.network import Network
+    from edgedeploy.model.network import Network
+    from edgedeploy.target.board import Board
 
 # The share of an output's values that have to be finite, or not NaN, to be worth comparing.
 _TELLING = 0.25

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgedeploy.compile.types import unit_roundoff
+from edgedeploy.compile.ir.types import unit_roundoff
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.selftest.inputs import computed_types
-from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
-    from edgedeploy.network import Network
+    from edgedeploy.model.network import Network
+    from edgedeploy.target.board import Board
 
 # |difference| <= relative * max|reference| + absolute, for networks in float32. The absolute part is for outputs that
 # are nearly zero. About half of a type's digits survive a network: both grow as the root of the machine epsilon.

@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.board import Board
-from edgedeploy.closing import Closing
-from edgedeploy.compile.types import bytes_of
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.files import cannot_write
+from edgedeploy.base.workers import Worker, WorkerError
+from edgedeploy.compile.ir.types import bytes_of
+from edgedeploy.compile.native import MEASURING, THREAD_POOL
 from edgedeploy.errors import ToolchainError
-from edgedeploy.files import cannot_write
-from edgedeploy.runtime.native import MEASURING, THREAD_POOL
 from edgedeploy.runtime.session import processors
-from edgedeploy.toolchain import link_shared
-from edgedeploy.workers import Worker, WorkerError
+from edgedeploy.target.board import Board
+from edgedeploy.target.toolchain import link_shared
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc

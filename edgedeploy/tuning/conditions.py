@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.trial import Conditions
 
 # Runs a POSIX shell script on the board, and returns its output.

@@ -17,16 +17,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from edgedeploy.base.progress import Progress
 from edgedeploy.building import Referenced, build
 from edgedeploy.compile.configuration import Configuration, Tuned, workload_hash
-from edgedeploy.compile.packing import scheduled_name
-from edgedeploy.progress import Progress
+from edgedeploy.compile.output.packing import scheduled_name
+from edgedeploy.model.tensors import Tensors
 from edgedeploy.records.events import TaskResult
 from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened_together
-from edgedeploy.tensors import Tensors
 from edgedeploy.tuning.task import Task
 from edgedeploy.zoo.source import Source
 

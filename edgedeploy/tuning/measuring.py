@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
 
+from edgedeploy.base.progress import Progress
+from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.errors import BoardConnectionError, DeviceLostError, EdgedeployError, NoTrackerError, RpcError
-from edgedeploy.progress import Progress
 from edgedeploy.records.trial import Conditions, Failure
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.failures import device_failure
@@ -23,7 +24,6 @@ from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tuning.building import Batch, WorkerPool
 from edgedeploy.tuning.conditions import Throttling
 from edgedeploy.tuning.remote import TIMEOUT_MARK, Begun, Done, Evaluation, Refused, session
-from edgedeploy.workers import Worker, WorkerError
 
 # A session begins functions for this time; the server ends it when the last one has had its own time as well.
 SESSION_S = 5.0

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.devices import Device, runtime_of
+from edgedeploy.compile.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
 from edgedeploy.errors import DeviceError, last_line
 from edgedeploy.rpc.tracker import Endpoint
-from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
+from edgedeploy.target.devices import Device, runtime_of
 from edgedeploy.tuning.building import Argument, Entry
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
+    from edgedeploy.target.board import Board
 
 # Of inputs that stay on the device between functions: the smallest boards have 512 MB.
 CACHE_BYTES = 128 << 20

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from edgedeploy.compile.backends import forms
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.types import bytes_of
+from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tuning.task import Task
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
+from edgedeploy.base.text import milliseconds, printable, significant, times
 from edgedeploy.records.events import Event, Measured, RunStarted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.records.trial import Conditions, speed_up
-from edgedeploy.text import milliseconds, printable, significant, times
 
 TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "failures")
 

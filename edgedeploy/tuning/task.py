@@ -9,18 +9,18 @@ from typing import Any
 
 import tvm
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.configuration import Configuration, workload_hash, workload_of
-from edgedeploy.compile.expressions import call_counts
-from edgedeploy.compile.packing import constant_parameters
+from edgedeploy.compile.ir.expressions import call_counts
+from edgedeploy.compile.output.packing import constant_parameters
 from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.pipeline import optimise
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.errors import InputError
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
 from edgedeploy.records.trial import Trial
+from edgedeploy.target.board import Board
 
 
 @dataclass(frozen=True)

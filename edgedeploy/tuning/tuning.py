@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from edgedeploy.board import Board
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.settings import whereabouts
 from edgedeploy.compile.configuration import untuned
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.facts import VIRTUAL
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, RunEnded, RunStarted
 from edgedeploy.records.header import Header, default_folder
 from edgedeploy.remote.address import Address, addresses
-from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
-from edgedeploy.settings import whereabouts
+from edgedeploy.target.board import Board
+from edgedeploy.target.facts import VIRTUAL
+from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.conditions import governor, require_governor_name
 from edgedeploy.tuning.finals import Comparison

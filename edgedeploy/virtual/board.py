@@ -20,11 +20,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
+from edgedeploy.base.files import cannot_write
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
-from edgedeploy.files import cannot_write
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
 from edgedeploy.virtual.rootfs import (

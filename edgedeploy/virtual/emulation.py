@@ -9,10 +9,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.board import Board
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.hosts import cpuinfo_of
-from edgedeploy.triples import architecture_of, architectures
+from edgedeploy.target.board import Board
+from edgedeploy.target.hosts import cpuinfo_of
+from edgedeploy.target.triples import architecture_of, architectures
 
 _BINFMT = Path("/proc/sys/fs/binfmt_misc")
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _END_S = 10

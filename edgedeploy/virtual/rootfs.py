@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.kept import Kept, key_of
-from edgedeploy.progress import SILENT, Progress
 
 # Debian's mirror; by default that of this machine's packages. Without updates, so that userlands stay the same.
 MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"

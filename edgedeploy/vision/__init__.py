@@ -6,4 +6,4 @@ Coordinates are pixels of the image, x to the right and y down, with (0, 0) at t
 
 from __future__ import annotations
 
-from edgedeploy.opencv import MAX_PIXELS as MAX_PIXELS
+from edgedeploy.base.opencv import MAX_PIXELS as MAX_PIXELS

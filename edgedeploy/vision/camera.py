@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 import cv2
 import numpy as np
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.model.tensors import Steps
 from edgedeploy.package.usage import Camera, Fit
-from edgedeploy.tensors import Steps
 from edgedeploy.vision.geometry import BORDER, Frame, framed
 
 # Bits of the fraction of weights.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 from edgedeploy.vision.decoder import Fraction
 from edgedeploy.vision.geometry import Frame, from_upright, warp_quadrilateral
 from edgedeploy.vision.results import Box, Detection, View

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Protocol, get_args
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 from edgedeploy.errors import InputError
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
+from edgedeploy.model.tensors import TensorSpec, shown
 from edgedeploy.package.usage import Fit
-from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
 

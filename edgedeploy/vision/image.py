@@ -12,9 +12,9 @@ from typing import IO, TYPE_CHECKING
 import cv2
 import numpy as np
 
+from edgedeploy.base.files import cannot_write, is_folder, replacing
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.files import cannot_write, is_folder, replacing
-from edgedeploy.tensors import shown
+from edgedeploy.model.tensors import shown
 from edgedeploy.vision import MAX_PIXELS
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 from edgedeploy.errors import InputError
+from edgedeploy.model.tensors import Steps, TensorSpec, shown
 from edgedeploy.package.usage import Fit, ModelInput
-from edgedeploy.tensors import Steps, TensorSpec, shown
 from edgedeploy.vision.camera import resize, triangle_weights
 from edgedeploy.vision.geometry import BORDER, Frame, framed, warp_quadrilateral
 from edgedeploy.vision.results import View

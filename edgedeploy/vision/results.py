@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]

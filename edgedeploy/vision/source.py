@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.files import is_file, is_folder
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError
-from edgedeploy.files import is_file, is_folder
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.vision.image import is_image, not_an_image, read_image
 from edgedeploy.vision.video import Capture, open_camera, open_video
 

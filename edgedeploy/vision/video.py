@@ -12,9 +12,9 @@ from typing import IO
 import cv2
 import numpy as np
 
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
+from edgedeploy.base.files import replacing
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.files import replacing
 from edgedeploy.vision import MAX_PIXELS
 from edgedeploy.vision.image import check_place
 

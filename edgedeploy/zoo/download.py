@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from edgedeploy.base.files import cannot_write, folder_lock, sha256_of
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import DownloadError
-from edgedeploy.files import cannot_write, folder_lock, sha256_of
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.version import __version__
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
+from edgedeploy.base.files import replacing
 from edgedeploy.errors import InputError, ModelError, ToolchainError, UnsupportedError, last_line
-from edgedeploy.files import replacing
 from edgedeploy.frontends.format import ConvertedFormat
-from edgedeploy.frontends.onnx_inputs import with_own_inputs
+from edgedeploy.frontends.onnx.inputs import with_own_inputs
 from edgedeploy.zoo.source import Source
 
 # Operators with a box of their own, and those that join it if nothing else reads the value between them.

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from edgedeploy.catalog import Catalog, unknown_name
-from edgedeploy.documents import Record
+from edgedeploy.base.catalog import Catalog, unknown_name
+from edgedeploy.base.documents import Record
+from edgedeploy.base.files import is_file, sha256_of
 from edgedeploy.errors import ConfigurationError, UnknownNameError
-from edgedeploy.files import is_file, sha256_of
 from edgedeploy.package.usage import ModelInput
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.

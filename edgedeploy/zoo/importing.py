@@ -12,17 +12,17 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from edgedeploy.catalog import unknown_name
-from edgedeploy.documents import first_fault
+from edgedeploy.base.catalog import unknown_name
+from edgedeploy.base.documents import first_fault
+from edgedeploy.base.files import cannot_write, is_file, replacing
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.files import cannot_write, is_file, replacing
 from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing, foreign
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
+from edgedeploy.model.tensors import shown
 from edgedeploy.package.usage import ModelInput
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.settings import user_folder
-from edgedeploy.tensors import shown
 from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel, load_labels
 from edgedeploy.zoo.source import Source
 

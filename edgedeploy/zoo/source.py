@@ -11,19 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.catalog import builtin_folder
-from edgedeploy.documents import read_document
+from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.base.documents import read_document
+from edgedeploy.base.extras import require_build
+from edgedeploy.base.files import is_file, is_folder, sha256_of
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, MissingWeightsError, ModelError
-from edgedeploy.extras import require_build
-from edgedeploy.files import is_file, is_folder, sha256_of
 from edgedeploy.frontends.architectures import build
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, holds_network, suffixes
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.entry import MODELS, ZooModel
 
 if TYPE_CHECKING:
-    from edgedeploy.network import Network
+    from edgedeploy.model.network import Network
 
 
 class ArchitectureFormat(ConvertedFormat):

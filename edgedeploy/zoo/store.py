@@ -22,11 +22,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from edgedeploy import settings
+from edgedeploy.base import settings
+from edgedeploy.base.files import cannot_write, folder_lock, is_folder, sha256_of
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.text import without_secrets
 from edgedeploy.errors import ConfigurationError, DownloadError
-from edgedeploy.files import cannot_write, folder_lock, is_folder, sha256_of
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.text import without_secrets
 from edgedeploy.zoo.download import Patience, download, part_of
 from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel
 from edgedeploy.zoo.wheel import cached_wheel, extract

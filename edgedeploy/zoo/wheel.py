@@ -18,10 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from edgedeploy.base.files import cannot_write, folder_lock, sha256_of
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.text import without_secrets
 from edgedeploy.errors import DownloadError
-from edgedeploy.files import cannot_write, folder_lock, sha256_of
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.text import without_secrets
 from edgedeploy.zoo.download import Patience, part_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from edgedeploy.files import replacing, sha256_of
+from edgedeploy.base.files import replacing, sha256_of
 
 FOLDER = Path(__file__).resolve().parent.parent
 SIZE = 16
@@ -183,7 +183,7 @@ def export(parameters: Parameters, path: Path) -> None:
 
 def accuracy(model: Path, images: Array, classes: npt.NDArray[np.int64]) -> float:
     """The share of `images` that the ONNX file puts into the right class."""
-    from edgedeploy.onnxruntime_session import cpu_session
+    from edgedeploy.model.onnxruntime_session import cpu_session
 
     session = cpu_session(model)
     found = [session.run(None, {"data": x[None]})[0].argmax() for x in normalise(images)]

@@ -7,7 +7,7 @@ import socket
 import threading
 from pathlib import Path
 
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
 from edgedeploy.remote.address import Address
 from edgedeploy.virtual.board import HOST, VirtualBoard
 

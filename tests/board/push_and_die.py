@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgedeploy.board import load_board
-from edgedeploy.progress import Progress
+from edgedeploy.base.progress import Progress
 from edgedeploy.release.layout import Release
 from edgedeploy.release.push import push
 from edgedeploy.remote.address import parse_address
 from edgedeploy.remote.connection import Connection
+from edgedeploy.target.board import load_board
 
 
 def die() -> None:

@@ -24,11 +24,11 @@ from support.networks import Graph, tiny
 from support.patience import generous
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
 from edgedeploy.building import build
 from edgedeploy.package.abi import read_abi
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 Json = dict[str, Any]

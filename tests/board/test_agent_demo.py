@@ -35,7 +35,7 @@ from edgedeploy.demo.program import Program
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import folder_of
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import down
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.source import find_source

@@ -20,7 +20,7 @@ from support.networks import tiny
 from support.rpc_clients import TRACKER_MAGIC
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
+from edgedeploy.target.board import load_board
 
 GREETING = greeting(b"client:k -timeout=0.0001")
 

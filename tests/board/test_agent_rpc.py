@@ -98,10 +98,10 @@ def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_pat
             server.beat()
             time.sleep(0.5)
         assert server.process.poll() is None
-        assert session.get_function("edgedeploy.facts") is not None
+        assert session.get_function("edgedeploy.target.facts") is not None
         assert server.process.wait(generous(10)) == 0
         with pytest.raises(Exception, match="code=1"):  # kShutdown
-            session.get_function("edgedeploy.facts")
+            session.get_function("edgedeploy.target.facts")
         del session
         gc.collect()
     assert not list(tmp_path.iterdir())
@@ -120,7 +120,7 @@ def test_it_ends_when_its_input_does(agent: Path, tmp_path: Path, with_session: 
 
 def test_a_session_says_what_the_machine_is(server: Server, agent: Path) -> None:
     session = tvm.rpc.connect("127.0.0.1", server.port, key="k", session_timeout=60)
-    facts = json.loads(session.get_function("edgedeploy.facts")())
+    facts = json.loads(session.get_function("edgedeploy.target.facts")())
     del session
     gc.collect()
     told = answer(agent, "facts")

@@ -14,8 +14,8 @@ from support.agents import answer, call, command_of, packaged, request, unpack
 from support.networks import Graph
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
-from edgedeploy.compile import packing
+from edgedeploy.compile.output import packing
+from edgedeploy.target.board import load_board
 
 Manifest = dict[str, Any]
 

@@ -10,9 +10,9 @@ import pytest
 from conftest import Command
 from support.commands import need, output_of
 
-from edgedeploy import toolchain
-from edgedeploy.board import load_board
 from edgedeploy.package.abi import read_abi
+from edgedeploy.target import toolchain
+from edgedeploy.target.board import load_board
 
 PROJECT = {
     "CMakeLists.txt": """\

@@ -9,8 +9,8 @@ from conftest import Command
 from support.agents import packaged
 from support.networks import tiny
 
-from edgedeploy.board import load_board
-from edgedeploy.toolchain import zig_triple
+from edgedeploy.target.board import load_board
+from edgedeploy.target.toolchain import zig_triple
 
 
 @pytest.mark.parametrize(

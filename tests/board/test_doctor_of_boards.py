@@ -27,11 +27,11 @@ from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Finding, State
 from edgedeploy.doctor.examination import CHECKS, examine
-from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.hostkeys import known_hosts_file
-from edgedeploy.resolved import resolve
+from edgedeploy.target.opencl.profile import OpenCL
+from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
 
 NAMED = {each.name: each for each in CHECKS}

@@ -13,14 +13,15 @@ from support.agents import EMULATED, command_of, packaged
 from support.commands import output_of
 from support.networks import Graph, tiny
 
-from edgedeploy.board import Board, load_board
-from edgedeploy.compile import codegen, pipeline
+from edgedeploy.compile import pipeline
+from edgedeploy.compile.output import codegen
 from edgedeploy.compile.pipeline import Compiled, compile_entries
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
 from edgedeploy.package.archive import read_package
-from edgedeploy.toolchain import link_shared
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.toolchain import link_shared
 
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
 pytestmark = pytest.mark.slow

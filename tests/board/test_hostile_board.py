@@ -10,7 +10,7 @@ from conftest import Command
 from support.foreign import HOSTILE, SHOWN, assert_is_text
 from support.virtual_boards import Start, root_of
 
-from edgedeploy.facts import stored
+from edgedeploy.target.facts import stored
 from edgedeploy.virtual.board import VirtualBoard, down
 
 HOST = "virtual:hostile"

@@ -23,7 +23,7 @@ from support.user_systemd import UserSystemd, user_systemd
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection
 from edgedeploy.remote.place import OnBoard
-from edgedeploy.service.board import LOGS, Choices, Host, control, install, status, uninstall, unit_text
+from edgedeploy.service.systemd import LOGS, Choices, Host, control, install, status, uninstall, unit_text
 
 
 @pytest.fixture

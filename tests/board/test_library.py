@@ -38,16 +38,16 @@ from support.patience import generous
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import platform_tag, write_library
-from edgedeploy.board import load_board
 from edgedeploy.building import build
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, PackageError
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime import Network as HostNetwork
-from edgedeploy.triples import architecture_of, multiarch
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
+from edgedeploy.target.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source

@@ -19,7 +19,7 @@ from support.wheels import target, wheel
 from edgedeploy.building import build
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import NotInstalledError
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 __all__ = ["target", "wheel"]

@@ -15,13 +15,13 @@ from support.networks import Graph
 from support.patience import generous
 from support.virtual_boards import Start
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import DeviceLostError, RpcError
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
+from edgedeploy.target.board import load_board
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.conditions import Throttling
 from edgedeploy.tuning.measuring import Measurer, Outcome

@@ -18,7 +18,6 @@ from support.networks import two_sides
 from support.patience import generous
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
 from edgedeploy.errors import (
     DeviceMemoryError,
     KernelBuildError,
@@ -31,6 +30,7 @@ from edgedeploy.package.abi import read_abi
 from edgedeploy.package.manifest import LIBRARY_NAME
 from edgedeploy.remote.failures import failure
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.board import load_board
 
 # Within this an agent ends that met a fault.
 LIMIT_S = 20

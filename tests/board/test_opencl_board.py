@@ -14,9 +14,9 @@ from support.commands import output_of
 from support.opencl_devices import make_faulty
 from support.virtual_boards import Start
 
-from edgedeploy.board import load_board
-from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.package.archive import read_manifest
+from edgedeploy.target.board import load_board
+from edgedeploy.target.opencl.profile import OpenCL
 from edgedeploy.virtual.board import VirtualBoard, down
 
 BOARD = "nuc-opencl"

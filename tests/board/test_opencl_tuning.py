@@ -14,11 +14,11 @@ from support import kernels
 from support.commands import output_of
 from support.networks import Graph
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import InputError, NoOpenCLError
-from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
+from edgedeploy.target.board import load_board
+from edgedeploy.target.opencl.profile import OpenCL
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.measuring import Measurer, Outcome
 from edgedeploy.tuning.remote import Evaluation

@@ -12,14 +12,14 @@ from conftest import Command
 from support.commands import need, output_of
 from support.networks import tiny
 
-from edgedeploy.board import load_board
 from edgedeploy.building import build, prepare
 from edgedeploy.cli.overrides import complete_cpu, complete_toolchain, complete_triple
 from edgedeploy.errors import InputError, ToolchainError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.resolved import resolve
-from edgedeploy.toolchain import run_tool, with_language
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
+from edgedeploy.target.toolchain import run_tool, with_language
 from edgedeploy.zoo.source import find_source
 
 

@@ -13,10 +13,10 @@ from support.networks import Graph
 from support.predictions import require_predictions
 
 from edgedeploy.benchmarking.wheels import site
-from edgedeploy.board import load_board
 from edgedeploy.errors import DownloadError, InputError, UnsupportedError
 from edgedeploy.predicting.peers import PeerResults
 from edgedeploy.predicting.recording import machine
+from edgedeploy.target.board import load_board
 
 # Slow, as every test that needs an agent for another architecture.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_needs_virtual_boards")]

@@ -11,8 +11,8 @@ from conftest import Command
 from support.commands import output_of
 from support.profiles import write_profile
 
-from edgedeploy.facts import Facts, Probed, store, stored
-from edgedeploy.resolved import resolve
+from edgedeploy.target.facts import Facts, Probed, store, stored
+from edgedeploy.target.resolved import resolve
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=timezone.utc)
 

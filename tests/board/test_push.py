@@ -13,7 +13,6 @@ from support.commands import output_of
 from support.detection_networks import detections
 from support.networks import tiny
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import (
     BoardBusyError,
     EdgedeployError,
@@ -22,13 +21,14 @@ from edgedeploy.errors import (
     ReleaseError,
     UnsuitableBoardError,
 )
+from edgedeploy.model.quantised import Agreement, Quantisation
 from edgedeploy.package.archive import read_manifest, read_package
-from edgedeploy.quantised import Agreement, Quantisation
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import Pushed, push, push_all
 from edgedeploy.remote.connection import Connection
+from edgedeploy.target.board import load_board
 
 
 def test_a_release_is_the_package_with_its_agent(bench: Bench) -> None:

@@ -21,7 +21,7 @@ from support.patience import generous
 from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
+from edgedeploy.base.progress import Progress
 from edgedeploy.building import build
 from edgedeploy.errors import (
     BoardConnectionError,
@@ -31,13 +31,13 @@ from edgedeploy.errors import (
     UnsuitableBoardError,
 )
 from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
-from edgedeploy.progress import Progress
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
-from edgedeploy.resolved import resolve
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import down
 from edgedeploy.zoo.source import find_source
 

@@ -19,16 +19,16 @@ from support.commands import output_of
 from support.patience import becomes
 from test_push_faults import Meddler
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError
 from edgedeploy.release.health import MOST_BYTES, HealthCheck
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import bring, push
 from edgedeploy.release.switching import previous
 from edgedeploy.remote.connection import Connection
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 
 
 def pushed(bench: Bench, *packages: Path) -> list[str]:
@@ -158,8 +158,8 @@ def test_equal_packages_are_tried_side_by_side(bench: Bench) -> None:
 DIE_WHILE_TRYING = """
 import os, signal, sys
 from pathlib import Path
-from edgedeploy.progress import Progress
-from edgedeploy.resolved import resolve
+from edgedeploy.base.progress import Progress
+from edgedeploy.target.resolved import resolve
 from edgedeploy.runtime import served
 from edgedeploy.runtime.opening import Place, opened_together
 

@@ -14,8 +14,8 @@ from support.networks import tiny
 from edgedeploy.benchmarking.board import measure_on_board
 from edgedeploy.benchmarking.engines import find_peers
 from edgedeploy.benchmarking.networks import candidates
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.resolved import resolve
 
 
 def test_times_are_the_boards_and_outputs_are_compared_here(

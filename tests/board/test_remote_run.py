@@ -24,7 +24,7 @@ from support.streams import FEATURES, streamed_lstm
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.release.layout import folder_of
 from edgedeploy.release.lock import locked

@@ -19,14 +19,14 @@ from support.patience import becomes, generous
 from support.rpc_clients import facts_from, left_on
 from support.virtual_boards import Start
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import BoardConnectionError, InputError, RpcError, UnsuitableBoardError
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, summary, tracker
-from edgedeploy.triples import architecture_of
+from edgedeploy.target.board import load_board
+from edgedeploy.target.triples import architecture_of
 from edgedeploy.virtual.board import VirtualBoard, down
 
 # The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
@@ -194,7 +194,7 @@ SERVE = """
 import json, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 from pathlib import Path
-from edgedeploy.board import load_board
+from edgedeploy.target.board import load_board
 from edgedeploy.remote.address import Address
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import tracker

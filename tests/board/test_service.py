@@ -30,7 +30,7 @@ from support.services import FIRST, SECOND, Client, Home, events, until
 
 from edgedeploy.building import build
 from edgedeploy.demo.usage import find_use
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 

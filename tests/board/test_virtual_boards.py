@@ -18,9 +18,9 @@ from support.commands import output_of
 from support.patience import becomes
 from support.virtual_boards import Start
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.hosts import cpuinfo_of, missing_features
+from edgedeploy.target.board import load_board
+from edgedeploy.target.hosts import cpuinfo_of, missing_features
 from edgedeploy.virtual import emulation
 from edgedeploy.virtual.board import VirtualBoard, down, find, running
 

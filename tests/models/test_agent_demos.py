@@ -13,8 +13,8 @@ from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.source import Shot
 

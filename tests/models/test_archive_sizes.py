@@ -8,7 +8,7 @@ import pytest
 
 from edgedeploy.building import build
 from edgedeploy.frontends.format import ImportOptions
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]

@@ -12,9 +12,9 @@ from mca import Analyser, Prediction
 from support.predictions import needs_mca
 from support.shared_networks import FILES, SHAPES, is_quantised
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 pytestmark = needs_mca
 

@@ -17,12 +17,12 @@ from support.shared_networks import FILES, SHAPES, is_quantised
 from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
 from edgedeploy.building import build
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.selftest.tolerance import TOLERANCE
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import Source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]

@@ -14,7 +14,7 @@ from edgedeploy.demo.program import Program
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError
 from edgedeploy.package.usage import Camera
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.camera import frame_of, image_of
 from edgedeploy.vision.image import read_image
 

@@ -11,7 +11,6 @@ from support.darknet_interpreter import Stream, interpret
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.darknet import FORMAT
 from edgedeploy.frontends.darknet.configuration import read_sections
@@ -19,6 +18,7 @@ from edgedeploy.frontends.darknet.graph import RandomWeights
 from edgedeploy.frontends.darknet.translation import translated
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.package.archive import read_manifest
+from edgedeploy.target.board import load_board
 
 # Files, OpenCV's outputs (cv2.dnn of OpenCV 4, whose epsilon is 1e-6), and the names of ours in the same order.
 WITH_WEIGHTS = {

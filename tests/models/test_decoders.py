@@ -15,13 +15,13 @@ from support.demo_networks import demo_network
 
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import Stage
-from edgedeploy.vision.detector import Detector
+from edgedeploy.vision.decoders.detector import Detector
+from edgedeploy.vision.decoders.keypoints import Landmark
+from edgedeploy.vision.decoders.yolo import Yolo
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import read_image
-from edgedeploy.vision.keypoints import Landmark
 from edgedeploy.vision.preprocess import input_size, place, to_tensor
 from edgedeploy.vision.results import Detection
-from edgedeploy.vision.yolo import Yolo
 
 FACES = ["mtcnn_face4.jpg", "mtcnn_face6.jpg", "face5.jpg", "grace_hopper.jpg"]
 SCENES = ["dog.jpg", "horses.jpg", "person.jpg", "eagle.jpg", "bike.jpg"]

@@ -25,8 +25,8 @@ from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine
 from edgedeploy.frontends.format import ConvertedFormat
 from edgedeploy.frontends.onnx import FORMAT as ONNX
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.entry import ZooModel
 from edgedeploy.zoo.source import Source

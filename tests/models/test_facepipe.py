@@ -13,8 +13,8 @@ from support.films import moving, write_film
 
 from edgedeploy.demo.pipeline import Outcome, infer
 from edgedeploy.demo.program import DemoSession, Program
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.source import Shot, open_source
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.shared_networks import NETWORKS, SHAPES, serial_functions
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 
 @pytest.mark.quick("mobilenet_v1_0.25_224_qdq", "retinaface_mnet25_dyn")

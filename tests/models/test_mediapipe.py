@@ -24,8 +24,8 @@ from support.films import moving
 
 from edgedeploy.demo.program import DemoSession, Program
 from edgedeploy.errors import DownloadError
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot

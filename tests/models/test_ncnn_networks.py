@@ -16,12 +16,12 @@ from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.building import prepare
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.format import ConvertedFormat
 from edgedeploy.frontends.ncnn import FORMAT
-from edgedeploy.resolved import resolve
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source
 

@@ -18,9 +18,9 @@ from support.onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy.demo.pipeline import Network, SizedNetwork, infer_with
 from edgedeploy.demo.program import Program
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.vision.decoders.text import TextRegions
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
-from edgedeploy.vision.text import TextRegions
 from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.slow

@@ -13,11 +13,11 @@ from conftest import SHARED
 from support.agreement import random_inputs, results_of
 from support.shared_networks import FILES, NETWORKS, SHAPES, serial_functions
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
 from edgedeploy.selftest.tolerance import EXACT, TOLERANCE
+from edgedeploy.target.board import load_board
 
 
 @pytest.mark.skipif(not FILES and "CI" not in os.environ, reason=f"there are no networks in {SHARED / 'models'}")

@@ -15,11 +15,11 @@ from support.shared_networks import FILES, SHAPES, is_quantised
 from support.virtual_boards import Start
 
 from edgedeploy.building import build
-from edgedeploy.opencl.profile import OpenCL
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.opencl.profile import OpenCL
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import Source, find_source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]

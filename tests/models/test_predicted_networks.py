@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from cycles import NETWORKS, Taken, read, risen, taken
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.predicting.means import Means, predictable
+from edgedeploy.predicting.tools import Means, predictable
+from edgedeploy.target.board import load_board
 
 BEFORE = Taken("core of LLVM 19", 1_000_000, 900_000, {"conv": 800_000, "pool": 150_000, "runtime": 50_000})
 

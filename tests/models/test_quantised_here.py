@@ -14,13 +14,13 @@ import onnx
 import pytest
 
 from edgedeploy.building import Built, build
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.quantisation.agreement import Runs
 from edgedeploy.quantisation.evaluation import Classes, find_evaluation
 from edgedeploy.quantisation.making import Made, Settings, Task, find_task, make
 from edgedeploy.quantisation.samples import evenly
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import Source
 
 pytestmark = pytest.mark.slow

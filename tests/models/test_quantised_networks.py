@@ -14,9 +14,9 @@ from conftest import SHARED
 from support.quantised_networks import FORMS, image_samples, quantise
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 IMAGES = sorted((SHARED / "images" / "imagenet").glob("*.JPEG"))
 

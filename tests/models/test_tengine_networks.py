@@ -13,11 +13,11 @@ from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 from support.tengine_kernels import integers_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tengine import FORMAT
 from edgedeploy.frontends.tengine.structure import read_structure
+from edgedeploy.target.board import load_board
 from edgedeploy.zoo.entry import MODELS
 
 # The entry of each tmfile in the zoo, with that of its ONNX file.

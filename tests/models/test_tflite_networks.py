@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import explain
+from edgedeploy.compile.output.explain import explain
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.demo.pipeline import infer_with
 from edgedeploy.demo.program import Program
 from edgedeploy.frontends.formats import describing
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.camera import resize
 
 pytestmark = pytest.mark.skipif(

@@ -17,9 +17,9 @@ import pytest
 from support import ultralytics_reference
 from support.ultralytics_heads import channels, chosen, fitted, places
 
+from edgedeploy.vision.decoders.ultralytics import Ultralytics
 from edgedeploy.vision.preprocess import place, to_tensor
 from edgedeploy.vision.results import Detection
-from edgedeploy.vision.ultralytics import Ultralytics
 from edgedeploy.zoo.entry import MODELS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
+from edgedeploy.target.board import load_board
 
 # tvm/rpc/base.py
 MAGIC = struct.pack("<i", 0xFF271)

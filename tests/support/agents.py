@@ -15,12 +15,12 @@ import pytest
 
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, Product, agent_for, build_product
 from edgedeploy.agent.recipe import agent_folder, own_sources
-from edgedeploy.board import Board, load_board
 from edgedeploy.building import Built, build
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
-from edgedeploy.resolved import resolve
-from edgedeploy.triples import architecture_of, multiarch
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.resolved import resolve
+from edgedeploy.target.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
 from edgedeploy.zoo.source import find_source
 from support.patience import generous

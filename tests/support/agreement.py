@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import load_board
 from support.networks import Graph
 from support.running import outputs_of
 

@@ -12,18 +12,18 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgedeploy.board import load_board
+from edgedeploy.base.closing import Closing
 from edgedeploy.building import build
-from edgedeploy.closing import Closing
 from edgedeploy.package.archive import read_package, write_package
-from edgedeploy.release.board import Inventory, inventory
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import Pushed, Trial, bring, push
+from edgedeploy.release.steps import Inventory, inventory
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE as BASE
-from edgedeploy.resolved import resolve
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
 from edgedeploy.zoo.source import Source, find_source
 from support.virtual_boards import Start

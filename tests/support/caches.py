@@ -14,8 +14,8 @@ from edgedeploy.build_key import code_digest, folder
 # The user's own, which is known before tests get folders of their own.
 KEPT = platformdirs.user_cache_path()
 
-# Kinds of `edgedeploy.kept`: what compilers made, in the user's cache; and what edgedeploy's code made, in a folder of
-# its own for each state of that code.
+# Kinds of `edgedeploy.base.cache`: compilers' results, in the user's cache; and edgedeploy's own, in a folder
+# for each state of that code.
 COMPILED = ("agents", "emulated-programs", "objects", "opencl-devices", "opencl-runtime", "plugins")
 BUILT = ("packages", "quantised", "unpacked")
 

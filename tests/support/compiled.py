@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import tvm
 
+from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.files import replacing
 from edgedeploy.compile.backends.cpu import codegen
-from edgedeploy.files import replacing
-from edgedeploy.kept import Kept, key_of
 from support.caches import is_patched, of_this_code
 
 _OBJECT = "code.o"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from edgedeploy import board
-from edgedeploy.board import Board
-from edgedeploy.hosts import host_facts, host_features, missing_features
-from edgedeploy.triples import architecture_of
+from edgedeploy.target import board
+from edgedeploy.target.board import Board
+from edgedeploy.target.hosts import host_facts, host_features, missing_features
+from edgedeploy.target.triples import architecture_of
 
 # LLVM's names: plain x86-64, AVX2, AVX-512, AVX512-VNNI.
 LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4", "cascadelake")

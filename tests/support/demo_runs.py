@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from edgedeploy.base.progress import Progress
 from edgedeploy.demo import program
-from edgedeploy.progress import Progress
-from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.opening import Opened, Place
+from edgedeploy.target.resolved import ResolvedBoard
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 ROOT = Path(__file__).resolve().parents[2]

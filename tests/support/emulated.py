@@ -16,13 +16,13 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from edgedeploy.board import Board
-from edgedeploy.compile import codegen
+from edgedeploy.base.cache import Kept, key_of
 from edgedeploy.compile.backend import Generated
 from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.output import codegen
 from edgedeploy.compile.pipeline import Lowered
-from edgedeploy.kept import Kept, key_of
-from edgedeploy.toolchain import c_compiler, link_program, link_shared
+from edgedeploy.target.board import Board
+from edgedeploy.target.toolchain import c_compiler, link_program, link_shared
 from support.agents import emulation_here
 
 _PROGRAM = Path(__file__).with_name("emulated_program.c")

@@ -15,9 +15,9 @@ def check_records() -> None:
     """The board, the decoder and the backend."""
     from pydantic import TypeAdapter
 
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.demo.spec import AnyDecoder
-    from edgedeploy.devices import kind
+    from edgedeploy.target.board import BOARDS, load_board
+    from edgedeploy.target.devices import kind
     from edgedeploy.vision.geometry import Frame
 
     assert "cm4" in BOARDS.names()
@@ -36,7 +36,7 @@ def check_networks() -> None:
     """The operators, the template and the format; outputs are compared with onnxruntime's."""
     from tvm import relax
 
-    from edgedeploy.compile import optraits
+    from edgedeploy.compile.ir import optraits
 
     two = np.full((2, 3), 2, np.float32)
     call = relax.BlockBuilder().normalize(relax.op.ewise_fma(*[relax.const(two)] * 3))
@@ -61,9 +61,9 @@ def check_networks() -> None:
 
 def templates(path: Path) -> set[str]:
     """The templates that schedule a network, whose outputs are right."""
-    from edgedeploy.board import load_board
     from edgedeploy.compile.pipeline import compile_network
     from edgedeploy.frontends.formats import describing
+    from edgedeploy.target.board import load_board
     from support.running import outputs_of
 
     network = describing(path)[0].read([path], {})

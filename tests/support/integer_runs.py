@@ -9,14 +9,14 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends import host_of
-from edgedeploy.compile.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.integers.quantisation import Steps, rounded
 from edgedeploy.compile.layers import AnyAnchorOp, FirstConvolution, Product
+from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.passes.fusion import LAYER_ATTRIBUTE, FusedFunction, fused_functions
-from edgedeploy.compile.quantisation import Steps, rounded
 from edgedeploy.compile.schedules import Scheduled
+from edgedeploy.target.board import Board
 from support.emulated import emulated_program
 
 

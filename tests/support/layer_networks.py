@@ -8,7 +8,7 @@ import tvm
 
 from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
 from support.networks import Graph
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import tvm
 from tvm import te
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
-from edgedeploy.compile.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import is_floating
 from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Product
+from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.passes.fusion import FusedFunction
-from edgedeploy.compile.types import is_floating
+from edgedeploy.target.board import load_board
 
 LOCAL = load_board("local")
 

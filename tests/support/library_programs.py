@@ -15,9 +15,9 @@ from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.build import OLDEST_GLIBC
-from edgedeploy.board import load_board
 from edgedeploy.demo.packaged import Detector
-from edgedeploy.toolchain import c_compiler, cxx_compiler
+from edgedeploy.target.board import load_board
+from edgedeploy.target.toolchain import c_compiler, cxx_compiler
 from edgedeploy.vision.image import read_image
 
 EXAMPLES = ROOT / "examples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from edgedeploy.progress import Progress
+from edgedeploy.base.progress import Progress
 
 
 class Notebook(Progress):

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import Tensors, TensorSpec
 
 _DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(int8)": "int8", "tensor(int64)": "int64"}
 

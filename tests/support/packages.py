@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.archive import describe, manifest_bytes
 from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.package.manifest import Abi, Check, Manifest, Memory
-from edgedeploy.tensors import TensorSpec
 from support.archives import add
 
 CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from edgedeploy.hosts import busyness
+from edgedeploy.target.hosts import busyness
 
 
 def generous(seconds: float) -> float:

@@ -7,9 +7,9 @@ import shutil
 import pytest
 from mca import PROGRAM
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.predicting.means import Means
+from edgedeploy.predicting.tools import Means
+from edgedeploy.target.board import load_board
 from support.agents import command_of
 
 needs_mca = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"{PROGRAM} is not installed: apt install llvm-19")

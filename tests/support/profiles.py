@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from edgedeploy.board import Board, load_board
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.target.board import Board, load_board
 
 
 def write_profile(folder: Path, base: str, **fields: object) -> str:

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
 
 
 def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:

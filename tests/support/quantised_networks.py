@@ -15,7 +15,7 @@ import onnx.version_converter
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from edgedeploy.frontends.onnx_nodes import opset_of
+from edgedeploy.frontends.onnx.nodes import opset_of
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.preprocess import place, to_tensor
 from edgedeploy.zoo.entry import MODELS

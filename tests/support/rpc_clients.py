@@ -28,7 +28,7 @@ host, port, key = sys.argv[1:]
 session = tvm.rpc.connect_tracker(host, int(port)).request(key, session_timeout=60)
 session.upload(bytearray(bytes(range(256)) * 4096), "content")
 assert bytes(session.download("content")) == bytes(range(256)) * 4096
-print(session.get_function("edgedeploy.facts")())
+print(session.get_function("edgedeploy.target.facts")())
 """
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.codegen import link
+from edgedeploy.compile.output.codegen import link
 from edgedeploy.compile.pipeline import Compiled
+from edgedeploy.target.board import load_board
 
 
 def outputs_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], device: Any = None) -> list[np.ndarray]:

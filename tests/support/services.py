@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedeploy.closing import Closing
+from edgedeploy.base.closing import Closing
 from support.agents import need_what_it_lacks, request, unpack
 from support.patience import generous
 

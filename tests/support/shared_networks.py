@@ -8,7 +8,7 @@ import onnx
 import pytest
 from conftest import SHARED
 
-from edgedeploy.compile.explain import FEW_STORES, stores_of
+from edgedeploy.compile.output.explain import FEW_STORES, stores_of
 from edgedeploy.compile.pipeline import Lowered
 
 FILES = sorted((SHARED / "models").rglob("*.onnx"))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgedeploy.metadata import kept
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.model.metadata import kept
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.vision.decoder import Fitted
-from edgedeploy.vision.ultralytics import Ultralytics
+from edgedeploy.vision.decoders.ultralytics import Ultralytics
 
 CELLS = 21  # for each 32 x 32 pixels of the input, at strides 8, 16 and 32
 

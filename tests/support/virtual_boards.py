@@ -17,7 +17,7 @@ from edgedeploy.errors import VirtualBoardError
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
 
 # Looked up before tests get folders of their own: root file systems take long to make and never change.

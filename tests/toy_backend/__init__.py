@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgedeploy.devices import Device
+from edgedeploy.target.devices import Device
 
-# What is added to `edgedeploy.devices.KINDS`: the one line outside of this folder.
+# What is added to `edgedeploy.target.devices.KINDS`: the one line outside of this folder.
 KIND = {"toy": "toy_backend:Toy"}
 
 

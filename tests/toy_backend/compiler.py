@@ -10,7 +10,6 @@ from typing import Any, Literal
 import tvm
 from typing_extensions import override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnchorOp, AnyAnchorOp, Form
@@ -18,6 +17,7 @@ from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise,
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
+from edgedeploy.target.board import Board
 from toy_backend import Toy
 
 

@@ -23,9 +23,9 @@ from edgedeploy.agent import build as agent_build
 from edgedeploy.agent import shipped
 from edgedeploy.agent.build import Product, agent_for, build_product
 from edgedeploy.agent.recipe import agent_folder
-from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import parse_manifest
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

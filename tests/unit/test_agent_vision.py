@@ -30,7 +30,7 @@ from support.agent_vision import (
 )
 from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
 
-from edgedeploy.metadata import kept
+from edgedeploy.model.metadata import kept
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import Manifest, parse_manifest
 from edgedeploy.package.usage import PIXEL_FORMATS, Camera

@@ -21,11 +21,11 @@ from edgedeploy.api.networks import Detections
 from edgedeploy.api.tuning import Tuned
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.errors import InputError, PackageError, UnknownNameError, UnsupportedError
-from edgedeploy.facts import Facts
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.records.events import RunEnded, TaskResult
 from edgedeploy.release.push import Pushed
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.target.facts import Facts
 from edgedeploy.vision.draw import draw_enlarged
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.results import Detection

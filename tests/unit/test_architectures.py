@@ -18,7 +18,7 @@ from conftest import ROOT, Command
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
 from edgedeploy.frontends.format import Converted, ImportOptions
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
 from edgedeploy.zoo.source import find_source
 

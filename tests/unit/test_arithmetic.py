@@ -13,14 +13,14 @@ import pytest
 from support.emulated import emulated_outputs
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.building import prepare
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
-from edgedeploy.resolved import resolve
+from edgedeploy.model.network import Network
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
 

@@ -9,10 +9,10 @@ from arm_engines_tables import BEGIN, BEGIN_OF_BYTES, END, PUBLISHED, Row, page,
 from cycles import NETWORKS
 from published import NAMES as RUN_BY_NCNN
 
-from edgedeploy.board import load_board
 from edgedeploy.predicting.peers import PeerPrediction
 from edgedeploy.predicting.prediction import Executed, Prediction, priced
 from edgedeploy.predicting.record import MISSES
+from edgedeploy.target.board import load_board
 
 
 def takes(cycles: float) -> Prediction:

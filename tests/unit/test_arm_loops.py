@@ -17,10 +17,10 @@ from mca import Analyser
 from support.networks import Graph
 from support.predictions import needs_mca
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ToolchainError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

@@ -9,16 +9,16 @@ import pytest
 from conftest import Command
 from support.networks import tiny
 
-from edgedeploy import interruption, settings
-from edgedeploy.attempts import attempted, first_failure
+from edgedeploy.base import interruption, settings
+from edgedeploy.base.attempts import attempted, first_failure
+from edgedeploy.base.extras import INSTALL_BUILD
 from edgedeploy.demo.spec import DEMOS, default_demos
 from edgedeploy.errors import CompileError, DownloadError, EdgedeployError, InternalError, ModelError, ReaderGoneError
-from edgedeploy.extras import INSTALL_BUILD
-from edgedeploy.facts import Facts
 from edgedeploy.frontends.tflite import TfLite
 from edgedeploy.release.push import Pushed
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.login import hints_for_name
+from edgedeploy.target.facts import Facts
 
 DONE = None
 GONE, WRONG = DownloadError("gone"), ModelError("wrong")

@@ -12,14 +12,14 @@ import yaml
 from conftest import Command
 from support.networks import Graph
 
-from edgedeploy import devices
-from edgedeploy.board import load_board
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.compile.backends import known_configuration
 from edgedeploy.errors import ConfigurationError, InputError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target import devices
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.task import tasks_of
 

@@ -22,6 +22,7 @@ from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import becomes, generous
 
+from edgedeploy.base.progress import SILENT
 from edgedeploy.benchmarking import engines, networks, report, tables
 from edgedeploy.benchmarking.engines import cpu
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Task
@@ -31,8 +32,7 @@ from edgedeploy.benchmarking.turns import Turn, calls_per_turn, take_turns, timi
 from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.errors import DownloadError, PackageError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.progress import SILENT
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.runtime.timing import EndToEnd, Timing
 
 pytestmark = pytest.mark.compiles

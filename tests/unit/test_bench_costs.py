@@ -20,7 +20,7 @@ from edgedeploy.benchmarking.tables import COLUMNS, columns_called, engine_table
 from edgedeploy.benchmarking.turns import Costs
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import FORMAT
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.runtime.timing import EndToEnd, Timing
 from edgedeploy.zoo.source import Source
 

@@ -8,16 +8,16 @@ import pytest
 from support.agreement import assert_agrees
 from support.layer_networks import convolution, is_of_layer
 
-from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.depthwise import Block
 from edgedeploy.compile.backends.cpu.traffic import LINE
+from edgedeploy.compile.ir.types import FLOAT32
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, optimise
 from edgedeploy.compile.tiles import Tile
-from edgedeploy.compile.types import FLOAT32
+from edgedeploy.target.board import Board, load_board
 
 LOCAL = load_board("local")
 

@@ -10,11 +10,11 @@ import pytest
 from conftest import Command
 from support.profiles import x86
 
-from edgedeploy.board import BOARDS, load_board
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.errors import ConfigurationError, UnknownNameError
-from edgedeploy.hosts import host_facts
-from edgedeploy.toolchain import TOOLCHAINS
+from edgedeploy.target.board import BOARDS, load_board
+from edgedeploy.target.hosts import host_facts
+from edgedeploy.target.toolchain import TOOLCHAINS
 
 PROFILE = """\
 description: a board
@@ -220,7 +220,7 @@ def test_a_new_board_may_be_a_path_with_either_suffix(command: Command) -> None:
     ],
 )
 def test_what_llvm_does_not_know_is_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
-    from edgedeploy.compile.targets import check_target
+    from edgedeploy.compile.output.targets import check_target
 
     with pytest.raises(ConfigurationError) as raised:
         check_target(load_board(str(profile(tmp_path, old, new))))
@@ -229,6 +229,6 @@ def test_what_llvm_does_not_know_is_refused(tmp_path: Path, old: str, new: str, 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_llvm_knows_every_profile(name: str) -> None:
-    from edgedeploy.compile.targets import check_target
+    from edgedeploy.compile.output.targets import check_target
 
     check_target(load_board(name))

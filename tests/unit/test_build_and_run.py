@@ -13,13 +13,13 @@ import pytest
 from conftest import Command
 from support.networks import Graph, tiny
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import InputError
-from edgedeploy.hosts import host_features, missing_features
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.archive import read_manifest, read_package, write_package
 from edgedeploy.runtime.session import check_tensors
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.target.board import load_board
+from edgedeploy.target.hosts import host_features, missing_features
 from edgedeploy.zoo.source import package_model
 
 pytestmark = pytest.mark.compiles
@@ -153,7 +153,7 @@ def test_a_package_whose_numbers_are_wrong_is_never_written(
     session = cpu_session(model.SerializeToString())
     for program in ("_reference", "_by_definition"):
         monkeypatch.setattr(
-            f"edgedeploy.frontends.onnx_network.{program}",
+            f"edgedeploy.frontends.onnx.network.{program}",
             lambda *_, **__: lambda tensors: {"globalaveragepool2": session.run(None, dict(tensors))[0]},
         )
     code, _, err = command("build", net)
@@ -449,7 +449,7 @@ def test_a_package_that_this_machine_cannot_run_is_refused(
 
 
 def test_a_processor_lacks_what_its_flags_do_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedeploy.hosts._cpuinfo", lambda: {"flags": "fpu sse2 avx2 avx512vl"})
+    monkeypatch.setattr("edgedeploy.target.hosts._cpuinfo", lambda: {"flags": "fpu sse2 avx2 avx512vl"})
     assert missing_features("cascadelake", host_features()) == {"avx512_vnni"}
     assert missing_features("no-such-cpu", host_features()) == set()
 

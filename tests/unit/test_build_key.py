@@ -13,14 +13,14 @@ import pytest
 from support.networks import tiny
 
 from edgedeploy import build_key as keys
-from edgedeploy import toolchain
-from edgedeploy.board import load_board
 from edgedeploy.build_key import MAKES_PACKAGES, building_files
 from edgedeploy.building import build
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.package.usage import Usage
-from edgedeploy.resolved import resolve
-from edgedeploy.toolchain import c_compiler
+from edgedeploy.target import toolchain
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
+from edgedeploy.target.toolchain import c_compiler
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import Source, find_source
 
@@ -85,21 +85,21 @@ def test_a_file_called_as_an_entry_of_the_users_own_keeps_a_package_beside_its(
 @pytest.mark.parametrize(
     "name",
     [
-        "board.py",
+        "target/board.py",
         "building.py",
         "build_key.py",
         "compile/backends/cpu/schedules/dense.py",
-        "frontends/onnx.py",
-        "heads.py",
-        "opencl/profile.py",
+        "frontends/onnx/nodes.py",
+        "model/heads.py",
+        "target/opencl/profile.py",
         "package/abi.py",
         "vision/camera.py",
         "package/manifest.py",
         "runtime/arrays.py",
-        "runtime/native/thread_pool.c",
-        "runtime/native/tvm.h",
+        "compile/native/thread_pool.c",
+        "compile/native/tvm.h",
         "selftest/tolerance.py",
-        "toolchain.py",
+        "target/toolchain.py",
         "records/best.py",
         "zoo/entry.py",
     ],
@@ -126,7 +126,7 @@ def test_a_new_file_makes_another_key(sources: Path, network: Source) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["agent/build.py", "cli/run.py", "doctor/check.py", "errors.py", "text.py", "vision/draw.py", "zoo/store.py"],
+    ["agent/build.py", "cli/run.py", "doctor/check.py", "errors.py", "base/text.py", "vision/draw.py", "zoo/store.py"],
 )
 def test_what_makes_no_package_leaves_the_key(sources: Path, network: Source, name: str) -> None:
     before = key(network)
@@ -154,40 +154,35 @@ BYSTANDERS = {
     "agent/edgedeploy_runtime.py",
     "agent/recipe.py",
     "agent/shipped.py",
-    "catalog.py",
-    "closing.py",
+    "base/__init__.py",
+    "base/cache.py",
+    "base/catalog.py",
+    "base/closing.py",
+    "base/extras.py",
+    "base/files.py",
+    "base/opencv.py",
+    "base/plugins.py",
+    "base/progress.py",
+    "base/settings.py",
+    "base/streams.py",
+    "base/supervision.py",
+    "base/text.py",
+    "base/workers.py",
     "errors.py",
-    "extras.py",
-    "facts.py",
-    "files.py",
-    "hosts.py",
-    "kept.py",
     "keywords.py",
-    "opencl/__init__.py",
-    "opencl/device.py",
-    "opencl/listing.py",
-    "opencv.py",
-    "plugins.py",
-    "progress.py",
     "records/__init__.py",
     "records/database.py",
     "records/events.py",
     "records/header.py",
     "records/lines.py",
     "records/trial.py",
-    "resolved.py",
     "runtime/__init__.py",
     "runtime/interface.py",
     "runtime/opencl.py",
     "runtime/session.py",
     "runtime/timing.py",
-    "settings.py",
-    "streams.py",
-    "supervision.py",
-    "text.py",
     "virtual/__init__.py",
     "virtual/emulation.py",
-    "workers.py",
     "zoo/__init__.py",
     "zoo/download.py",
     "zoo/store.py",
@@ -199,7 +194,7 @@ LOADED = """
 import sys
 from pathlib import Path
 from edgedeploy.building import build
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 for board in ("local", "rpi4"):

@@ -11,13 +11,13 @@ from onnx import TensorProto
 from support.agreement import network_of, results_of
 from support.networks import Graph
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.entries import taking_frames
-from edgedeploy.compile.explain import explain
+from edgedeploy.compile.output.entries import taking_frames
+from edgedeploy.compile.output.explain import explain
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.model.tensors import Steps
 from edgedeploy.package.usage import PIXEL_FORMATS, Camera, Fit, ModelInput
-from edgedeploy.tensors import Steps
+from edgedeploy.target.board import load_board
 from edgedeploy.vision.camera import Preparation, frame_of, image_of, resampling
 from edgedeploy.vision.geometry import BORDER
 from edgedeploy.vision.preprocess import place, to_tensor

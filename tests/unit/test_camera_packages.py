@@ -14,7 +14,6 @@ from support.commands import output_of
 from support.networks import tiny
 from support.packages import changed
 
-from edgedeploy.board import load_board
 from edgedeploy.build_key import build_key
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.program import Program
@@ -23,6 +22,7 @@ from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.package.usage import Camera, Fit
+from edgedeploy.target.board import load_board
 from edgedeploy.vision.camera import frame_of, image_of
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.preprocess import LineFit

@@ -7,10 +7,10 @@ from support.agreement import agreeing
 from support.networks import Graph
 
 from edgedeploy.compile.backends.cpu.schedules.dense import skipped
+from edgedeploy.compile.ir.types import FLOAT32
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.tiles import Tile
-from edgedeploy.compile.types import FLOAT32
 
 CHANNELS = 32
 

@@ -12,12 +12,12 @@ from support.agreement import agreeing
 from support.networks import Graph
 from tvm import relax
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_tile, whole_columns
+from edgedeploy.compile.ir.types import FLOAT32
 from edgedeploy.compile.pipeline import Compiled
 from edgedeploy.compile.tiles import padded_count
-from edgedeploy.compile.types import FLOAT32
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

@@ -9,9 +9,9 @@ import pytest
 from support.agreement import network_of, random_inputs, results_of
 from support.networks import Graph
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import explain, gigaflops
+from edgedeploy.compile.output.explain import explain, gigaflops
 from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.target.board import load_board
 
 Activation = Callable[[Graph, str], str]
 

@@ -14,11 +14,11 @@ from support.networks import Graph
 from tvm.script import tirx
 from unit.test_integer_steps import BOARDS
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import Stores, explain, stores_of, transposes
+from edgedeploy.compile.output.explain import Stores, explain, stores_of, transposes
 from edgedeploy.compile.pipeline import Lowered, lower_network
 from edgedeploy.compile.schedules import Template
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 
 def lowered(path: Path, graph: Graph, *outputs: str) -> Lowered:

@@ -18,10 +18,10 @@ from support.running import outputs_of
 from tvm import relax
 from unit.test_integer_steps import BOARDS
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu.steps import steps_for
-from edgedeploy.compile.explain import functions
-from edgedeploy.compile.expressions import calls_of, constant_value, parts_of, result_types, shape_of
+from edgedeploy.compile.ir.expressions import calls_of, constant_value, parts_of, result_types, shape_of
+from edgedeploy.compile.ir.types import LayerTypes
+from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.passes.running import ignore
 from edgedeploy.compile.pipeline import (
     Lowered,
@@ -30,10 +30,10 @@ from edgedeploy.compile.pipeline import (
     lower_network,
     optimise,
 )
-from edgedeploy.compile.types import LayerTypes
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.network import Network
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

@@ -11,10 +11,10 @@ from support.agreement import agreeing
 from support.networks import Graph
 from support.shared_networks import NETWORKS
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import transposes
+from edgedeploy.compile.output.explain import transposes
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

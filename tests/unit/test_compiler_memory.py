@@ -11,11 +11,11 @@ import pytest
 from conftest import Command
 from support.networks import Graph
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

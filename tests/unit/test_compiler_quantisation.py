@@ -10,11 +10,11 @@ import pytest
 from support.networks import Graph
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import transposes
+from edgedeploy.compile.output.explain import transposes
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

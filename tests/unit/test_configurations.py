@@ -13,7 +13,6 @@ from support.agreement import assert_agrees
 from support.layer_networks import NETWORKS, is_of_layer
 from support.tuning_records import trial_of
 
-from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
 from edgedeploy.compile.backends.opencl.strategy import WorkGroup, WorkItem
@@ -22,12 +21,13 @@ from edgedeploy.compile.layers import LAYER
 from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.tiles import Tile, WeightOrder
-from edgedeploy.network import Network
-from edgedeploy.opencl.profile import OpenCL, opencl_of
+from edgedeploy.model.network import Network
 from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
 from edgedeploy.records.header import Header
 from edgedeploy.runtime.opencl import device_named
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.opencl.profile import OpenCL, opencl_of
 from edgedeploy.tuning.building import Builder
 from edgedeploy.tuning.search import CostModel, search_for
 from edgedeploy.tuning.task import tasks_of

@@ -9,8 +9,8 @@ from support.networks import Graph
 from support.profiles import x86
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

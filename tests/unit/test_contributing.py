@@ -94,7 +94,7 @@ def test_the_architecture_of_the_page_is_the_one_in_the_tree_and_only_there() ->
 
 def test_the_example_of_a_backend_is_its_folder_and_the_line_in_the_page(tree: Path) -> None:
     folder = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "toy_backend").glob("*.py")}
-    assert touched(HOW_TOS["backend"]) - folder == {"edgedeploy/devices.py"}
+    assert touched(HOW_TOS["backend"]) - folder == {"edgedeploy/target/devices.py"}
     assert folder < touched(HOW_TOS["backend"])
     [(name, path)] = KIND.items()
     assert f'"{name}": "{path}"' in HOW_TOS["backend"]

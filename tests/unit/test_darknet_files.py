@@ -15,7 +15,7 @@ from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.darknet import FORMAT
 from edgedeploy.frontends.format import Converted, ImportOptions
 from edgedeploy.frontends.formats import describing
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
 
 NET = "[net]\nwidth=8\nheight=8\nchannels=3\n"
 CONV = "[convolutional]\nbatch_normalize=1\nfilters=4\nsize=3\npad=1\nactivation=leaky\n"

@@ -10,9 +10,9 @@ from support.darknet_interpreter import FUNCTIONS, Recorder, interpret
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.darknet import FORMAT
+from edgedeploy.target.board import load_board
 
 IMAGE = (4, 12, 16)
 NET = "[net]\nbatch=64\nchannels=4\nheight=12\nwidth=16\n"

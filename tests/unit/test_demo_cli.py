@@ -12,7 +12,7 @@ import onnx
 import pytest
 from support.demo_runs import MODEL, ROOT, RunDemo
 
-from edgedeploy import catalog
+from edgedeploy.base import catalog
 from edgedeploy.vision.image import read_image
 
 

@@ -15,10 +15,10 @@ from edgedeploy.demo.pipeline import Network, Outcome, infer, infer_with
 from edgedeploy.demo.program import DemoSession
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage
 from edgedeploy.errors import ConfigurationError
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.package.usage import ModelInput
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS

@@ -7,7 +7,7 @@ import pytest
 
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import ConfigurationError
-from edgedeploy.vision import detector
+from edgedeploy.vision.decoders import detector
 from edgedeploy.zoo.entry import MODELS
 
 DIGITS = """\

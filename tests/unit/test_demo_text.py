@@ -14,10 +14,10 @@ from edgedeploy.demo import program
 from edgedeploy.demo.program import Program, Result
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.frontends.format import ImportOptions
-from edgedeploy.resolved import resolve
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.runtime.opening import Opened, Place
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.source import Shot
 

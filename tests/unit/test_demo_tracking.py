@@ -12,9 +12,9 @@ from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.program import DemoSession
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.package.usage import ModelInput
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.preprocess import Page
 from edgedeploy.vision.source import Shot
 

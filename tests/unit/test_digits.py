@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 import pytest
 
-from edgedeploy.catalog import builtin_folder
-from edgedeploy.documents import read_document
-from edgedeploy.files import sha256_of
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.base.documents import read_document
+from edgedeploy.base.files import sha256_of
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.zoo.entry import ZooModel
 
 FOLDER = builtin_folder() / "models"

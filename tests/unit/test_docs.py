@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from edgedeploy import errors
 from edgedeploy.audio.spec import SoundDemo
-from edgedeploy.board import Board
 from edgedeploy.demo.spec import Demo
-from edgedeploy.opencl.profile import OpenCL
-from edgedeploy.toolchain import Toolchain
+from edgedeploy.target.board import Board
+from edgedeploy.target.opencl.profile import OpenCL
+from edgedeploy.target.toolchain import Toolchain
 from edgedeploy.zoo.entry import ZooFile, ZooModel
 
 ROOT = Path(__file__).resolve().parents[2]

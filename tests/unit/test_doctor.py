@@ -19,14 +19,14 @@ from conftest import Command
 from support.patience import generous
 from support.profiles import write_profile
 
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.doctor import host, packages, running, tools
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
 from edgedeploy.doctor.examination import CHECKS, examine
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import InputError
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
 

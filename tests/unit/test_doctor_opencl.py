@@ -18,8 +18,8 @@ from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import case_of
 from edgedeploy.doctor.check import Finding, State
 from edgedeploy.doctor.examination import examine
-from edgedeploy.opencl.device import DEVICE_VARIABLE
-from edgedeploy.resolved import resolve
+from edgedeploy.target.opencl.device import DEVICE_VARIABLE
+from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
 

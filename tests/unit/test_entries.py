@@ -16,18 +16,18 @@ from support.packages import manifest
 from support.tflite_networks import small
 
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
 from edgedeploy.build_key import build_key
 from edgedeploy.building import build
 from edgedeploy.cli.options import parse_batches, parse_entries, parse_shapes
 from edgedeploy.errors import InputError, NumericalError, UnsupportedError
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.package.archive import manifest_bytes, read_manifest
 from edgedeploy.package.entry import Entry
 from edgedeploy.package.manifest import parse_manifest
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.checking import _error
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 SHAPES = [(1, 3, 8, 8), (4, 3, 8, 8), (1, 3, 12, 12), (4, 3, 12, 12)]

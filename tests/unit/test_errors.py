@@ -13,10 +13,10 @@ import pytest
 from conftest import ROOT, Command
 
 import edgedeploy as ed
-from edgedeploy.board import Board as Profile
 from edgedeploy.errors import InputError, ToolchainError, ending, last_line
 from edgedeploy.keywords import _KEYWORDS, _WORDS, in_python
-from edgedeploy.toolchain import run_tool
+from edgedeploy.target.board import Board as Profile
+from edgedeploy.target.toolchain import run_tool
 
 # Options that library code names and for which the API has nothing: of commands that are no calls.
 _COMMANDS_ALONE = {
@@ -127,7 +127,7 @@ def test_opencv_is_quiet_wherever_it_is_loaded_first() -> None:
     """It reads the environment when it is loaded; what is wrong is told by errors."""
     callers = [path for path in (ROOT / "edgedeploy").rglob("*.py") if "import cv2" in path.read_text(encoding="utf-8")]
     for package in {path.parent for path in callers} - {ROOT / "edgedeploy" / "api"}:
-        assert "edgedeploy.opencv" in (package / "__init__.py").read_text(encoding="utf-8"), package
+        assert "edgedeploy.base.opencv" in (package / "__init__.py").read_text(encoding="utf-8"), package
 
 
 def test_a_command_that_links_hundreds_of_files_is_shown_by_its_ends() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from edgedeploy.base.files import exchange, folder_lock, replacing
 from edgedeploy.errors import OutputError
-from edgedeploy.files import exchange, folder_lock, replacing
 
 
 def fail_writing(path: Path, others: Path | None = None) -> None:

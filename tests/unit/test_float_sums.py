@@ -14,9 +14,9 @@ from unit.test_integer_steps import BOARDS
 
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Steps, Winograd
+from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
 from edgedeploy.compile.strategy import Several
-from edgedeploy.compile.types import LayerTypes
 
 
 def types(name: str, weights: str = "int8") -> LayerTypes:

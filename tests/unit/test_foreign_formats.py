@@ -15,7 +15,7 @@ from support.ncnn_files import plain, write
 from support.networks import tiny
 
 from edgedeploy.errors import ModelError
-from edgedeploy.vision.ultralytics import Description
+from edgedeploy.vision.decoders.ultralytics import Description
 from edgedeploy.zoo.source import find_source
 
 PROTOTXT = """name: "LeNet"

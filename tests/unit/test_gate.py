@@ -7,11 +7,11 @@ import struct
 import pytest
 
 from edgedeploy.errors import UnsuitableBoardError
-from edgedeploy.facts import Facts
 from edgedeploy.package.manifest import Abi
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.layout import is_id
 from edgedeploy.remote import facts
+from edgedeploy.target.facts import Facts
 
 RPI4 = Abi(
     elf_class=64, machine="EM_AARCH64", float_abi=None, glibc="2.17", libraries=[], cpu="cortex-a72", features=[]

@@ -11,7 +11,7 @@ from support.networks import Graph
 
 from edgedeploy.building import build
 from edgedeploy.compile.backends.opencl.strategy import group_parts, group_size
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles

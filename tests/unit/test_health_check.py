@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import InputError
 from edgedeploy.release.health import CHECK, HealthCheck
+from edgedeploy.target.board import load_board
 
 
 def checked(shell: list[str], folder: Path, command: str, limit_s: int = 30) -> subprocess.CompletedProcess[str]:

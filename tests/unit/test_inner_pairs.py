@@ -12,11 +12,11 @@ from support.networks import Graph
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.quantisation.quantising import without_inner_pairs
+from edgedeploy.target.board import load_board
 
 
 def residual(graph: Graph, data: str) -> str:

@@ -14,14 +14,14 @@ from support.cpus import need_cpu
 from support.integer_runs import Case, random_case, results
 from unit.test_integer_steps import BOARDS
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Steps
 from edgedeploy.compile.backends.cpu.integers import pixels
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.types import LayerTypes
+from edgedeploy.target.board import Board
 
 pytestmark = pytest.mark.compiles
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from edgedeploy.compile.integer_operators import every_integer, lines_through
-from edgedeploy.compile.quantisation import Steps
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.compile.integers.operators import every_integer, lines_through
+from edgedeploy.compile.integers.quantisation import Steps
+from edgedeploy.model.onnxruntime_session import cpu_session
 
 
 def bytes_of_onnxruntime(folder: Path, operator: str, before: Steps, after: Steps, **attributes: float) -> np.ndarray:

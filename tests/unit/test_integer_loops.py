@@ -10,11 +10,11 @@ from arm_loops import look_at_tiles
 from layers import Layer, quantised
 from support.predictions import needs_mca
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from support.profiles import x86
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.steps import steps_for
-from edgedeploy.compile.types import LayerTypes
+from edgedeploy.compile.ir.types import LayerTypes
+from edgedeploy.target.board import load_board
 
 BYTES = LayerTypes("uint8", "int8", "int32", "int32")
 

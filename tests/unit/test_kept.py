@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from support.notebook import Notebook
 
-from edgedeploy import kept
+from edgedeploy.base import cache as kept
+from edgedeploy.base.cache import Kept
 from edgedeploy.errors import OutputError, ToolchainError
-from edgedeploy.kept import Kept
 
 THINGS = Kept("things")
 
@@ -91,8 +91,8 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: py
 SLOW = """
 import sys, time
 from pathlib import Path
-from edgedeploy.kept import Kept
-from edgedeploy.progress import Progress
+from edgedeploy.base.cache import Kept
+from edgedeploy.base.progress import Progress
 
 class Printing(Progress):
     def note(self, text):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from support.layer_runs import computed_and_exact, relative_error
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.tiles import (
@@ -24,6 +23,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     vector_to_prefetch,
 )
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bits_of, is_floating, unit_roundoff
 from edgedeploy.compile.layers import (
     AnyAnchorOp,
     BatchMatmul,
@@ -35,7 +35,7 @@ from edgedeploy.compile.layers import (
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.rounding import ROUNDING
 from edgedeploy.compile.tiles import Tile
-from edgedeploy.compile.types import FLOAT32, LayerTypes, bits_of, is_floating, unit_roundoff
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

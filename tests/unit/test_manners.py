@@ -15,10 +15,10 @@ import typer
 from conftest import ROOT, Command
 
 from edgedeploy import __version__
+from edgedeploy.base.text import printable
 from edgedeploy.cli import app
 from edgedeploy.cli.console import ConsoleProgress, quiet_if
 from edgedeploy.cli.global_options import GlobalOptions, InvalidColourError, set_global_options, split_global_options
-from edgedeploy.text import printable
 
 
 @pytest.fixture(autouse=True)

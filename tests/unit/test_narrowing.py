@@ -12,8 +12,8 @@ from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.backends.cpu.steps import features_of
-from edgedeploy.compile.integer_layers import CONVERTER_BITS, SMALL
-from edgedeploy.triples import Architecture, architecture_of
+from edgedeploy.compile.integers.layers import CONVERTER_BITS, SMALL
+from edgedeploy.target.triples import Architecture, architecture_of
 
 ARCHITECTURES = [
     architecture_of(triple)

@@ -11,10 +11,10 @@ from support.ncnn_files import run_in_ncnn
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.ncnn import FORMAT
 from edgedeploy.selftest.tolerance import TOLERANCE
+from edgedeploy.target.board import load_board
 
 
 @pytest.mark.parametrize("case", CASES, ids=by_name)

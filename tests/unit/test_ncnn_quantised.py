@@ -11,10 +11,10 @@ from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.frontends.ncnn import FORMAT
+from edgedeploy.target.board import load_board
 
 RANDOM = np.random.default_rng(11)
 SIDE, CHANNELS, OUTPUTS = 9, 8, 12

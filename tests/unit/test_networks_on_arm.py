@@ -11,10 +11,10 @@ from support.emulated import emulated_outputs
 from support.networks import Graph
 from support.quantised_networks import FORMS, Inputs, quantise, random_samples
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import Lowered, lower_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

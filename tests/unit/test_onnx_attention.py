@@ -12,12 +12,12 @@ from onnx import TensorProto, helper
 from support.networks import Graph
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.frontends.onnx_folding import folded
-from edgedeploy.frontends.onnx_fused import plain_attention
-from edgedeploy.frontends.onnx_nodes import body_of
+from edgedeploy.frontends.onnx.folding import folded
+from edgedeploy.frontends.onnx.fused import plain_attention
+from edgedeploy.frontends.onnx.nodes import body_of
+from edgedeploy.target.board import load_board
 
 RANDOM = np.random.default_rng(11)
 

@@ -13,11 +13,11 @@ from onnx.reference import ReferenceEvaluator
 from support.networks import Graph
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 RANDOM = np.random.default_rng(3)
 NARROW, WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT

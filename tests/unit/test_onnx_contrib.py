@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 RANDOM = np.random.default_rng(3)
 

@@ -12,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper
 from support.networks import Graph, tiny
 
-from edgedeploy.compile.expressions import constant
+from edgedeploy.compile.ir.expressions import constant
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends import onnx_importer
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
+from edgedeploy.frontends.onnx import importer as onnx_importer
 
 
 def test_inputs_and_outputs_keep_the_networks_own_names(tmp_path: Path) -> None:

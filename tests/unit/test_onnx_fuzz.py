@@ -15,8 +15,8 @@ from support.onnx_operators import CASES
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import FORMAT
-from edgedeploy.frontends.onnx_folding import folded
-from edgedeploy.frontends.onnx_network import network_of
+from edgedeploy.frontends.onnx.folding import folded
+from edgedeploy.frontends.onnx.network import network_of
 
 _SEEDS = (
     "conv",

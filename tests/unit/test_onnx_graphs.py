@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 from support.networks import Graph, tiny
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.expressions import parts_of
+from edgedeploy.compile.ir.expressions import parts_of
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

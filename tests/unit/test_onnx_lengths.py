@@ -13,9 +13,9 @@ from edgedeploy.building import prepare
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.frontends.onnx import FORMAT
-from edgedeploy.frontends.onnx_lengths import with_length
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.resolved import resolve
+from edgedeploy.frontends.onnx.lengths import with_length
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 LONGEST = 40

@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from support.networks import Graph
 
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.frontends.onnx_network import with_nudged_weights
+from edgedeploy.frontends.onnx.network import with_nudged_weights
 
 
 def halves(activation: str = "LeakyRelu") -> tuple[Graph, str]:

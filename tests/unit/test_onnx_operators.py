@@ -13,11 +13,11 @@ import tvm_ffi
 from support.onnx_operators import CASES, Case
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.network import Network
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

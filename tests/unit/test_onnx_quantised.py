@@ -16,13 +16,13 @@ from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 from tvm import relax
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.expressions import constant_value, is_call, parts_of, shape_of
+from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of, shape_of
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.frontends.onnx_folding import folded
-from edgedeploy.network import Network
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.frontends.onnx.folding import folded
+from edgedeploy.model.network import Network
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 MICROSOFT = "com.microsoft"
 CODES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}

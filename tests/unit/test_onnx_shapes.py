@@ -16,10 +16,10 @@ from edgedeploy.building import prepare
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.format import Converted, ImportOptions
 from edgedeploy.frontends.onnx import FORMAT
-from edgedeploy.frontends.onnx_folding import folded
-from edgedeploy.frontends.onnx_inputs import with_own_inputs
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.resolved import resolve
+from edgedeploy.frontends.onnx.folding import folded
+from edgedeploy.frontends.onnx.inputs import with_own_inputs
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 Inputs = dict[str, tuple[int, list[int | str]]]

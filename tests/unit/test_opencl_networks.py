@@ -11,15 +11,15 @@ import pytest
 from conftest import Command
 from support.networks import Graph
 
-from edgedeploy.board import load_board
 from edgedeploy.building import Built, build
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import KernelBuildError, NoOpenCLError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles

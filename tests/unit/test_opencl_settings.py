@@ -14,14 +14,14 @@ import yaml
 from conftest import Command
 from support.patience import generous
 
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.errors import InputError
-from edgedeploy.facts import Facts, Probed, store
-from edgedeploy.hosts import host_facts
-from edgedeploy.opencl import device as drivers
-from edgedeploy.opencl.device import Device, devices_here, named, parse
-from edgedeploy.opencl.profile import OpenCL, opencl_of, settings_of
-from edgedeploy.resolved import resolve
+from edgedeploy.target.facts import Facts, Probed, store
+from edgedeploy.target.hosts import host_facts
+from edgedeploy.target.opencl import device as drivers
+from edgedeploy.target.opencl.device import Device, devices_here, named, parse
+from edgedeploy.target.opencl.profile import OpenCL, opencl_of, settings_of
+from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
 

@@ -8,14 +8,14 @@ import pytest
 from support.agreement import assert_agrees
 from support.layer_networks import convolution, is_of_layer
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.backends.cpu.orders import Way, choose_tile_and_order
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_order, choose_tile, written_out
+from edgedeploy.compile.ir.types import FLOAT32
 from edgedeploy.compile.pipeline import compile_network, optimise
 from edgedeploy.compile.tiles import Tile, WeightOrder
-from edgedeploy.compile.types import FLOAT32
+from edgedeploy.target.board import load_board
 
 LOCAL, RPI4, RPI5 = (load_board(name) for name in ("local", "rpi4", "rpi5"))
 # This machine, asked for what a board whose caches are known is asked for.

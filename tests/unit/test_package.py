@@ -21,11 +21,11 @@ from support.commands import output_of
 from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 
 from edgedeploy.errors import PackageError, UnsupportedError
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
+from edgedeploy.model.tensors import Steps, TensorSpec
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package, write_package
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import Manifest, packageable
-from edgedeploy.tensors import Steps, TensorSpec
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import readme_chart
 from conftest import ROOT, Command
 from support.consoles import follow
 
+from edgedeploy.base.text import significant
 from edgedeploy.frontends.formats import formats
-from edgedeploy.text import significant
 from edgedeploy.vision.image import read_image
 
 DOCS = ROOT / "docs"

@@ -21,7 +21,6 @@ from support.unrolled_networks import unrolled_lstm
 from tvm import relax
 
 from edgedeploy import build_key as keys
-from edgedeploy.board import load_board
 from edgedeploy.cli.build import complete_pass
 from edgedeploy.compile.passes import Compilation, Pass
 from edgedeploy.compile.passes.order import PASSES, passes_for
@@ -29,8 +28,9 @@ from edgedeploy.compile.passes.running import run_passes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import CompileError, ConfigurationError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
 from edgedeploy.package.archive import read_manifest
+from edgedeploy.target.board import load_board
 from edgedeploy.zoo.source import find_source
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgedeploy.board import Board, load_board
 from edgedeploy.errors import OutputError
 from edgedeploy.predicting.mca import Llvm
-from edgedeploy.predicting.means import Means
 from edgedeploy.predicting.peers import Key, PeerResult, PeerResults
 from edgedeploy.predicting.prediction import Executed, priced
 from edgedeploy.predicting.record import MISSES
+from edgedeploy.predicting.tools import Means
+from edgedeploy.target.board import Board, load_board
 
 KEY = Key("ncnn", "1.0", "network", "cortex-a72", "1, LLVM 19.1.7")
 EXECUTED = Executed("libncnn.so", 0, 1000, 500.0, 2.5, 3, 400, 0, dict.fromkeys(MISSES, 2.0))

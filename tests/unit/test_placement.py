@@ -12,15 +12,15 @@ import pytest
 from conftest import Command
 from support.networks import Graph
 
-from edgedeploy.board import load_board
 from edgedeploy.building import build
-from edgedeploy.compile.explain import explain
-from edgedeploy.compile.expressions import calls_of, is_call
+from edgedeploy.compile.ir.expressions import calls_of, is_call
+from edgedeploy.compile.output.explain import explain
+from edgedeploy.compile.output.placement import LITTLE_WORK, NO_SCHEDULE
 from edgedeploy.compile.pipeline import Lowered, lower_network
-from edgedeploy.compile.placement import LITTLE_WORK, NO_SCHEDULE
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 BOARD = "local-opencl"

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 
-from edgedeploy import plugins
-from edgedeploy.catalog import Catalog
+from edgedeploy.base import plugins
+from edgedeploy.base.catalog import Catalog
+from edgedeploy.base.plugins import Group
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError
-from edgedeploy.plugins import Group
 from edgedeploy.vision.decoder import kind_of
-from edgedeploy.vision.yolo import Yolo
+from edgedeploy.vision.decoders.yolo import Yolo
 
 EXAMPLE = ROOT / "examples" / "plugin"
 

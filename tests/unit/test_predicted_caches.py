@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgedeploy.board import load_board
-from edgedeploy.predicting.means import NATIVE
 from edgedeploy.predicting.record import MISSES
-from edgedeploy.toolchain import c_compiler, run_tool
+from edgedeploy.predicting.tools import NATIVE
+from edgedeploy.target.board import load_board
+from edgedeploy.target.toolchain import c_compiler, run_tool
 
 PROGRAM = Path(__file__).parents[1] / "support" / "cache_program.c"
 # Bytes and ways of each level; nothing is a level that there is not.

@@ -12,10 +12,8 @@ import pytest
 from conftest import Command
 from support.commands import output_of
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.predicting.mca import Llvm, Products, plain, products
-from edgedeploy.predicting.means import recorder, recording_emulator
 from edgedeploy.predicting.prediction import Cycles, Executed, executed, miss_costs, priced
 from edgedeploy.predicting.record import (
     FEWEST,
@@ -32,7 +30,9 @@ from edgedeploy.predicting.record import (
     read_record,
     windows,
 )
-from edgedeploy.toolchain import link_shared
+from edgedeploy.predicting.tools import recorder, recording_emulator
+from edgedeploy.target.board import load_board
+from edgedeploy.target.toolchain import link_shared
 
 NOP = bytes.fromhex("1f2003d5")
 AGENT, LIBRARY, OTHER = Path("/agent"), Path("/net/model.so"), Path("/lib/libm.so.6")

@@ -74,7 +74,7 @@ def test_messages_that_nobody_can_read_change_nothing(command: str, redirection:
 def test_files_never_get_the_descriptor_of_a_closed_stream_nor_those_of_programs_that_are_started() -> None:
     opens = "import os; assert os.open('/dev/null', os.O_RDONLY) > 2"
     program = (
-        f"from edgedeploy.streams import open_standard_streams; open_standard_streams(); {opens};"
+        f"from edgedeploy.base.streams import open_standard_streams; open_standard_streams(); {opens};"
         f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {opens!r}]))"
     )
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):

@@ -18,14 +18,14 @@ from support.commands import output_of
 from support.networks import Graph, tiny
 from support.quantised_files import write_digits
 
-from edgedeploy.board import BOARDS, load_board
 from edgedeploy.errors import InaccurateReleaseError
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
+from edgedeploy.model.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
 from edgedeploy.package.archive import read_manifest, write_package
 from edgedeploy.package.manifest import Manifest, parse_manifest
-from edgedeploy.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.push import push
+from edgedeploy.target.board import BOARDS, load_board
 from edgedeploy.zoo.entry import MODELS, known_file
 from edgedeploy.zoo.source import Source
 

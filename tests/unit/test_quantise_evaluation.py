@@ -12,10 +12,10 @@ import pytest
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import Part, find_use
 from edgedeploy.errors import InputError
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.quantisation.agreement import matches, overlap
 from edgedeploy.quantisation.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision
 from edgedeploy.quantisation.preparing import Usage
-from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.results import Box, Detection
 
 LEFT, RIGHT = (0.0, 0.0, 10.0, 10.0), (20.0, 0.0, 30.0, 10.0)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from support.films import write_film
 
+from edgedeploy.base.progress import Progress
 from edgedeploy.errors import InputError
-from edgedeploy.progress import Progress
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.quantisation.samples import Samples, evenly, find_samples
-from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.geometry import Frame
 
 INPUT = TensorSpec(name="data", shape=[1, 4], dtype="float32")

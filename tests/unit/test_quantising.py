@@ -13,13 +13,13 @@ from support.networks import Graph
 from support.quantised_files import constants, integers_of, producer, scale_of
 
 from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.model.quantised import Method
 from edgedeploy.quantisation.agreement import Noise, Runs, by_harm, compare, fewest_kept, worst_layers
 from edgedeploy.quantisation.making import Made, Settings, find_task, make
 from edgedeploy.quantisation.preparing import Prepared, prepare
 from edgedeploy.quantisation.quantising import calibrate, chosen, layers_of, quantise
 from edgedeploy.quantisation.samples import Samples, array_samples
-from edgedeploy.quantised import Method
 from edgedeploy.zoo.source import Source
 
 SHAPE = (1, 3, 12, 12)

@@ -11,8 +11,8 @@ from support.profiles import x86
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
+from edgedeploy.target.board import load_board
 
 SCALES = [0.0173, 1 / 3, 0.1, 0.22305499017238617, 1.0, 3.7e-4, 41.7, 1.9999999 / 512]
 BOARDS = {**{name: load_board(name) for name in ("local", "rpi4", "rpi-armhf")}, "x86-64": x86("x86-64", 128)}

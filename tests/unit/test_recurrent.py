@@ -14,13 +14,13 @@ from onnx import TensorProto, helper
 from support.networks import Graph
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SETTINGS = {"LSTM": 3, "GRU": 2, "RNN": 1}  # activations of one direction

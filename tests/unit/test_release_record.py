@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from edgedeploy.errors import ReleaseError
-from edgedeploy.release import board as steps
+from edgedeploy.release import steps
 from edgedeploy.release.layout import BASE
 from edgedeploy.release.record import MOST_ENTRIES, Entry, Event, Record
 from edgedeploy.remote.connection import Completed, Connection

@@ -11,19 +11,19 @@ from support.agreement import network_of, results_of
 from support.layer_runs import computed_and_exact, relative_error
 from support.networks import Graph, three_convolutions
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import FLOAT32
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.compile.rounding import within
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

@@ -8,8 +8,8 @@ from onnx import TensorProto
 from support.agreement import agreeing, network_of, random_inputs, results_of
 from support.networks import Graph
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

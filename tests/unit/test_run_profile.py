@@ -9,11 +9,11 @@ import pytest
 from conftest import Command
 from support.networks import tiny
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import describe, read_package, write_package
 from edgedeploy.package.members import WORK_NAME, FunctionWork, read_work
 from edgedeploy.runtime.profile import RUNTIME, profiled
+from edgedeploy.target.board import load_board
 
 # A convolution of 3x3 from 3 to 8 channels on 8x8 pixels, with bias and ReLU.
 PRODUCTS = 8 * 8 * 8 * 3 * 3 * 3

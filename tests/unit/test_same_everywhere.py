@@ -14,7 +14,7 @@ from support import programs
 from support.commands import need
 from support.cpus import LEVELS, NATIVE, USUAL, lacking
 
-from edgedeploy.board import load_board
+from edgedeploy.target.board import load_board
 
 needs_dpkg = pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="no dpkg says which programs Debian has")
 
@@ -78,7 +78,7 @@ def test_local_is_the_level_of_cpu_that_was_asked_for(pytestconfig: pytest.Confi
 
 def test_levels_that_a_machine_lacks_are_named_with_their_features(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr("edgedeploy.hosts._cpuinfo", lambda: {"flags": "sse2 avx2 fma bmi1 bmi2 f16c abm movbe"})
+    monkeypatch.setattr("edgedeploy.target.hosts._cpuinfo", lambda: {"flags": "sse2 avx2 fma bmi1 bmi2 f16c abm movbe"})
     assert [level for level in LEVELS if lacking(level) is None] == ["x86-64", USUAL]
     assert lacking("cascadelake") == "this machine has no avx512_vnni, avx512vl, which code for cascadelake needs"
     monkeypatch.setattr("platform.machine", lambda: "aarch64")

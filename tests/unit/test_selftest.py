@@ -21,14 +21,14 @@ from tvm import relax
 from edgedeploy.building import Built, build
 from edgedeploy.errors import NumericalError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.frontends.onnx_importer import TRANSLATIONS
+from edgedeploy.frontends.onnx.importer import TRANSLATIONS
 from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.package.entry import Case
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest import checking
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import Recorded, fractions
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 
-from edgedeploy import settings
+from edgedeploy.base import settings
+from edgedeploy.base.cache import Kept
+from edgedeploy.base.progress import Progress
 from edgedeploy.errors import ConfigurationError
-from edgedeploy.kept import Kept
-from edgedeploy.progress import Progress
 from edgedeploy.remote.address import addresses
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
 
 PAGE = ROOT / "docs" / "configuration.md"

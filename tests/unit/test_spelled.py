@@ -10,8 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant
-from edgedeploy.compile.quantisation import has_quantisation, recognise, spell_out
+from edgedeploy.compile.integers.quantisation import has_quantisation, recognise, spell_out
+from edgedeploy.compile.ir.expressions import constant
 
 
 def module(shape: list[int], dtype: str, write: Callable[..., relax.Expr]) -> tvm.IRModule:

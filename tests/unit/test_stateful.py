@@ -11,9 +11,9 @@ from conftest import Command
 from support.streams import FEATURES, HIDDEN, streamed_lstm
 
 from edgedeploy.errors import InputError
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.runtime.stateful import check_states, inferences, parse_states
-from edgedeploy.tensors import TensorSpec
 
 FRAMES = 5
 

@@ -10,10 +10,10 @@ from support.networks import Graph
 from support.running import outputs_of
 from unit.test_compiler_integers import Quantised, reference
 
-from edgedeploy.board import load_board
-from edgedeploy.compile import codegen
+from edgedeploy.compile.output import codegen
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

@@ -43,7 +43,7 @@ def test_all_threads_of_a_network_flush(tmp_path: Path) -> None:
     program = f"""
 import numpy as np
 from edgedeploy.building import prepare
-from edgedeploy.resolved import resolve
+from edgedeploy.target.resolved import resolve
 runner = prepare({str(path)!r}, resolve("local")).open()
 [product] = runner.run({{"data": np.full((400, 400), 1e-20, np.float32)}}).values()
 assert not product.any(), product

@@ -9,11 +9,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgedeploy.frontends.onnx_tail import _block
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.tail.operators import OPERATORS
-from edgedeploy.tail.program import Tail
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.frontends.onnx.tail import _block
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.model.tail.operators import OPERATORS
+from edgedeploy.model.tail.program import Tail
+from edgedeploy.model.tensors import TensorSpec
 
 pytestmark = pytest.mark.slow
 

@@ -19,16 +19,16 @@ from edgedeploy.building import build
 from edgedeploy.errors import InputError, ModelError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.tflite import FORMAT as TFLITE
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.model.tail.operators import OPERATORS
+from edgedeploy.model.tail.program import MAXIMUM_TAIL, Constant, Tail, parse_block
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.package.manifest import TAIL_NAME
 from edgedeploy.package.members import read_tails, tails_of
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.runtime.stateful import check_states
-from edgedeploy.tail.operators import OPERATORS
-from edgedeploy.tail.program import MAXIMUM_TAIL, Constant, Tail, parse_block
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 

@@ -17,8 +17,8 @@ import pytest
 from support import archive_verdicts
 from support.archives import END, bomb, entry, header, pythons
 
-from edgedeploy import tarballs
-from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
+from edgedeploy.base import tarballs
+from edgedeploy.base.tarballs import DamagedArchiveError, opened_archive, write_archive
 
 FILES = {"manifest.json": b"{}", "model.so": b"code" * 1000, "selftest/input-0.bin": bytes(512), "empty": b""}
 

@@ -14,10 +14,10 @@ from support.running import outputs_of
 from support.tengine_kernels import integers_of
 from support.tmfiles import TmFile
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.tengine import FORMAT
 from edgedeploy.frontends.tengine.structure import read_structure
+from edgedeploy.target.board import load_board
 
 RELU, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE, CONCAT = 20, 5, 6, 16, 11, 9, 3
 ADD = (2, 0, 0.0, 0.0, 0.0)  # of Eltwise's kinds

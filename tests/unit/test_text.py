@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgedeploy.text import json_text, printable, significant
+from edgedeploy.base.text import json_text, printable, significant
 
 
 @pytest.mark.parametrize(

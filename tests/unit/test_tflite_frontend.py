@@ -16,14 +16,14 @@ from support.fuzzing import damaged, peak_of, survive
 from support.running import outputs_of
 from tvm import relax
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import transposes
+from edgedeploy.compile.output.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError, ModelError, NotInstalledError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.tflite import FORMAT
-from edgedeploy.frontends.tflite_importer import in_nchw
-from edgedeploy.network import Network
+from edgedeploy.frontends.tflite.importer import in_nchw
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import load_board
 
 needed = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
@@ -49,7 +49,7 @@ def test_files_are_recognised_by_their_identifier(tmp_path: Path) -> None:
 @needed
 def test_litert_prints_nothing_between_the_lines_of_a_build(tmp_path: Path) -> None:
     """It would tell once in each process that it takes its usual kernels."""
-    ask = "import sys; from pathlib import Path; from edgedeploy.frontends.tflite_reference import _interpreter as of\n"
+    ask = "import sys; from pathlib import Path; from edgedeploy.frontends.tflite.reference import _interpreter as of\n"
     ask += "of(Path(sys.argv[1]).read_bytes(), delegates=True)"
     command = [sys.executable, "-c", ask, network_file(tmp_path)]
     done = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})

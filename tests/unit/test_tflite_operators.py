@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tflite import FORMAT
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),

@@ -12,12 +12,12 @@ import pytest
 from support.running import outputs_of
 from tvm import relax
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import transposes
-from edgedeploy.compile.expressions import constant_value, is_call, parts_of, shape_of
+from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of, shape_of
+from edgedeploy.compile.output.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.tflite import FORMAT
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),

@@ -10,10 +10,10 @@ import pytest
 from support.running import outputs_of
 from support.tflite_recurrent import lstm
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tflite import FORMAT
+from edgedeploy.target.board import load_board
 
 
 @pytest.mark.compiles

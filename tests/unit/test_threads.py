@@ -14,8 +14,8 @@ import pytest
 from support.networks import Graph
 
 from edgedeploy.building import Prepared, prepare
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.resolved import resolve
 
 pytestmark = [
     pytest.mark.compiles,

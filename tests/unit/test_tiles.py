@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.schedules.general import best_length, whole_vectors
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_order, choose_tile
+from edgedeploy.compile.ir.types import FLOAT32, lanes_for
 from edgedeploy.compile.tiles import WeightOrder, vector_length
-from edgedeploy.compile.types import FLOAT32, lanes_for
+from edgedeploy.target.board import load_board
 
 BOARDS = ["rpi3", "rpi4", "rpi5", "rpi-armhf", "nuc-opencl"]
 AVX512 = load_board("rpi4").model_copy(

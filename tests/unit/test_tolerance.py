@@ -17,13 +17,12 @@ from onnx import TensorProto, helper
 from support.networks import Graph
 from tvm import relax
 
-from edgedeploy.board import load_board
 from edgedeploy.building import Built, build
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
+from edgedeploy.model.tensors import TensorSpec
 from edgedeploy.package.entry import Case, SelfTest
-from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import (
     EXACT,
@@ -34,7 +33,8 @@ from edgedeploy.selftest.tolerance import (
     tolerance_of,
     usual_tolerance,
 )
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import Source, find_source
 
 pytestmark = pytest.mark.compiles

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.vision.decoders.yolo import Yolox
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import read_image
-from edgedeploy.vision.yolo import Yolox
 
 EXAMPLE = ROOT / "examples" / "torch"
 

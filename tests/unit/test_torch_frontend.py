@@ -17,12 +17,12 @@ import pytest
 from support.fuzzing import damaged, survive
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.expressions import constant_value, is_call, parts_of
+from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError, NotInstalledError
 from edgedeploy.frontends.formats import describing
-from edgedeploy.frontends.torch_export import FORMAT, plain_archive
+from edgedeploy.frontends.torch import FORMAT, plain_archive
+from edgedeploy.target.board import load_board
 
 WEIGHTS = {"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}
 GRAPH = {"graph_module": {"graph": {"nodes": [{"target": "torch.ops.aten.relu.default"}]}}, "guards_code": ["1/0"]}

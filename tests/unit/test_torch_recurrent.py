@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.torch_export import FORMAT
+from edgedeploy.frontends.torch import FORMAT
+from edgedeploy.target.board import load_board
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'edgedeploy[torch]'")
 

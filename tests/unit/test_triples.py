@@ -11,13 +11,13 @@ import pytest
 from support.networks import Graph
 from support.running import outputs_of
 
-from edgedeploy.board import BOARDS, Board, Vector, load_board
-from edgedeploy.catalog import builtin_folder
+from edgedeploy.base.catalog import builtin_folder
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ToolchainError, VirtualBoardError
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
-from edgedeploy.triples import architecture_of, architecture_of_elf, architectures, multiarch
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import BOARDS, Board, Vector, load_board
+from edgedeploy.target.triples import architecture_of, architecture_of_elf, architectures, multiarch
 from edgedeploy.virtual.emulation import emulation_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,10 +22,10 @@ from support import kernels
 from support.networks import tiny
 from support.patience import generous
 
-from edgedeploy.board import load_board
+from edgedeploy.compile.native import SET_THREADS
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import OutputError, ToolchainError
-from edgedeploy.runtime.native import SET_THREADS
+from edgedeploy.target.board import load_board
 from edgedeploy.tuning.building import Argument, Batch, Builder
 from edgedeploy.zoo.source import find_source
 
@@ -157,7 +157,7 @@ FULL_DISK = """
 import sys, tempfile
 sys.path.insert(0, sys.argv[1])
 from support import kernels
-from edgedeploy.board import load_board
+from edgedeploy.target.board import load_board
 from edgedeploy.errors import OutputError
 from edgedeploy.tuning.building import Builder
 

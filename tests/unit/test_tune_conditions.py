@@ -14,8 +14,8 @@ from support.notebook import Notebook
 from edgedeploy.errors import BoardConnectionError, InputError
 from edgedeploy.records.header import default_folder
 from edgedeploy.records.trial import Conditions
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.resolved import resolve
 from edgedeploy.tuning.conditions import Run, Throttling, governor
 from edgedeploy.tuning.tuning import Boards
 

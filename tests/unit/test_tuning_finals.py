@@ -13,17 +13,17 @@ from support.notebook import Notebook
 from support.tuning_records import result, trial_of
 
 from edgedeploy import building
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import known_configuration
 from edgedeploy.compile.configuration import Configuration, untuned
-from edgedeploy.compile.packing import scheduled_name
+from edgedeploy.compile.output.packing import scheduled_name
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.records.trial import Trial
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.selftest.recording import recorded as recording
-from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.tuning import finals as comparison
 from edgedeploy.tuning.finals import Finals
 from edgedeploy.tuning.task import Task, tasks_of

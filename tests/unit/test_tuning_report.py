@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from support.tuning_records import START, trial
 from support.tuning_runs import HOSTILE, Simulation, trials_of, write_records
 
+from edgedeploy.base.text import significant
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records.events import Event, Measured, RunEnded, TaskEnded
 from edgedeploy.records.trial import Conditions, Trial
-from edgedeploy.text import significant
 from edgedeploy.tuning.report.charts import convergence, temperatures
 from edgedeploy.tuning.report.page import write_report
 

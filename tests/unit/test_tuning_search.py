@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from support.networks import Graph, three_convolutions
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.target.board import load_board
 from edgedeploy.tuning.search import LEAST_RESULTS, TUNERS, CostModel, features, search_for
 from edgedeploy.tuning.task import Task, selected, tasks_of
 

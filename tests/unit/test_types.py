@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.types import FLOAT32, LayerTypes, bits_of, bytes_of, is_floating, lanes_for, unit_roundoff
+from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, bits_of, bytes_of, is_floating, lanes_for, unit_roundoff
+from edgedeploy.target.board import load_board
 
 NAMES = ["bool", "float16", "float32", "float64", *(f"{kind}{8 << n}" for kind in ("int", "uint") for n in range(4))]
 

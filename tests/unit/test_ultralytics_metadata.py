@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgedeploy import metadata
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
-from edgedeploy.vision.ultralytics import Description, Ultralytics
+from edgedeploy.model import metadata
+from edgedeploy.vision.decoders.ultralytics import Description, Ultralytics
 
 
 def test_values_are_read_as_python_writes_them() -> None:

@@ -12,13 +12,13 @@ import tvm
 from support.running import outputs_of
 from tvm import relax
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.expressions import constant, parts_of
-from edgedeploy.compile.optraits import operator_name
+from edgedeploy.compile.ir.expressions import constant, parts_of
+from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.passes.unify import decompose, unify
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.importing import specifications
-from edgedeploy.network import Network
+from edgedeploy.model.network import Network
+from edgedeploy.target.board import load_board
 
 DATA = np.random.default_rng(0).standard_normal((1, 4, 3, 5)).astype(np.float32)
 COLUMN = np.float32([1, 2, 3, 4])

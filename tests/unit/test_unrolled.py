@@ -10,11 +10,11 @@ from support.networks import Graph
 from support.running import outputs_of
 from support.unrolled_networks import unrolled_lstm
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.explain import functions
+from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 

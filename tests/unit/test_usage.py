@@ -13,7 +13,6 @@ from support.commands import output_of
 from support.networks import tiny
 from support.packages import changed, document
 
-from edgedeploy.board import load_board
 from edgedeploy.build_key import build_key
 from edgedeploy.building import prepare
 from edgedeploy.demo.packaged import Detector, look_of
@@ -21,11 +20,12 @@ from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.usage import Use, find_use
 from edgedeploy.errors import InputError
-from edgedeploy.metadata import ENTRY
+from edgedeploy.model.metadata import ENTRY
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import parse_manifest
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.source import find_source

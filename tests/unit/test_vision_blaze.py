@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edgedeploy.demo.spec import DEMOS
-from edgedeploy.vision.detector import clusters, suppress
+from edgedeploy.vision.decoders.detector import clusters, suppress
+from edgedeploy.vision.decoders.keypoints import Blaze
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.keypoints import Blaze
 
 FRAME = Frame((64, 64), (32, 32), (0.5, 0.5))
 

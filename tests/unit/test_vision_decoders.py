@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError
-from edgedeploy.vision.classification import Classification
-from edgedeploy.vision.faces import RetinaFace
+from edgedeploy.vision.decoders.classification import Classification
+from edgedeploy.vision.decoders.faces import RetinaFace
+from edgedeploy.vision.decoders.keypoints import Landmark
+from edgedeploy.vision.decoders.yolo import Head, Yolo
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.keypoints import Landmark
-from edgedeploy.vision.yolo import Head, Yolo
 
 
 def frame(image: tuple[int, int], network: tuple[int, int]) -> Frame:

@@ -11,14 +11,14 @@ from support import plain_decoders as plain
 
 from edgedeploy.demo.spec import AnyDecoder
 from edgedeploy.errors import InputError
-from edgedeploy.heads import Head
-from edgedeploy.vision.detector import Detector
-from edgedeploy.vision.faces import YuNet
+from edgedeploy.model.heads import Head
+from edgedeploy.vision.decoders.detector import Detector
+from edgedeploy.vision.decoders.faces import YuNet
+from edgedeploy.vision.decoders.keypoints import Blaze, Landmark
+from edgedeploy.vision.decoders.nanodet import NanoDet
+from edgedeploy.vision.decoders.ssd import EfficientDet, Ssd
+from edgedeploy.vision.decoders.yolo import Yolo, Yolox
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.keypoints import Blaze, Landmark
-from edgedeploy.vision.nanodet import NanoDet
-from edgedeploy.vision.ssd import EfficientDet, Ssd
-from edgedeploy.vision.yolo import Yolo, Yolox
 
 NETWORK = (96, 160)
 FRAME = Frame((300, 400), NETWORK, (160 / 400, 96 / 300))

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from edgedeploy.errors import InputError
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.model.tensors import TensorSpec
+from edgedeploy.vision.decoders.keypoints import Landmarks
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.keypoints import Landmarks
 from edgedeploy.vision.results import Detection
 
 FRAME = Frame((64, 64), (32, 32), (0.5, 0.5))

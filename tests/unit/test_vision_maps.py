@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError
+from edgedeploy.vision.decoders.maps import Depth, Segmentation, on_image
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.maps import Depth, Segmentation, on_image
 from edgedeploy.vision.preprocess import place
 from edgedeploy.vision.results import Mask
 

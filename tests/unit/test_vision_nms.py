@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedeploy.vision.detector import suppress, suppress_turned
+from edgedeploy.vision.decoders.detector import suppress, suppress_turned
 
 
 def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError
+from edgedeploy.model.tensors import Steps, TensorSpec
 from edgedeploy.package.usage import ModelInput
-from edgedeploy.tensors import Steps, TensorSpec
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.preprocess import input_size, place, to_tensor
 

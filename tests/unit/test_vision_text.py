@@ -8,10 +8,10 @@ import pytest
 
 from edgedeploy.errors import InputError
 from edgedeploy.vision.crop import QuadrilateralCrop, TurnCrop
+from edgedeploy.vision.decoders.text import TextLine, TextRegions, grown
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.preprocess import LineFit, Page, ScaledFit
 from edgedeploy.vision.results import Detection, around
-from edgedeploy.vision.text import TextLine, TextRegions, grown
 
 REGIONS = TextRegions(kind="text-regions")
 SIZE = (320, 480)

@@ -13,10 +13,10 @@ import pytest
 from support.ultralytics_heads import channels, chosen, fitted
 
 from edgedeploy.errors import InputError
-from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.decoders.classification import Classification
+from edgedeploy.vision.decoders.ultralytics import Ultralytics
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection
-from edgedeploy.vision.ultralytics import Ultralytics
 
 # An image of 100 x 200 pixels, twice as large in an input of 320 x 400: 60 rows of grey above and below.
 FRAME = Frame((100, 200), (320, 400), (2.0, 2.0), (0, 60))

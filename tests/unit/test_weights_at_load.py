@@ -16,17 +16,17 @@ from support.packages import manifest
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 
-from edgedeploy.board import load_board
 from edgedeploy.building import build
-from edgedeploy.compile import packing
-from edgedeploy.compile.explain import functions
-from edgedeploy.compile.packing import lifted
+from edgedeploy.compile.output import packing
+from edgedeploy.compile.output.explain import functions
+from edgedeploy.compile.output.packing import lifted
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
 from edgedeploy.package.manifest import parse_manifest
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
+from edgedeploy.target.board import load_board
+from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
 LOCAL = load_board("local")

@@ -73,7 +73,7 @@ def test_it_carries_nothing_large_but_agents(wheel: Path) -> None:
 
 _AGENT = """
 from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
+from edgedeploy.target.board import load_board
 
 print(agent_for(load_board("local")).path)
 """
@@ -89,7 +89,7 @@ def test_the_agent_is_ready(python: Command, target: Path) -> None:
 def test_the_agent_of_other_sources_is_not_used(python: Command, target: Path) -> None:
     source = target / DATA / "agent" / "facts.cc"
     before = source.read_text()
-    ask = "from edgedeploy.agent.build import built_agent; from edgedeploy.board import load_board as load\n"
+    ask = "from edgedeploy.agent.build import built_agent; from edgedeploy.target.board import load_board as load\n"
     ask += "print(built_agent(load('local')))"
     assert python("-c", ask) != "None\n"
     source.write_text(before + "// changed\n")

@@ -15,15 +15,15 @@ from support.integer_runs import assembly, random_case, requantised_group, sched
 from support.predictions import needs_mca
 from whole_tiles import Work, predict_tile, tile_loops, work_of
 
-from edgedeploy.board import load_board
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.codegen import scheduled_as
 from edgedeploy.compile.configuration import Tiled
+from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.rows import Rows, write
 from edgedeploy.compile.passes.fusion import FusedFunction
-from edgedeploy.compile.types import LayerTypes
+from edgedeploy.target.board import load_board
 
 CODE = """
 	.type	fused_conv2d_compute_,@function

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from support.patience import becomes, generous
 
+from edgedeploy.base.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError, send
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError, send
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ CALLING = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 from pathlib import Path
-from edgedeploy.workers import Worker
+from edgedeploy.base.workers import Worker
 
 if __name__ == "__main__":
     worker = Worker(os.getpid, Path(sys.argv[1]))

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support.patience import generous
 
+from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import DownloadError, OutputError
-from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.download import Patience, download, part_of
 
 CONTENT = bytes(range(256)) * 1024

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgedeploy.catalog import builtin_folder
-from edgedeploy.documents import read_document
+from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.base.documents import read_document
 from edgedeploy.errors import ConfigurationError, UnknownNameError
 from edgedeploy.zoo.entry import ZooModel, label_sets, load_labels
 

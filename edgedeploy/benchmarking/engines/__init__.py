@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgedeploy.base.catalog import unknown_name
+from edgedeploy.base.plugins import Group
 from edgedeploy.benchmarking.engines import cpu, nvidia, openvino, ours, torch
 from edgedeploy.benchmarking.engines.engine import Engine
-from edgedeploy.catalog import unknown_name
 from edgedeploy.errors import InputError
-from edgedeploy.plugins import Group
 
 OURS, UNTUNED = ours.ENGINE, ours.UNTUNED
 # The engine whose outputs are taken for right, by the suffix of the networks' files.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedeploy.extras import is_installed
+from edgedeploy.base.extras import is_installed
+from edgedeploy.base.workers import WorkerError
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.workers import WorkerError
 
 # The device of a network unless an engine names another one.
 CPU = "CPU"

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgedeploy.benchmarking.engine_program import bind_onnxruntime
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Task
-from edgedeploy.onnxruntime_session import cuda_session
+from edgedeploy.model.onnxruntime_session import cuda_session
 
 # The driver's device files: on Linux, inside Windows, and on Jetson.
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.base.extras import is_installed
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Once, Profile, Task, profile_of
-from edgedeploy.extras import is_installed
 
 
 def _load(task: Task, *, compiled: bool) -> Loaded:

@@ -1,12 +1,12 @@
-"""What networks run on: the CPU, or the backend of a kind of device in `edgedeploy.devices`."""
+"""What networks run on: the CPU, or the backend of a kind of device in `edgedeploy.target.devices`."""
 
 from __future__ import annotations
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends.cpu import CpuBackend
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.devices import KINDS, imported, kind
+from edgedeploy.target.board import Board
+from edgedeploy.target.devices import KINDS, imported, kind
 
 
 def host_of(board: Board) -> CpuBackend:

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.documents import Record
+from edgedeploy.base.documents import Record
 
 # The begin and the length of a vector in a tile.
 Vector = tuple[int, int]

@@ -14,8 +14,8 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
+from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
-from edgedeploy.compile.types import LayerTypes
 
 # The blocks that templates look for: those that accumulate, and the one that crops whole tiles.
 DENSE, DEPTHWISE, CROP = "conv2d", "depthwise_conv2d", "crop"

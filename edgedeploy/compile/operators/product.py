@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.operators.direct import prefetched
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
-from edgedeploy.compile.types import LayerTypes
 
 # The blocks that templates look for: the one that accumulates, and the one that packs.
 MATMUL, PACK = "matmul", "pack"

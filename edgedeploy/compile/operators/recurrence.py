@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from tvm import tirx
 
+from edgedeploy.base.documents import Record
 from edgedeploy.compile.operators.builder import Parameter
-from edgedeploy.documents import Record
 
 # The attribute of a function that holds a recurrent layer, as JSON.
 RECURRENCE_ATTRIBUTE = "edgedeploy.recurrence"

@@ -17,11 +17,11 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 from typing_extensions import override
 
-from edgedeploy.board import Positive
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.operators.builder import function, in_vectors, lanes_of, vectors
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Recurrence
 from edgedeploy.compile.tiles import Tile
+from edgedeploy.target.board import Positive
 
 
 class LoopTile(Configuration):

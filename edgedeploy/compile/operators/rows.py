@@ -14,9 +14,9 @@ from typing import Any, Literal
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.compile.elementary import decay
+from edgedeploy.base.documents import Record
+from edgedeploy.compile.ir.elementary import decay
 from edgedeploy.compile.operators.builder import Parameter, function, lanes_of, vectors
-from edgedeploy.documents import Record
 
 Kind = Literal["softmax", "log_softmax", "layer_norm", "rms_norm"]
 

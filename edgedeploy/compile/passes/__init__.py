@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgedeploy.board import Board
-from edgedeploy.plugins import Group, code_of, package_of
+from edgedeploy.base.plugins import Group, code_of, package_of
+from edgedeploy.target.board import Board
 
 if TYPE_CHECKING:
     from edgedeploy.compile.passes.dead_channels import RemovedChannels

@@ -20,10 +20,10 @@ from tvm import ir, relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, shape_of, walk_of
-from edgedeploy.compile.optraits import operator_name
+from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, shape_of, walk_of
+from edgedeploy.compile.ir.optraits import operator_name
+from edgedeploy.compile.ir.types import bytes_of, is_floating
 from edgedeploy.compile.passes import Form, Pass
-from edgedeploy.compile.types import bytes_of, is_floating
 
 # Computes one element of the result from one element of each operand.
 _Compute = Callable[..., Any]

@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     Rewriter,
     bindings_of,
     canonicalised,
@@ -24,7 +24,7 @@ from edgedeploy.compile.expressions import (
     shape_of,
     walk_of,
 )
-from edgedeploy.compile.optraits import along_axis, evaluate, moves_values, operator_name, tensors_of
+from edgedeploy.compile.ir.optraits import along_axis, evaluate, moves_values, operator_name, tensors_of
 from edgedeploy.compile.passes import Form, Pass
 from edgedeploy.errors import ModelError
 

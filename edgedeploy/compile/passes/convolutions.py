@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     NCHW_OF_NHWC,
     NHWC_OF_NCHW,
     Rewriter,
@@ -28,9 +28,9 @@ from edgedeploy.compile.expressions import (
     shape_of,
     walk_of,
 )
-from edgedeploy.compile.optraits import operator_name, per_channel
+from edgedeploy.compile.ir.optraits import operator_name, per_channel
+from edgedeploy.compile.ir.types import is_floating
 from edgedeploy.compile.passes import Form, Pass, of_module
-from edgedeploy.compile.types import is_floating
 
 _FLOAT = Form("NCHW", ("float32",))
 

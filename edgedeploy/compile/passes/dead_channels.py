@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     Rewriter,
     bindings_of,
     constant,
@@ -28,7 +28,7 @@ from edgedeploy.compile.expressions import (
     rewritten,
     shape_of,
 )
-from edgedeploy.compile.optraits import (
+from edgedeploy.compile.ir.optraits import (
     Kind,
     channel_axis,
     evaluate,

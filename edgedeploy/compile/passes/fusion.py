@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, te
 
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     INJECTIVE,
     NHWC_OF_NCHW,
     Rewriter,
@@ -25,6 +25,7 @@ from edgedeploy.compile.expressions import (
     types_of,
     walk_of,
 )
+from edgedeploy.compile.ir.types import is_floating
 from edgedeploy.compile.layers import (
     LAYER,
     AnyAnchorOp,
@@ -38,7 +39,6 @@ from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.passes import Compilation, Form, Pass, of_module
 from edgedeploy.compile.schedules.kernel import Packing
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.types import is_floating
 
 # The attribute of a function that holds a layer, as JSON.
 LAYER_ATTRIBUTE = "edgedeploy.layer"

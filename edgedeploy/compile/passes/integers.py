@@ -16,21 +16,9 @@ from tvm import relax
 
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu import CpuBackend
-from edgedeploy.compile.expressions import (
-    Rewriter,
-    bindings_of,
-    canonicalised,
-    constant,
-    constant_value,
-    is_call,
-    rewritten,
-)
-from edgedeploy.compile.integer_layers import IntegerLayer, Values, activation_before, is_half_away, layer_of
-from edgedeploy.compile.integer_operators import in_integers, scaled_layers
-from edgedeploy.compile.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
-from edgedeploy.compile.passes import Form, Pass, of_module
-from edgedeploy.compile.passes.constants import fold_constants
-from edgedeploy.compile.quantisation import (
+from edgedeploy.compile.integers.layers import IntegerLayer, Values, activation_before, is_half_away, layer_of
+from edgedeploy.compile.integers.operators import in_integers, scaled_layers
+from edgedeploy.compile.integers.quantisation import (
     BYTES,
     Steps,
     bounded,
@@ -42,7 +30,19 @@ from edgedeploy.compile.quantisation import (
     to_floats,
     to_integers,
 )
-from edgedeploy.compile.types import is_floating
+from edgedeploy.compile.ir.expressions import (
+    Rewriter,
+    bindings_of,
+    canonicalised,
+    constant,
+    constant_value,
+    is_call,
+    rewritten,
+)
+from edgedeploy.compile.ir.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
+from edgedeploy.compile.ir.types import is_floating
+from edgedeploy.compile.passes import Form, Pass, of_module
+from edgedeploy.compile.passes.constants import fold_constants
 
 # The attribute of a network that is computed in integers from its inputs to its outputs: its values are exact if its
 # layers' sums are.

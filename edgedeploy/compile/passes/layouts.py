@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     NCHW_OF_NHWC,
     NHWC_OF_NCHW,
     OPAQUE,
@@ -27,7 +27,7 @@ from edgedeploy.compile.expressions import (
     shape_of,
     walk_of,
 )
-from edgedeploy.compile.optraits import slow_operators, teach_layout_conversion
+from edgedeploy.compile.ir.optraits import slow_operators, teach_layout_conversion
 from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.constants import fold_constants
 

@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, te, tirx, topi
 
-from edgedeploy.compile.expressions import MOST_PARTS, OPAQUE, shape_of
+from edgedeploy.compile.ir.expressions import MOST_PARTS, OPAQUE, shape_of
 from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Kind, Rows
 from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.arithmetic import LEGALISATIONS as ARITHMETIC

@@ -9,8 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
-from edgedeploy.board import Board
-from edgedeploy.catalog import unknown_name
+from edgedeploy.base.catalog import unknown_name
 from edgedeploy.compile.passes import GROUP, Form, Pass, load_installed, of_module
 from edgedeploy.compile.passes.arithmetic import GUARD_INTEGERS
 from edgedeploy.compile.passes.constants import FLUSH_SUBNORMALS, FOLD_CONSTANTS
@@ -32,6 +31,7 @@ from edgedeploy.compile.passes.unify import CANONICALISE_OPERATORS, DECOMPOSE_OP
 from edgedeploy.compile.passes.unrolled import ROLL_LOOPS
 from edgedeploy.compile.passes.volumes import LIFT_VOLUMES
 from edgedeploy.errors import ConfigurationError, InputError
+from edgedeploy.target.board import Board
 
 LISTING = "edgedeploy build --list-passes"
 

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.backends import host_of
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     Rewriter,
     canonicalised,
     constant,
@@ -27,9 +27,9 @@ from edgedeploy.compile.expressions import (
     shape_of,
     types_of,
 )
-from edgedeploy.compile.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
+from edgedeploy.compile.ir.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
+from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.passes import Pass
-from edgedeploy.compile.types import LayerTypes
 
 # From a convolution's channels, the pixels of its result and its types, to the channels that it should have.
 PaddedCount = Callable[[int, int, LayerTypes], int]

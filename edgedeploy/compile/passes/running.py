@@ -11,10 +11,10 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_equal
 
+from edgedeploy.base.files import cannot_write, replacing
+from edgedeploy.base.supervision import doing
 from edgedeploy.compile.passes import Compilation, Pass
 from edgedeploy.errors import last_line
-from edgedeploy.files import cannot_write, replacing
-from edgedeploy.supervision import doing
 
 # Takes each pass that was applied, the module that it returned, which later passes may change, and its time in seconds.
 Listener = Callable[[Pass, tvm.IRModule, float], None]

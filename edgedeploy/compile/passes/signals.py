@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     Rewriter,
     canonicalised,
     constant,
@@ -21,7 +21,7 @@ from edgedeploy.compile.expressions import (
     shape_of,
     walk_of,
 )
-from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
+from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name, tensors_of
 from edgedeploy.compile.passes import Pass
 
 _WINDOWS = {

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     MOST_PARTS,
     Rewriter,
     axes_of,
@@ -20,7 +20,7 @@ from edgedeploy.compile.expressions import (
     is_call,
     shape_of,
 )
-from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
+from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name, tensors_of
 from edgedeploy.compile.passes import Pass, of_module
 
 # Operators whose results jump where real numbers barely change.

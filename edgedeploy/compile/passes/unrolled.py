@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     Rewriter,
     bindings_of,
     canonicalised,
@@ -27,9 +27,9 @@ from edgedeploy.compile.expressions import (
     shape_of,
     walk_of,
 )
+from edgedeploy.compile.ir.optraits import operator_name
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import called
-from edgedeploy.compile.optraits import operator_name
 from edgedeploy.compile.passes import Pass
 
 # Fewer steps are not shorter as loops.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import (
+from edgedeploy.compile.ir.expressions import (
     NCHW_OF_NHWC,
     NHWC_OF_NCHW,
     Rewriter,
@@ -30,7 +30,7 @@ from edgedeploy.compile.expressions import (
     shape_of,
     walk_of,
 )
-from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
+from edgedeploy.compile.ir.optraits import Kind, is_kind, operator_name, tensors_of
 from edgedeploy.compile.passes import Pass
 
 _POOLS = {"nn.max_pool3d": relax.op.nn.max_pool2d, "nn.avg_pool3d": relax.op.nn.avg_pool2d}

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import tvm
 
-from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import vector_length
+from edgedeploy.target.board import Board
 
 # The attribute of a scheduled function that names its template.
 TEMPLATE_ATTRIBUTE = "edgedeploy.template"

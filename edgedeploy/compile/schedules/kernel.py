@@ -13,11 +13,11 @@ from tvm import te
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.tirx import IterVar
 
-from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import LayerTypes, bits_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.tiles import is_worth_threads, ravelled, vector_length
-from edgedeploy.compile.types import LayerTypes, bits_of, lanes_for
+from edgedeploy.target.board import Board
 
 Form = TypeVar("Form", bound=Configuration)
 

@@ -15,7 +15,7 @@ import onnx
 from edgedeploy.frontends.architectures.layers import Layers, multiple_of_eight, prior
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.graph import Value
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
 
 CLASSES = 80
 

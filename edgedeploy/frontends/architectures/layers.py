@@ -15,7 +15,7 @@ import numpy as np
 
 from edgedeploy.frontends.graph import Graph, Value
 from edgedeploy.frontends.importing import halves, same_padding
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.model.onnxruntime_session import cpu_session
 
 # Plain patches along each side of the sample image, and the noise on them, as a fraction of the range of values.
 _PATCHES = 12

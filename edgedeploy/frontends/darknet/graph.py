@@ -15,7 +15,7 @@ from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.graph import Graph, Value, is_too_large, times
 from edgedeploy.frontends.importing import Cursor, read_bytes
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
 
 INPUT_NAME = "data"
 

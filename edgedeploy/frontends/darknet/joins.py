@@ -6,7 +6,7 @@ from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.darknet.graph import DarknetGraph, Shape
 from edgedeploy.frontends.darknet.layers import activated, activation_of
 from edgedeploy.frontends.graph import Value
-from edgedeploy.heads import Head
+from edgedeploy.model.heads import Head
 
 # Of an anchor's sides, in any unit: far beyond any network.
 _SMALLEST_SIDE, _LARGEST_SIDE = 1e-6, 1e6

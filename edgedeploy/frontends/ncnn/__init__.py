@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgedeploy.base.files import is_file
 from edgedeploy.errors import ModelError
-from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgedeploy.documents import read_document
+from edgedeploy.base.documents import read_document
 from edgedeploy.errors import ConfigurationError, ModelError
-from edgedeploy.metadata import MOST_CHARACTERS, kept
+from edgedeploy.model.metadata import MOST_CHARACTERS, kept
 
 Number = int | float
 Value = Number | str | list[Number | str]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import accumulate
 
+from edgedeploy.base.text import count, milliseconds, significant
 from edgedeploy.records.trial import Trial
 from edgedeploy.report.charts import chart
-from edgedeploy.text import count, milliseconds, significant
 
 # In ms; no clock measures shorter times, which only files of others have.
 _SHORTEST_MS = 1e-9

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.compile.types import lanes_for
+from edgedeploy.base.files import replacing
+from edgedeploy.base.text import count, duration, significant
+from edgedeploy.compile.ir.types import lanes_for
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.files import replacing
 from edgedeploy.records.database import read_records
 from edgedeploy.records.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
 from edgedeploy.records.header import Header
@@ -19,8 +20,7 @@ from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Trial, by_workload, overview
 from edgedeploy.report import require_report
 from edgedeploy.report.page import html, render
-from edgedeploy.resolved import resolve
-from edgedeploy.text import count, duration, significant
+from edgedeploy.target.resolved import resolve
 from edgedeploy.tuning.report.charts import convergence, temperatures
 from edgedeploy.tuning.state import TITLES, cells, end_to_end
 

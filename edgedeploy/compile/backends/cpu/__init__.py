@@ -21,6 +21,7 @@ from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.steps import activation_type, weight_type, word_steps
 from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
+from edgedeploy.compile.ir.types import LayerTypes, lanes_for
 from edgedeploy.compile.layers import (
     AnyAnchorOp,
     BatchMatmul,
@@ -31,7 +32,6 @@ from edgedeploy.compile.layers import (
 )
 from edgedeploy.compile.strategy import Several, Strategy
 from edgedeploy.compile.tiles import padded_count
-from edgedeploy.compile.types import LayerTypes, lanes_for
 
 _STRATEGIES: dict[type, type[Strategy[Any]]] = {
     Convolution: ConvolutionStrategy,

@@ -14,13 +14,13 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
+from edgedeploy.base.supervision import doing
 from edgedeploy.compile.backend import Generated, write_module
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within
 from edgedeploy.compile.backends.cpu.steps import features_of
-from edgedeploy.compile.elementary import use_vector_arithmetic
-from edgedeploy.supervision import doing
-from edgedeploy.triples import Architecture, architecture_of
+from edgedeploy.compile.ir.elementary import use_vector_arithmetic
+from edgedeploy.target.triples import Architecture, architecture_of
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4

@@ -15,7 +15,6 @@ import numpy as np
 from tvm import te, tirx
 from typing_extensions import override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Columns
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED
@@ -26,6 +25,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
+from edgedeploy.target.board import Board
 
 # The blocks that the template looks for.
 COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"

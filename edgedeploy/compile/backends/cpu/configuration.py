@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from edgedeploy.board import Positive
 from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
+from edgedeploy.target.board import Positive
 
 
 class Direct(Tiled):

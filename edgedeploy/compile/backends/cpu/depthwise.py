@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.strategy import CpuStrategy, PackedForm, multiply_add
 from edgedeploy.compile.backends.cpu.tiles import (
@@ -20,9 +19,10 @@ from edgedeploy.compile.backends.cpu.tiles import (
 )
 from edgedeploy.compile.backends.cpu.traffic import LINE, beginnings, beyond, near, waiting
 from edgedeploy.compile.configuration import Configuration, Tiled
+from edgedeploy.compile.ir.types import bytes_of, is_floating, lanes_for
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, vector_length
-from edgedeploy.compile.types import bytes_of, is_floating, lanes_for
+from edgedeploy.target.board import Board
 
 # Most vectors of channels of a depthwise convolution's tile.
 _MOST_VECTORS = 4

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy, CpuStrategy, PackedForm
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import LayerTypes, bytes_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
-from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
+from edgedeploy.target.board import Board
 
 Layer = Convolution | DepthwiseConvolution
 

@@ -8,7 +8,6 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm, pixels
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
@@ -24,9 +23,10 @@ from edgedeploy.compile.backends.cpu.tiles import (
 )
 from edgedeploy.compile.backends.cpu.traffic import with_reading
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import bytes_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads
-from edgedeploy.compile.types import bytes_of, lanes_for
+from edgedeploy.target.board import Board
 
 # Vectors of output channels that a tile may have, in the order of preference.
 _VECTORS = (2, 1, 4, 3, 5, 7)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.step_code import added_parts
 from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of
 from edgedeploy.compile.backends.cpu.tiles import SMALL_FEATURE_MAP
@@ -24,6 +23,7 @@ from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.direct import CROP, VectorRows, Window
 from edgedeploy.compile.operators.product import unravelled
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
+from edgedeploy.target.board import Board
 
 # The blocks that the template looks for: copies of the data, sums of products, and sums of the parts of sums.
 COPY, SUMS, JOINED = "copied_data", "integer_sums", "joined_sums"

@@ -21,9 +21,9 @@ from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
-from edgedeploy.compile.integer_layers import CONVERTER, CONVERTER_BITS
+from edgedeploy.compile.integers.layers import CONVERTER, CONVERTER_BITS
 from edgedeploy.compile.operators.direct import DEPTHWISE
-from edgedeploy.triples import Architecture
+from edgedeploy.target.triples import Architecture
 
 # Zero points of bytes are far below; the network itself may have added other constants.
 _MOST_MOVED = 2**15

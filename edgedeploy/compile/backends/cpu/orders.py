@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.tiles import (
     ConvolutionShape,
     choose_order,
@@ -19,8 +18,9 @@ from edgedeploy.compile.backends.cpu.tiles import (
     tile_cycles,
 )
 from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, near, reread
+from edgedeploy.compile.ir.types import bytes_of, lanes_for
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, vector_length
-from edgedeploy.compile.types import bytes_of, lanes_for
+from edgedeploy.target.board import Board
 
 # The part of the first cache that data to be read again may fill: other lines pass through it.
 _CACHED = 0.75

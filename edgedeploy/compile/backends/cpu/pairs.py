@@ -15,7 +15,6 @@ from typing import Any
 from tvm import te, tirx
 from typing_extensions import TypeIs, override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
@@ -25,6 +24,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import DEPTHWISE, crop, whole_feature_map
 from edgedeploy.compile.tiles import Tile
+from edgedeploy.target.board import Board
 
 # Channels of a vector of products: 16 bits each.
 CHANNELS = 8

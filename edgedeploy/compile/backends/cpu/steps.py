@@ -18,8 +18,8 @@ import tvm
 from tvm import tirx
 from tvm.target import codegen
 
-from edgedeploy.board import Board
-from edgedeploy.compile.types import LayerTypes, bits_of, bytes_of
+from edgedeploy.compile.ir.types import LayerTypes, bits_of, bytes_of
+from edgedeploy.target.board import Board
 
 
 @dataclass(frozen=True)

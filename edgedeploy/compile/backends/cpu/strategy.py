@@ -11,7 +11,6 @@ import numpy as np
 from tvm import te
 from typing_extensions import override
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
 from edgedeploy.compile.backends.cpu.orders import choose_tile_and_order, orders
@@ -33,11 +32,12 @@ from edgedeploy.compile.backends.cpu.tiles import (
     whole_columns,
 )
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, is_floating, lanes_for
 from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution, Form
 from edgedeploy.compile.operators.product import packed_stack
 from edgedeploy.compile.strategy import Anchor, Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, is_worth_threads, padded_count, round_up
-from edgedeploy.compile.types import FLOAT32, LayerTypes, is_floating, lanes_for
+from edgedeploy.target.board import Board
 
 # The types of Winograd's convolutions: floats, or bytes whose products are summed up as floats.
 _WINOGRAD = [FLOAT32, *(LayerTypes(dtype, "float32", "float32", "int32") for dtype in ("uint8", "int8"))]

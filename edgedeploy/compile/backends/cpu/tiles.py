@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.traffic import MEMORY_BYTES, with_reading
+from edgedeploy.compile.ir.types import LayerTypes, bytes_of, lanes_for
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
-from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
+from edgedeploy.target.board import Board
 
 # What it costs to begin reading elsewhere, besides the bytes.
 STRETCH_CYCLES = 4

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgedeploy.board import Board
-from edgedeploy.core_model import Costs
+from edgedeploy.target.board import Board
+from edgedeploy.target.core_model import Costs
 
 # Bytes of a cache line, on all processors that edgedeploy has profiles of.
 LINE = 64

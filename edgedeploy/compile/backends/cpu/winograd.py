@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.backends.cpu.tiles import (
     ConvolutionShape,
@@ -28,10 +27,11 @@ from edgedeploy.compile.backends.cpu.tiles import (
     tile_registers,
 )
 from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread, with_reading
+from edgedeploy.compile.ir.types import LayerTypes, bytes_of, is_floating, lanes_for
 from edgedeploy.compile.operators.direct import Window, crop, pad, prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
 from edgedeploy.compile.tiles import Tile, round_up, vector_length
-from edgedeploy.compile.types import LayerTypes, bytes_of, is_floating, lanes_for
+from edgedeploy.target.board import Board
 
 # The blocks that templates look for: the one that accumulates, and the one that begins to transform weights.
 PRODUCT, WEIGHT_ROWS = "winograd", "transform_rows_of_weights"

@@ -14,7 +14,6 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.opencl.strategy import WorkItem, device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
@@ -22,6 +21,7 @@ from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise,
 from edgedeploy.compile.schedules.access import computes_with_conditions, fuse_contiguous
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
 from edgedeploy.compile.tiles import vector_length
+from edgedeploy.target.board import Board
 
 
 def _convolution(kernel: Kernel, board: Board) -> Packing | None:

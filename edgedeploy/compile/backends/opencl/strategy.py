@@ -14,14 +14,14 @@ from typing import Literal
 
 from typing_extensions import override
 
-from edgedeploy.board import Board, Positive
 from edgedeploy.compile.configuration import Configuration, Tiled
+from edgedeploy.compile.ir.types import bits_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Form, Product
 from edgedeploy.compile.schedules import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
-from edgedeploy.compile.types import bits_of, lanes_for
-from edgedeploy.opencl.profile import WIDTHS, OpenCL, opencl_of
+from edgedeploy.target.board import Board, Positive
+from edgedeploy.target.opencl.profile import WIDTHS, OpenCL, opencl_of
 
 # Most vectors of channels of a tile that the model chooses.
 MOST_VECTORS = 2

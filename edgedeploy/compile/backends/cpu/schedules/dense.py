@@ -13,17 +13,17 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.s_tir import SBlockRealize, Schedule
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product
 from edgedeploy.compile.backends.cpu.schedules import general
 from edgedeploy.compile.backends.cpu.statements import replaced
 from edgedeploy.compile.backends.cpu.tiles import written_out
+from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import PACK
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import Tile
-from edgedeploy.compile.types import bytes_of
+from edgedeploy.target.board import Board
 
 # Pixels a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of an L1 cache.
 CACHE_PAGE = 4096

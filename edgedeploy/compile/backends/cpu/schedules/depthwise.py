@@ -7,7 +7,6 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.columns import COPY, ROWS, SUMS, WORDS
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise
 from edgedeploy.compile.backends.cpu.narrowing import WHOLE_SUMS
@@ -16,6 +15,7 @@ from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED, interleaving_
 from edgedeploy.compile.backends.cpu.steps import activation_type, step_of
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.target.board import Board
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
 # speed and doubles the time to generate the code.

@@ -14,7 +14,6 @@ from typing import Any
 
 from tvm import tirx
 
-from edgedeploy.board import Board
 from edgedeploy.compile.passes.legalisation import register_reducers
 from edgedeploy.compile.schedules.access import (
     boundaries,
@@ -27,6 +26,7 @@ from edgedeploy.compile.schedules.access import (
 )
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, schedule_blocks
 from edgedeploy.compile.tiles import divisors, vector_length
+from edgedeploy.target.board import Board
 
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board
+from edgedeploy.base.documents import Record
+from edgedeploy.compile.ir.types import lanes_for
 from edgedeploy.compile.operators import preparation, recurrent_loop
 from edgedeploy.compile.operators import rows as row_operators
 from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE
@@ -17,8 +18,7 @@ from edgedeploy.compile.operators.recurrent_loop import LoopTile
 from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Rows
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import divisors, is_worth_threads
-from edgedeploy.compile.types import lanes_for
-from edgedeploy.documents import Record
+from edgedeploy.target.board import Board
 from edgedeploy.vision.camera import Preparation
 
 # The parameter that holds the weights of a recurrent layer's state.

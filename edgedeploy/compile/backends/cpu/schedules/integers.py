@@ -14,7 +14,6 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize, Schedule
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import COPY, JOINED, SUMS, is_in_one_row, pixels
 from edgedeploy.compile.backends.cpu.statements import replaced, with_block
@@ -23,6 +22,7 @@ from edgedeploy.compile.backends.cpu.steps import WORD, Step, step_of
 from edgedeploy.compile.layers import Convolution, Dense
 from edgedeploy.compile.operators.direct import CROP
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.target.board import Board
 
 # Results that are computed from sums together: a whole register of bytes.
 RESULTS = 16

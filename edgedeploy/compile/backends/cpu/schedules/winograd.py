@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.backends.cpu.tiles import written_out
 from edgedeploy.compile.backends.cpu.traffic import LINE
+from edgedeploy.compile.ir.types import bytes_of, lanes_for
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import divisors, vector_length
-from edgedeploy.compile.types import bytes_of, lanes_for
+from edgedeploy.target.board import Board
 
 # Arithmetic operations of the weights' transform for each value of the result.
 _OPERATIONS = 4

@@ -1,0 +1,1 @@
+"""Files, cache, settings, documents, processes and text."""

@@ -1,0 +1,101 @@
+"""The cache, in the user's cache folder, of what is slow to create and depends only on its key.
+
+An entry is a folder that appears whole or not at all. It is filled under a lock, so that of two processes that want it
+one waits for the other; the next process cleans up after a killed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedeploy.base.files import cannot_write, exchange, folder_lock, is_folder
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.settings import cache_folder
+
+
+@dataclass(frozen=True)
+class Kept:
+    """All cache entries of one kind, in the folder `kind` of the user's cache folder."""
+
+    kind: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the entries."""
+        return cache_folder() / self.kind
+
+    def path(self, key: str) -> Path:
+        """The path of a key's entry, which may not exist yet."""
+        return self.folder / key
+
+    def made(
+        self,
+        key: str,
+        make: Callable[[Path], object],
+        what: str,
+        progress: Progress = SILENT,
+        *,
+        sound: Callable[[Path], bool] = is_folder,
+    ) -> Path:
+        """The entry of a key, created if it is missing or not `sound`.
+
+        Args:
+            key: a hash of everything that the entry depends on; it is the entry's name.
+            make: fills an empty folder; if it fails, nothing is cached.
+            what: what happens, for people, such as "building digits".
+            progress: is told about it, and about waiting for another process.
+            sound: whether an entry can be used; an unsound one is replaced.
+        """
+        entry = self.path(key)
+        if sound(entry):
+            logging.getLogger(__name__).info("not %s again: %s", what, entry)
+            return entry
+        making = entry.with_name(f".making-{key}")
+        try:
+            with folder_lock(making, progress):
+                if sound(entry):  # another process has just made it
+                    _remove(making)
+                    return entry
+                try:
+                    _clear(making)
+                    progress.note(f"{what} (cached for later runs)")
+                    make(making)
+                except BaseException:
+                    shutil.rmtree(making, ignore_errors=True)
+                    raise
+                _move(making, entry)
+        except OSError as error:
+            raise cannot_write(entry, error) from error
+        return entry
+
+
+def key_of(content: object) -> str:
+    """The SHA-256 of content as JSON, in lower-case hexadecimal."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _move(folder: Path, target: Path) -> None:
+    """Rename a folder, replacing an existing one."""
+    try:
+        folder.rename(target)
+    except OSError:
+        exchange(folder, target)
+        _remove(folder)

@@ -1,0 +1,367 @@
+"""Convolutions and products of quantised tensors, as sums of integers and their conversion to bytes.
+
+A layer's result is `clip(rint(float32(sum + bias) * scale) + zero_point)` with `scale = float32(x_scale * w_scale) /
+y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and XNNPACK compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax
+
+from edgedeploy.compile.integers.quantisation import AWAY_FROM_ZERO, Steps, rounded, to_integers
+from edgedeploy.compile.ir.expressions import axes_of, bindings_of, constant, constant_value, is_call, is_oihw, shape_of
+from edgedeploy.compile.ir.optraits import (
+    Kind,
+    along_axis,
+    is_kind,
+    moves_values,
+    operator_name,
+    per_channel,
+    tensors_of,
+)
+
+if TYPE_CHECKING:
+    from edgedeploy.compile.backends.cpu import CpuBackend
+
+
+# As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 plus that integer.
+CONVERTER_BITS, CONVERTER, SMALL = 0x4B400000, 12582912.0, 2**22
+
+_LAYERS = "relax.nn.conv2d", "relax.matmul"
+
+# Float32 holds all whole numbers below.
+_EXACT = 2**24
+
+# The fewest output channels that share the sum of a pixel's data.
+_SHARING = 16
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A constant that is stored as int64 `integers` less their zero point, and float32 `scales` that broadcast."""
+
+    integers: np.ndarray
+    scales: np.ndarray
+
+
+class Values:
+    """The values of a network's variables, and how often they are used."""
+
+    def __init__(self, function: relax.Function, uses: Any) -> None:
+        self._bound = {each.var: each.value for each in bindings_of(function)}
+        self._uses = uses
+
+    def of(self, expression: Any) -> Any:
+        """The value of a variable; any other expression is its own value."""
+        return self._bound.get(expression, expression) if isinstance(expression, relax.Var) else expression
+
+    def is_shared(self, expression: Any) -> bool:
+        """Whether a variable is read more than once."""
+        return isinstance(expression, relax.Var) and self._uses[expression] != 1
+
+    def reads(self, expression: Any) -> int:
+        """How often a variable is read."""
+        return int(self._uses[expression])
+
+    def stored(self, expression: Any) -> Stored | None:
+        """A constant that is stored as integers; None if it is something else."""
+        call = self.of(expression)
+        if is_call(call, "relax.dequantize"):
+            integers, scale, zero_point = (constant_value(self.of(each)) for each in call.args)
+            if integers is None or scale is None or zero_point is None:
+                return None
+            scale, zero_point = (along_axis(each, int(call.attrs.axis), integers.ndim) for each in (scale, zero_point))
+            return Stored(integers.astype(np.int64) - zero_point.astype(np.int64), scale.astype(np.float32))
+        if not (moves_values(call) or is_call(call, "relax.broadcast_to")):
+            return None
+        before = self.stored(tensors_of(call)[0])
+        if before is None:
+            return None
+        scales = np.broadcast_to(before.scales, before.integers.shape)
+        return Stored(*(_moved(call, each) for each in (before.integers, scales)))
+
+
+def _moved(call: relax.Call, value: np.ndarray) -> np.ndarray:
+    """An array, of any type, after an operator that moves values."""
+    if is_kind(call, Kind.RESHAPE):
+        return value.reshape(shape_of(call))
+    if operator_name(call) == "broadcast_to":
+        return np.broadcast_to(value, shape_of(call))
+    return value.transpose(axes_of(call))
+
+
+@dataclass(frozen=True)
+class Activation:
+    """The operators between a layer's sums and the integers of its result, other than rounding.
+
+    Attributes:
+        source: the expression before them.
+        moves: operators that only move values, the last one first.
+        low, high: the bounds of the values.
+        half_away: whether halves are rounded away from zero then.
+    """
+
+    source: Any
+    moves: tuple[relax.Call, ...] = ()
+    low: float = -np.inf
+    high: float = np.inf
+    half_away: bool = False
+
+    def bounds(self, steps: Steps) -> tuple[int, int]:
+        """The least and the greatest integer of the result: rounding keeps the order of values."""
+        low, high = (int(steps.quantised(np.float32(each))) for each in (self.low, self.high))
+        return low, high
+
+    def moved(self, build: relax.BlockBuilder, result: relax.Expr) -> relax.Expr:
+        """A result of `source` with the moves behind it."""
+        for move in reversed(self.moves):
+            result = relax.Call(move.op, [build.emit(result), *move.args[1:]], move.attrs)
+        return result
+
+
+def activation_before(values: Values, expression: Any) -> Activation:
+    """Bounds and moves that a value has passed through, back to the first value that is used elsewhere too."""
+    found = Activation(expression)
+    while not values.is_shared(found.source):
+        call = values.of(found.source)
+        limits = _limits(call)
+        if limits:
+            low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
+            found = replace(found, source=limits[0], low=low, high=high)
+        elif is_half_away(call):
+            found = replace(found, source=call.args[0], half_away=True)
+        elif moves_values(call):
+            found = replace(found, source=call.args[0], moves=(*found.moves, call))
+        else:
+            break
+    return found
+
+
+def is_half_away(call: Any) -> bool:
+    """Whether it is the mark of rounding halves away from zero."""
+    factor = constant_value(call.args[1]) if is_call(call, "relax.multiply") else None
+    return factor is not None and factor.size == 1 and factor.item() == AWAY_FROM_ZERO
+
+
+def _limits(call: Any) -> tuple[Any, float, float] | None:
+    """The operand of a bound, and the limits of its values then."""
+    name = operator_name(call)
+    if name == "nn.relu":
+        return call.args[0], 0.0, np.inf
+    if name == "clip":
+        return call.args[0], *(float(each.value) for each in call.args[1:3])
+    if name not in ("maximum", "minimum"):
+        return None
+    for data, bound in (call.args, list(call.args)[::-1]):
+        value = constant_value(bound)
+        if value is not None and value.size == 1 and len(shape_of(data)) == len(shape_of(call)):
+            limit = float(value.item())
+            return (data, limit, np.inf) if name == "maximum" else (data, -np.inf, limit)
+    return None
+
+
+@dataclass(frozen=True)
+class IntegerLayer:
+    """A convolution or a product that can be computed in integers.
+
+    Attributes:
+        call: its operator, on floats.
+        data: its integers, a variable of the network.
+        steps: of `data`.
+        weights: less their zero point.
+        bias: for each channel, in products of the steps of data and weights.
+        offset: the same in float32 values, if they are not whole numbers of such products; else zeros.
+        scales: for each channel, the value of such a product; float32.
+        activation: the operators that its sums pass through.
+    """
+
+    call: relax.Call
+    data: relax.Var
+    steps: Steps
+    weights: np.ndarray
+    bias: np.ndarray
+    offset: np.ndarray
+    scales: np.ndarray
+    activation: Activation
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it is a convolution, not a product."""
+        return is_call(self.call, "relax.nn.conv2d")
+
+    def sums(self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, bias: np.ndarray) -> relax.Expr:
+        """The sums of products of integers as they are stored, and a bias, in int32."""
+        shift = self._shift(cpu)
+        held = self.weights - shift
+        weights, source = constant(held, cpu.weight_type(held)), data
+        if self.is_convolution:
+            attrs, padding = self.call.attrs, [int(width) for width in self.call.attrs.padding]
+            if self.steps.zero_point and any(padding):
+                top, left, bottom, right = padding
+                widths = [0, 0, 0, 0, top, bottom, left, right]
+                data = build.emit(relax.op.nn.pad(data, widths, "constant", float(self.steps.zero_point)))
+                padding = [0, 0, 0, 0]
+            places = attrs.strides, padding, attrs.dilation, int(attrs.groups)
+            sums = build.emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
+        else:
+            sums = build.emit(relax.op.matmul(data, weights, out_dtype="int32"))
+        if bias.any():  # next to the sums, so that these can begin with it
+            sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32")))
+        if shift:
+            whole = build.emit(relax.op.astype(source, "int32"))
+            of_pixel = build.emit(relax.op.sum(whole, [1 if self.is_convolution else -1], keepdims=True))
+            of_pixel = build.emit(relax.op.multiply(of_pixel, constant(shift, "int32")))
+            sums = build.emit(relax.op.add(sums, of_pixel))
+        return sums
+
+    def _shift(self, cpu: CpuBackend) -> int:
+        """The number subtracted from weights so that they fit into 8 bits; the sum of a pixel's data is added for it.
+
+        It is zero if they fit already, or if those sums are much of the work.
+        """
+        low, high = int(self.weights.min()), int(self.weights.max())
+        shift = (low + high + 1) // 2
+        if cpu.weight_type(self.weights) == "int8" or cpu.weight_type(self.weights - shift) != "int8":
+            return 0
+        if not self.is_convolution:
+            return shift if self.weights.shape[1] >= _SHARING else 0
+        attrs, outputs = self.call.attrs, self.weights.shape[0]
+        plain = self.weights.shape[2:] == (1, 1) and int(attrs.groups) == 1 and {*map(int, attrs.strides)} == {1}
+        return shift if plain and outputs >= _SHARING and not any(map(int, attrs.padding)) else 0
+
+    @property
+    def sum_of_weights(self) -> np.ndarray:
+        """One sum for each channel."""
+        return self.weights.sum(axis=self._summed_axes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether int16 holds every weight, and int32 every partial sum, for all data."""
+        return bool(np.abs(self.weights).max(initial=0) < 2**15 and self._largest_sum < 2**31)
+
+    @property
+    def _largest_sum(self) -> int:
+        """The largest magnitude of partial sums, for all data."""
+        largest = max(abs(limit) for limit in self.steps.limits)
+        bias = np.abs(self._whole_bias)
+        return int((np.abs(self.weights).sum(axis=self._summed_axes) * largest + bias).max(initial=0))
+
+    @property
+    def _whole_bias(self) -> np.ndarray:
+        """The bias of sums of products of integers as they are stored, with their zero points."""
+        return self.bias - self.steps.zero_point * self.sum_of_weights
+
+    @property
+    def _is_depthwise(self) -> bool:
+        return self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
+
+    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
+        """The integers of the result, by its steps."""
+        bounds = self.activation.bounds(steps)
+        if (
+            steps.half_away and self.is_convolution and not self.offset.any()
+        ):  # conv_kernel_ref_int8.c of Tengine divides
+            value = build.emit(self.floats(build, data, cpu))
+            return self.activation.moved(build, to_integers(build, value, steps, bounds))
+        value = build.emit(self.floats(build, data, cpu, steps.scale))
+        return self.activation.moved(build, rounded(build, value, steps, bounds, self._largest(steps.scale)))
+
+    def _largest(self, divisor: np.float32) -> float:
+        """The largest magnitude of its sums and bias over a divisor, for all data."""
+        least, greatest = (limit - self.steps.zero_point for limit in self.steps.limits)
+        above, below = (part.sum(axis=self._summed_axes) for part in (self.weights.clip(0), self.weights.clip(None, 0)))
+        ends = np.stack([above * greatest + below * least, above * least + below * greatest]) + self.bias
+        return float(((np.abs(ends) * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
+
+    def floats(
+        self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
+    ) -> relax.Expr:
+        """The sums and bias in float32, over a divisor, without an activation."""
+        bias = self._whole_bias
+        if cpu.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
+            sums = self.sums(build, data, cpu, np.zeros_like(bias))
+            sums = build.emit(relax.op.astype(sums, "float32"))
+            sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "float32"))) if bias.any() else sums
+        else:
+            added = CONVERTER_BITS if cpu.adds_to_convert and self._largest_sum < SMALL else 0
+            sums = self.sums(build, data, cpu, bias + added)
+            if added:
+                sums = build.emit(relax.op.subtract(sums, constant(added, "int32")))
+            sums = build.emit(relax.op.astype(sums, "float32"))
+        value = relax.op.multiply(sums, constant(self._by_channel(self.scales / divisor), "float32"))
+        if not self.offset.any():
+            return value
+        return relax.op.add(build.emit(value), constant(self._by_channel(self.offset / divisor), "float32"))
+
+    @property
+    def _summed_axes(self) -> tuple[int, ...]:
+        return (1, 2, 3) if self.is_convolution else (0,)
+
+    def _by_channel(self, value: np.ndarray) -> np.ndarray:
+        """One value for each channel in a shape that broadcasts to the result; one for all of them as a scalar."""
+        if (value == value.flat[0]).all():
+            return np.asarray(value.flat[0])
+        return value.reshape((1, -1, 1, 1) if self.is_convolution else (1,) * (len(shape_of(self.call)) - 1) + (-1,))
+
+
+def layer_of(values: Values, call: Any, source: Any, activation: Activation = Activation(None)) -> IntegerLayer | None:
+    """The layer whose sums, with its bias, a call computes, if they can be computed in integers.
+
+    `call` is an operator on floats; `source` returns the integers that an expression was dequantised from, and their
+    steps, or None.
+    """
+    offset = None
+    if is_call(call, "relax.add"):
+        for data, bias in (call.args, list(call.args)[::-1]):
+            inner = values.of(data)
+            if is_call(inner, *_LAYERS) and not values.is_shared(data) and shape_of(data) == shape_of(call):
+                call, offset = inner, bias
+                break
+    if not is_call(call, *_LAYERS):
+        return None
+    data, weights = source(call.args[0]), values.stored(call.args[1])
+    if data is None or weights is None:
+        return None
+    convolution = is_call(call, "relax.nn.conv2d")
+    if (convolution and not is_oihw(call)) or (not convolution and weights.integers.ndim != 2):
+        return None
+    axis = 0 if convolution else 1
+    scales = np.moveaxis(np.broadcast_to(weights.scales, weights.integers.shape), axis, 0).reshape(
+        weights.integers.shape[axis], -1
+    )
+    if not (scales == scales[:, :1]).all():
+        return None
+    integers, steps = data
+    products = (steps.scale * scales[:, 0]).astype(np.float32)
+    if not ((products > 0) & np.isfinite(products)).all():
+        return None
+    bias = _bias(values, offset, len(products), 1 if convolution else -1, len(shape_of(call)))
+    if bias is None:
+        return None
+    whole, rest = _whole_and_rest(bias, products)
+    layer = IntegerLayer(call, integers, steps, weights.integers, whole, rest, products, activation)
+    return layer if layer.fits else None
+
+
+def _bias(values: Values, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
+    """The addend of a layer's sums, for each channel; None if it is not a constant, or varies over anything else."""
+    if offset is None:
+        return np.zeros(channels, np.float32)
+    value = constant_value(values.of(offset))
+    return None if value is None or not np.isfinite(value).all() else per_channel(value, channels, axis, rank)
+
+
+def _whole_and_rest(bias: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A bias as whole numbers of products, in int64, and zeros; or zeros and the bias if the numbers are not whole.
+
+    Networks store it in int32, which float32 holds but for its rounding.
+    """
+    steps = bias.astype(np.float64) / products
+    whole = np.rint(steps)
+    if (np.abs(steps - whole) <= 1e-3 + np.abs(whole) * 2.0**-22).all():
+        return whole.astype(np.int64), np.zeros_like(bias)
+    return np.zeros(len(bias), np.int64), bias

@@ -1,0 +1,373 @@
+"""Sums, products, means, concatenations and lines of quantised tensors, bit for bit as onnxruntime computes them.
+
+*Lines* are functions of one quantised tensor that are one or two straight lines: products, if all 256 integers agree. A
+leaky ReLU between bytes, or a change of steps, is `clip(rint(max(x * p, x * q)) + zero_point)` of the integers less
+their zero point. Divisions and the steps of the network between them are rounded otherwise, so the form is used only if
+it gives the same byte as the network's own operators for every possible byte.
+
+*Scaled layers* are sums of integers that pass through operators that commute with a positive factor before they are
+quantised. The quotient of a result and its step is then a factor of the layers' scales: `max(x, a x) / y_scale` is
+`max(x', a x')` of `x' = x / y_scale`, for which no division is left. So leaky ReLUs and sums behind a layer cost as
+much as in float. Such a layer has no rounding of its own: its values are those of floats, and no other program's bits.
+
+Other elementwise functions of quantised tensors are computed in float between bytes, as ONNX defines them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax
+
+from edgedeploy.compile.integers.layers import Activation, IntegerLayer, Values
+from edgedeploy.compile.integers.quantisation import (
+    SPAN,
+    Steps,
+    centred,
+    rounded,
+    shift_between,
+    steps_of,
+    to_floats,
+    to_integers,
+)
+from edgedeploy.compile.ir.expressions import constant, constant_value, is_call, shape_of
+from edgedeploy.compile.ir.optraits import Kind, evaluate, is_kind, operator_name, tensors_of
+
+if TYPE_CHECKING:
+    from edgedeploy.compile.passes.integers import IntegerWriter as Network
+
+# The steps of float32 around the quotient of scales that are tried as slopes: the network rounds its own twice.
+_NEIGHBOURS = 2
+
+# Operators all of whose operands are divided.
+_OF_ALL = {"add", "subtract", "maximum", "minimum", "nn.relu"}
+
+
+def _sum_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+    """QLinearAdd of onnxruntime: two fused multiply-adds in float32 on the integers of the file.
+
+    `a * p + (b * q + c)` with `p = a_scale / y_scale`, `q = b_scale / y_scale`, and c of the three zero points: it is
+    rounded after the zero point was added. LLVM fuses products and sums if the CPU can, as onnxruntime does there.
+    """
+    build, operands = network.builder_, network.operands(call.args)
+    if not operands or steps.half_away:
+        return None
+    (one, one_steps), (other, other_steps) = operands
+    result, one_steps, other_steps = (each.stored_as(network.dtype) for each in (steps, one_steps, other_steps))
+    first, second = one_steps.scale / result.scale, other_steps.scale / result.scale
+    # The product is not rounded before it joins the sum: float64 holds it exactly.
+    offsets = np.float32(
+        np.float64(first) * one_steps.zero_point + np.float64(second * np.float32(other_steps.zero_point))
+    )
+    offset = np.float32(result.zero_point) - offsets
+    partial = build.emit(relax.op.multiply(_as_stored(build, other, network.dtype), constant(second, "float32")))
+    # Of two bare products LLVM would choose itself which one is rounded: a bound that no value passes keeps them apart.
+    apart = relax.op.add if offset else relax.op.maximum
+    partial = build.emit(apart(partial, constant(offset or np.finfo(np.float32).min, "float32")))
+    total = build.emit(relax.op.multiply(_as_stored(build, one, network.dtype), constant(first, "float32")))
+    total = build.emit(relax.op.add(total, partial))
+    return _stored(network, total, found, steps, SPAN * float(first + second))
+
+
+def _stored(
+    network: Network, value: relax.Expr, found: Activation, steps: Steps, largest: float = math.inf
+) -> relax.Expr:
+    """The integers of float32 values that include the zero point of the file; `largest` is their magnitude without."""
+    moved = steps.zero_point - steps.stored_as(network.dtype).zero_point
+    return rounded(network.builder_, value, replace(steps, zero_point=moved), found.bounds(steps), largest + SPAN)
+
+
+def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
+    """Bytes as float32, moved to the range of another type."""
+    value = build.emit(relax.op.astype(integers, "float32"))
+    shift = shift_between(str(integers.ty.dtype), dtype)
+    return build.emit(relax.op.add(value, constant(shift, "float32"))) if shift else value
+
+
+def _product_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+    """QLinearMul of onnxruntime: the exact product without zero points, a fused multiply-add, and rounding."""
+    build, operands = network.builder_, network.operands(call.args)
+    if not operands or steps.half_away:
+        return None
+    (one, one_steps), (other, other_steps) = operands
+    scale = one_steps.scale * other_steps.scale / steps.scale
+    value = build.emit(relax.op.multiply(centred(build, one, one_steps), centred(build, other, other_steps)))
+    value = build.emit(relax.op.multiply(value, constant(scale, "float32")))
+    zero_point = steps.stored_as(network.dtype).zero_point
+    value = build.emit(relax.op.add(value, constant(zero_point, "float32")))
+    return _stored(network, value, found, steps, SPAN**2 * float(scale))
+
+
+def _mean_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+    """QLinearGlobalAveragePool of onnxruntime: the sum of integers, which is exact, times one factor."""
+    build, operand = network.builder_, network.integers(call.args[0])
+    if operand is None or not call.attrs.axis:
+        return None
+    integers, before = operand
+    count = math.prod(shape_of(call.args[0])) // math.prod(shape_of(call))
+    if count >= 2**23:  # int32 and float32 hold smaller sums
+        return None
+    wide = build.emit(relax.op.astype(integers, "int32"))
+    total = build.emit(relax.op.sum(wide, call.attrs.axis, bool(call.attrs.keepdims)))
+    total = build.emit(relax.op.add(total, constant(-before.zero_point * count, "int32")))
+    total = build.emit(relax.op.astype(total, "float32"))
+    if steps.half_away:  # pooling_kernel_ref_int8.c of Tengine
+        total = build.emit(relax.op.multiply(total, constant(before.scale, "float32")))
+        total = build.emit(relax.op.divide(total, constant(count, "float32")))
+        return to_integers(build, total, steps, found.bounds(steps))
+    scale = before.scale / (steps.scale * np.float32(count))
+    total = build.emit(relax.op.multiply(total, constant(scale, "float32")))
+    return rounded(build, total, steps, found.bounds(steps), SPAN * float(before.scale / steps.scale))
+
+
+def _average_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+    """QLinearAveragePool of onnxruntime: averages of float32 values, rounded after the zero point was added.
+
+    It has none of int8 on x86: there they are rounded before, as QuantizeLinear does.
+    """
+    build, operand = network.builder_, network.integers(call.args[0])
+    if operand is None:
+        return None
+    if steps.half_away:  # Tengine sums up integers, too
+        integers, before = operand
+        value = build.emit(relax.Call(call.op, [build.emit(centred(build, integers, before))], call.attrs))
+        value = build.emit(relax.op.multiply(value, constant(before.scale, "float32")))
+        return to_integers(build, value, steps, found.bounds(steps))
+    value = build.emit(relax.Call(call.op, [build.emit(to_floats(build, *operand))], call.attrs))
+    value = build.emit(relax.op.divide(value, constant(steps.scale, "float32")))
+    if network.dtype == "int8":
+        return rounded(build, value, steps, found.bounds(steps))
+    zero_point = steps.stored_as(network.dtype).zero_point
+    return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
+
+
+def _concatenation_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+    """The concatenation of integers, after a change of steps if necessary."""
+    build, fields = network.builder_, network.values.of(call.args[0])
+    if not isinstance(fields, relax.Tuple):
+        return None
+    parts, bounds = [], found.bounds(steps)
+    for integers, before in network.operands(fields.fields):
+        if before != steps.to_even() or bounds != steps.limits:
+            moved = in_other_steps(build, integers, before, steps, bounds)
+            if moved is None:
+                moved = to_integers(build, build.emit(to_floats(build, integers, before)), steps, bounds)
+            integers = build.emit(moved)
+        parts.append(integers)
+    return relax.op.concat(parts, int(call.attrs.axis)) if parts else None
+
+
+def _lines_of(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
+    """A leaky ReLU, or another function of one tensor that is one or two straight lines."""
+    function = function_before(network.values, found.source)
+    operand = network.integers(function.operand) if function else None
+    if function is None or operand is None:
+        return None
+    bounds = found.bounds(steps)
+    lines = lines_through(function.reals, function.steps, steps, bounds)
+    return None if lines is None else lines.written(network.builder_, *operand, steps, bounds)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A function of integers less their zero point, in steps of the result: slopes below and above zero."""
+
+    below: np.float32
+    above: np.float32
+
+    def written(
+        self, build: relax.BlockBuilder, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
+    ) -> relax.Expr:
+        """The result's integers, in steps `after` and within bounds, of integers in steps `before`."""
+        values = build.emit(centred(build, integers, before))
+        result = build.emit(relax.op.multiply(values, constant(self.above, "float32")))
+        if self.below != self.above:
+            below = build.emit(relax.op.multiply(values, constant(self.below, "float32")))
+            either = relax.op.maximum if self.below < self.above else relax.op.minimum
+            result = build.emit(either(result, below))
+        largest = SPAN * float(max(abs(self.below), abs(self.above)))
+        return rounded(build, result, after.to_even(), bounds, largest)
+
+
+def every_integer(steps: Steps) -> np.ndarray:
+    """All integers of a tensor with these steps, in ascending order."""
+    low, high = steps.limits
+    return np.arange(low, high + 1)
+
+
+def lines_through(reals: np.ndarray, before: Steps, after: Steps, bounds: tuple[int, int]) -> Lines | None:
+    """Lines that equal a function for every integer, in steps `after` and within bounds; None if there are none.
+
+    `reals` are the function's float32 values for `every_integer(before)`.
+    """
+    if not np.isfinite(reals).all():
+        return None
+    values = (every_integer(before) - before.zero_point).astype(np.float32)
+    low, high = (np.float32(bound - after.zero_point) for bound in bounds)
+    wanted = np.clip(after.quantised(reals), *bounds) - after.zero_point
+    slopes = []
+    for side in (values <= 0, values >= 0):
+        furthest = int(np.argmax(np.abs(values * side)))
+        if not values[furthest]:
+            continue
+        slope = np.float32(np.float64(reals[furthest]) / (np.float64(values[furthest]) * after.scale))
+        for near in (slope, *_neighbours(slope)):
+            if (np.rint(np.clip(values[side] * near, low, high)) == wanted[side]).all():
+                slopes.append(near)
+                break
+        else:
+            return None
+    return Lines(slopes[0], slopes[-1])
+
+
+def _neighbours(value: np.float32) -> Iterator[np.float32]:
+    for towards in (np.float32(-np.inf), np.float32(np.inf)):
+        near = value
+        for _ in range(_NEIGHBOURS):
+            near = np.nextafter(near, towards)
+            yield near
+
+
+def in_other_steps(
+    build: relax.BlockBuilder, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
+) -> relax.Expr | None:
+    """Integers of the same values in other steps, within bounds; None if no product gives them."""
+    lines = lines_through(before.dequantised(every_integer(before)), before, after, bounds)
+    return None if lines is None else lines.written(build, integers, before, after, bounds)
+
+
+@dataclass(frozen=True)
+class Function:
+    """An elementwise function of one quantised tensor.
+
+    Attributes:
+        operand: the tensor, dequantised.
+        steps: of `operand`.
+        reals: the function's float32 values, for `every_integer(steps)`.
+    """
+
+    operand: relax.Expr
+    steps: Steps
+    reals: np.ndarray
+
+
+def function_before(values: Values, expression: Any) -> Function | None:
+    """The function that an expression is of one quantised tensor and constant numbers; None for other expressions."""
+    call = values.of(expression)
+    steps = steps_of(call) if is_call(call, "relax.dequantize") else None
+    if steps:
+        return Function(expression, steps, steps.dequantised(every_integer(steps)))
+    if not is_kind(call, Kind.ELEMENTWISE):
+        return None
+    found: list[Function] = []
+    operands = []
+    for tensor in tensors_of(call):
+        number = constant_value(values.of(tensor))
+        if number is not None:
+            if number.size != 1:
+                return None
+            operands.append(number.reshape(()))
+            continue
+        inner = function_before(values, tensor)
+        if inner is None or (found and not inner.operand.same_as(found[0].operand)):
+            return None
+        found.append(inner)
+        operands.append(inner.reals)
+    reals = evaluate(call, operands) if found else None
+    return replace(found[0], reals=reals) if reals is not None and reals.shape == found[0].reals.shape else None
+
+
+def scaled_layers(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
+    """The integers of layers, and of quantised tensors next to them, after operators that commute with a factor.
+
+    None if another operator or no layer is among them, or if a value is used elsewhere too.
+    """
+    if steps.half_away:
+        return None
+    scaled = _Scaled(network, steps.scale)
+    if not scaled.reaches(found.source):
+        return None
+    return rounded(network.builder_, scaled.of(found.source), steps, found.bounds(steps))
+
+
+class _Scaled:
+    """Expressions over a divisor."""
+
+    def __init__(self, network: Network, divisor: np.float32) -> None:
+        self._network, self._divisor = network, divisor
+        self._reads: Counter[Any] = Counter()
+        self._layers: dict[Any, IntegerLayer] = {}
+        self._written: dict[Any, relax.Expr] = {}
+
+    def reaches(self, expression: Any) -> bool:
+        """Whether all of it is known, ends at a layer, and is used for nothing else."""
+        known = self._follow(expression)
+        alone = all(self._network.values.reads(each) == count for each, count in self._reads.items())
+        return known and alone and bool(self._layers)
+
+    def _follow(self, expression: Any) -> bool:
+        if constant_value(expression) is not None or self._network.integers(expression) is not None:
+            return True
+        self._reads[expression] += 1
+        if self._reads[expression] > 1:
+            return True
+        layer = self._network.layer(expression)
+        if layer is not None:
+            self._layers[expression] = layer
+            return True
+        operands = self._operands(self._network.values.of(expression))
+        return bool(operands) and all(map(self._follow, operands))
+
+    def _operands(self, call: Any) -> list[Any]:
+        """The operands to divide so that a call is divided; empty if it does not commute with factors."""
+        if operator_name(call) in _OF_ALL:
+            return list(call.args)
+        if operator_name(call) == "multiply":
+            factors = [each for each in call.args if constant_value(each) is None]
+            return factors if len(factors) == 1 else []
+        return []
+
+    def of(self, expression: Any) -> relax.Expr:
+        """An expression over the divisor."""
+        if expression not in self._written:
+            self._written[expression] = self._network.builder_.emit(self._write(expression))
+        return self._written[expression]
+
+    def _write(self, expression: Any) -> relax.Expr:
+        network, build = self._network, self._network.builder_
+        value = constant_value(expression)
+        if value is not None:
+            return constant(value / self._divisor, "float32")
+        quantised = network.integers(expression)
+        if quantised is not None:
+            integers, before = quantised
+            scale = constant(before.scale / self._divisor, "float32")
+            return relax.op.multiply(centred(build, integers, before), scale)
+        if expression in self._layers:
+            return network.floats(self._layers[expression], self._divisor)
+        call = network.values.of(expression)
+        constants = operator_name(call) == "multiply"
+        operands = [each if constants and constant_value(each) is not None else self.of(each) for each in call.args]
+        return relax.Call(call.op, operands, call.attrs)
+
+
+_OPERATORS = {
+    "add": _sum_of,
+    "multiply": _product_of,
+    "mean": _mean_of,
+    "nn.avg_pool2d": _average_of,
+    "concat": _concatenation_of,
+}
+
+
+def in_integers(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
+    """The integers of an activation's source, in steps; None if there is no form for it."""
+    call = network.values.of(found.source)
+    write = _OPERATORS.get(operator_name(call))
+    result = write(network, call, found, steps) if write else None
+    return _lines_of(network, found, steps) if result is None else result

@@ -1,0 +1,1 @@
+"""The compiler's intermediate representation: expressions, traits of operators, types."""

@@ -1,0 +1,1 @@
+"""From scheduled functions to one shared library, and what is known of it."""

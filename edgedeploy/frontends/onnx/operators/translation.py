@@ -1,0 +1,90 @@
+"""Parts that translations of operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
+
+# Takes the importer, the node's inputs (None for one left out) and its attributes; returns an expression, a tuple of
+# them for several outputs, or None to use TVM's own importer.
+Translation = Callable[[Any, list[Any], dict[str, Any]], Any]
+
+
+def dtype_of(value: Any) -> str:
+    """The dtype of a tensor; empty for other values, such as a shape."""
+    return str(getattr(value.ty, "dtype", ""))
+
+
+def is_float(value: Any) -> bool:
+    """Whether a tensor holds floats."""
+    return dtype_of(value).startswith(("float", "bfloat"))
+
+
+def optional(inputs: list[Any], index: int) -> Any:
+    """An input that may be left out, at the end or by an empty name."""
+    return inputs[index] if index < len(inputs) else None
+
+
+def integers(inputs: list[Any], index: int) -> list[int] | None:
+    """The values of a constant input of integers."""
+    value = constant_value(optional(inputs, index))
+    return None if value is None else [int(each) for each in value.ravel()]
+
+
+def text(attr: dict[str, Any], name: str, default: str) -> str:
+    """An attribute of text."""
+    value = attr.get(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+class Builder:
+    """Calls of Relax's operators, each bound to a variable: `build.add(a, b)` is `relax.op.add(a, b)`.
+
+    Numbers and arrays among the arguments become constants of the dtype of the first tensor.
+    """
+
+    def __init__(self, importer: Any) -> None:
+        self._block = importer.bb if hasattr(importer, "bb") else importer.block_builder  # the latter is PyTorch's
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operator = getattr(relax.op, name)
+
+        def call(*arguments: Any, **settings: Any) -> Any:
+            dtype = next((dtype_of(each) for each in arguments if isinstance(each, relax.Expr)), None)
+            made = [constant(each, dtype) if isinstance(each, int | float | np.ndarray) else each for each in arguments]
+            return self.bind(operator(*made, **settings))
+
+        return call
+
+    def bind(self, expression: Any) -> Any:
+        """An expression bound to a variable."""
+        return self._block.normalize(expression)
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        """A tensor as another dtype; itself if it has that one."""
+        return value if dtype_of(value) == dtype else self.bind(relax.op.astype(value, dtype))
+
+    def reshape(self, value: Any, shape: list[int]) -> Any:
+        """A tensor in another shape; itself if it has that one."""
+        return value if shape_of(value) == shape else self.bind(relax.op.reshape(value, shape))
+
+    def take(self, value: Any, indices: Any, axis: int) -> Any:
+        """Parts of a tensor along an axis, by indices that are not negative."""
+        if isinstance(indices, np.ndarray):
+            indices = constant(indices, "int64")
+        return self.bind(relax.op.take(value, indices, axis))
+
+    def permute(self, value: Any, order: list[int]) -> Any:
+        """A tensor with its axes in another order."""
+        if order == sorted(order):
+            return value
+        return self.bind(relax.op.permute_dims(value, order))
+
+    def reduce(self, operator: str, value: Any, axes: list[int], *, keepdims: bool = False) -> Any:
+        """`sum`, `max` and the like over some axes."""
+        return self.bind(getattr(relax.op, operator)(value, axes, keepdims=keepdims))

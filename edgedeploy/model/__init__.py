@@ -1,0 +1,1 @@
+"""Records of a network that all stages share."""

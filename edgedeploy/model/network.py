@@ -1,0 +1,75 @@
+"""An imported network: the result of every frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.model.heads import Head
+from edgedeploy.model.tail.program import Tail
+from edgedeploy.model.tensors import TensorSpec
+
+Reference = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+# One inference, one operator at a time, of those below a number of GFLOP: the operator, and the outputs of the
+# reference and of the second opinion, both computed from the reference's earlier outputs.
+OperatorWise = Callable[[Mapping[str, np.ndarray], float], Iterator[tuple[str, list[np.ndarray], list[np.ndarray]]]]
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """The end of a network that is not compiled; `reference` runs the whole network, to check the tail with."""
+
+    tail: Tail
+    reference: Reference
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as a Relax module, with further information.
+
+    Attributes:
+        file: the file it was read from.
+        module: a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it.
+        inputs, outputs: names, shapes and dtypes, in the network's order; if it has a tail, outputs are those of the
+            compiled part, as are those of `reference`.
+        quantised: whether it has quantised layers.
+        reference: one inference by a program other than TVM, to check the compiled code against.
+        reference_name: that program and its version.
+        heads: its detection heads, according to the file.
+        metadata: the file's entries about its use; see `edgedeploy.model.metadata`.
+        other_kernels: one inference by the same program with other kernels, or in float64: its distance from
+            `reference` is the effect of rounding alone. None if there are none.
+        other_kernels_name: a name for these kernels.
+        second_opinion: one inference by a third, possibly slow program, used if the code differs from `reference`. None
+            if there is none.
+        second_opinion_name: that program and its version.
+        by_operator: both, one operator at a time, for networks that are too large for the third program. None if there
+            is no such program.
+        cut_off: the end after `module` whose sizes depend on data; None for most networks.
+    """
+
+    file: Path
+    module: Any
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    quantised: bool
+    reference: Reference
+    reference_name: str
+    heads: Sequence[Head] = ()
+    other_kernels: Reference | None = None
+    other_kernels_name: str = ""
+    second_opinion: Reference | None = None
+    second_opinion_name: str = ""
+    by_operator: OperatorWise | None = None
+    cut_off: CutOff | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def results(self) -> list[TensorSpec]:
+        """Its outputs: those of its tail, if it has one."""
+        return self.cut_off.tail.outputs if self.cut_off else self.outputs

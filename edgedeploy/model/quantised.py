@@ -1,0 +1,116 @@
+"""How a network was quantised: the record in its file and in packages, which `push` checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from edgedeploy.base.documents import Listed, Record
+
+# The key of the record, as JSON, in an ONNX file's `metadata_props`.
+KEY = "edgedeploy.quantisation"
+
+Method = Literal["minmax", "entropy", "percentile"]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+# Every reader of JSON represents integers up to this exactly.
+_MOST = 1 << 53
+# Shares of less than a billion samples differ by more than one of the last.
+_DIGITS = 9
+Count = Annotated[int, Field(gt=0, le=_MOST)]
+
+
+class Agreement(Record):
+    """How far the quantised network agrees with the float network.
+
+    Attributes:
+        of: the quantity compared: `top-1`, the best class of each image; `boxes` of the same class with an intersection
+            over union of at least 0.5, twice their number over that of all boxes of both; `outputs`, the cosine of the
+            angle between the outputs.
+        value: 1 means no difference.
+        samples: the number of images, or inputs.
+    """
+
+    of: Literal["top-1", "boxes", "outputs"]
+    value: Share
+    samples: Count
+
+
+class Accuracy(Record):
+    """The accuracy of both networks on labelled images.
+
+    Attributes:
+        of: `top-1`, the share of images whose best class is right; `mAP@0.5`, as defined by COCO.
+        before: of the float network.
+        after: of the quantised one.
+        samples: the number of images.
+    """
+
+    of: Literal["top-1", "mAP@0.5"]
+    before: Share
+    after: Share
+    samples: Count
+
+
+class Quantisation(Record):
+    """How a network was quantised, and the loss; empty for files of other programs.
+
+    Attributes:
+        method: how the ranges of activations were chosen.
+        samples: the number of images, or inputs, that determined them.
+        kept: layers left in float, by request or because of their loss.
+        agreement: with the float network.
+        accuracy: before and after, if labelled images were given.
+    """
+
+    method: Method | None = None
+    samples: Annotated[int, Field(ge=0, le=_MOST)] = 0
+    kept: Listed[str] = []
+    agreement: Agreement | None = None
+    accuracy: Accuracy | None = None
+
+    @property
+    def value(self) -> float | None:
+        """The accuracy after, or else the agreement; None if neither is known."""
+        if self.accuracy:
+            return self.accuracy.after
+        return self.agreement.value if self.agreement else None
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of accuracy, or else of agreement; None if neither is known.
+
+        It is rounded: 1 - 0.99 is more than 0.01 in floating point, and 0.01 may be the limit.
+        """
+        if self.accuracy:
+            return round(max(self.accuracy.before - self.accuracy.after, 0.0), _DIGITS)
+        return round(1 - self.agreement.value, _DIGITS) if self.agreement else None
+
+    def lines(self) -> list[str]:
+        """The record as lines for people."""
+        how = f"{self.method} over {self.samples} samples; {len(self.kept)} layers kept in float"
+        lines = [how if self.method else "by another program"]
+        if self.value is None:
+            lines[0] += "; its accuracy is not recorded"
+        if self.agreement:
+            lines.append(
+                f"agreement with the float network: {self.agreement.value:.2%} "
+                f"({self.agreement.of}, {self.agreement.samples} samples)"
+            )
+        if self.accuracy:
+            lines.append(
+                f"{self.accuracy.of}: {self.accuracy.before:.2%} before, {self.accuracy.after:.2%} after "
+                f"({self.accuracy.samples} images)"
+            )
+        return lines
+
+
+def recorded(metadata: Mapping[str, str], *, quantised: bool) -> Quantisation | None:
+    """The record in a network's metadata, empty if it is missing or invalid; None for a float network."""
+    if not quantised:
+        return None
+    try:
+        return Quantisation.model_validate_json(metadata[KEY])
+    except (KeyError, ValidationError):
+        return Quantisation()

@@ -1,0 +1,233 @@
+"""A tail: its form in packages, nodes in ONNX's terms that are checked before they run, and how it is computed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+
+from edgedeploy.base.documents import Listed, Record, parse_json
+from edgedeploy.errors import PackageError, last_line
+from edgedeploy.model.tail.operators import OPERATORS
+from edgedeploy.model.tensors import Tensors, TensorSpec
+
+MAXIMUM_TAIL = 1 << 26  # bytes of JSON: thousands of nodes, with anchors of a megabyte or two
+_DEEPEST = 8  # nested branches
+_DTYPES = (
+    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
+
+Attribute = int | float | str | list[int] | list[float]
+
+
+class Constant(Record):
+    """A tensor of fixed values, little-endian, in base64."""
+
+    dtype: str
+    shape: Annotated[Listed[Annotated[int, Field(ge=0, le=MAXIMUM_TAIL)]], Field(max_length=32)]
+    data: str
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Constant:
+        """The record of an array."""
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        return cls(dtype=array.dtype.name, shape=list(array.shape), data=base64.b64encode(little.tobytes()).decode())
+
+    @model_validator(mode="after")
+    def _fits(self) -> Constant:
+        if self.dtype not in _DTYPES:
+            raise ValueError(f"a constant of {self.dtype}")
+        try:
+            size = len(base64.b64decode(self.data, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise ValueError("a constant that is not base64") from error
+        if size != math.prod(self.shape) * np.dtype(self.dtype).itemsize:
+            raise ValueError(f"a constant of shape {self.shape} with {size} bytes")
+        return self
+
+    def array(self) -> np.ndarray:
+        """Its values."""
+        little = np.dtype(self.dtype).newbyteorder("<")
+        return np.frombuffer(base64.b64decode(self.data), little).astype(self.dtype).reshape(self.shape)
+
+
+class Node(Record):
+    """One operator.
+
+    Attributes:
+        name: for messages.
+        operator: a name of `OPERATORS`, or `If`.
+        inputs: names of values; "" for an optional one that is left out.
+        outputs: names of values; "" for an unused one.
+        attributes: those of ONNX; types have numpy's names.
+        branches: of `If`: then and else.
+    """
+
+    name: str
+    operator: str
+    inputs: Listed[str]
+    outputs: Annotated[Listed[str], Field(min_length=1)]
+    attributes: dict[str, Attribute] = {}
+    branches: Listed[Block] = []
+
+    @field_validator("operator")
+    @classmethod
+    def _is_known(cls, operator: str) -> str:
+        if operator != "If" and operator not in OPERATORS:
+            raise ValueError(f"no operator {operator!r} is known")
+        return operator
+
+    @model_validator(mode="after")
+    def _branches_as_needed(self) -> Node:
+        if len(self.branches) != (2 if self.operator == "If" else 0):
+            raise ValueError(f"{self.operator} with {len(self.branches)} branches")
+        if self.operator == "If" and len(self.inputs) != 1:
+            raise ValueError("If takes one condition")
+        if any(len(branch.outputs) != len(self.outputs) for branch in self.branches):
+            raise ValueError("a branch with another number of outputs")
+        return self
+
+
+class Block(Record):
+    """Nodes with their constants, and the names of the outputs."""
+
+    constants: dict[str, Constant]
+    nodes: Annotated[Listed[Node], Field(max_length=100_000)]
+    outputs: Listed[str]
+
+    def free(self) -> set[str]:
+        """The names that it reads and does not make: what must be there before."""
+        made = set(self.constants)
+        needed: set[str] = set()
+        for node in self.nodes:
+            for name in (*filter(None, node.inputs), *(each for branch in node.branches for each in branch.free())):
+                if name not in made:
+                    needed.add(name)
+            for name in filter(None, node.outputs):
+                if name in made or name in needed:
+                    raise ValueError(f"{name!r} is made twice, or after it is read")
+                made.add(name)
+        return needed | (set(self.outputs) - made)
+
+    def every_node(self) -> Iterator[Node]:
+        """Its nodes, including those of branches."""
+        for node in self.nodes:
+            yield node
+            for branch in node.branches:
+                yield from branch.every_node()
+
+
+_BLOCK = TypeAdapter(Block)
+
+
+def content_of(block: Block) -> bytes:
+    """A tail's member of a package."""
+    return (json.dumps(block.model_dump(mode="json", exclude_defaults=True), sort_keys=True) + "\n").encode()
+
+
+def parse_block(content: bytes, known: Collection[str]) -> Block:
+    """Parse and check a package's member; `known` are the names of the values from the compiled part."""
+    if len(content) > MAXIMUM_TAIL:
+        raise ValueError(f"it has {len(content):,} bytes, more than the {MAXIMUM_TAIL:,} that are read")
+    block = parse_json(content, _BLOCK)
+    if _depth(block) > _DEEPEST:
+        raise ValueError("it is nested too deeply")
+    if missing := block.free() - set(known):
+        raise ValueError(f"nothing makes {', '.join(map(repr, sorted(missing)))}")
+    return block
+
+
+def _depth(block: Block) -> int:
+    return 1 + max((_depth(branch) for node in block.nodes for branch in node.branches), default=0)
+
+
+# Bytes of all values at a time: a package with more is damaged.
+_MOST_BYTES = 1 << 32
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A block's constants, and for each node the names that nothing reads after it."""
+
+    constants: dict[str, np.ndarray]
+    spent: list[list[str]]
+
+    @classmethod
+    def of(cls, block: Block) -> _Prepared:
+        last = dict.fromkeys(block.outputs, len(block.nodes))
+        spent: list[list[str]] = [[] for _ in block.nodes]
+        for place, node in reversed(list(enumerate(block.nodes))):
+            for name in {*node.inputs, *node.outputs}.union(*(branch.free() for branch in node.branches)):
+                if last.setdefault(name, place) == place:
+                    spent[place].append(name)
+        return cls({name: each.array() for name, each in block.constants.items()}, spent)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A tail that is ready to run.
+
+    Attributes:
+        outputs: of the network, in order; a size of -1 depends on the data.
+    """
+
+    block: Block
+    outputs: list[TensorSpec]
+    _prepared: dict[int, _Prepared] = field(default_factory=dict, compare=False, repr=False)
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """The network's outputs by name, from its inputs and the outputs of its compiled part."""
+        with np.errstate(all="ignore"):
+            arrays = self._run(self.block, dict(tensors))
+        found = dict(zip((spec.name for spec in self.outputs), arrays, strict=True))
+        for spec in self.outputs:
+            if why := spec.misfit(found[spec.name]):
+                raise PackageError(f"the package gives another output {spec.name!r} than its manifest says", why=why)
+        return found
+
+    def _run(self, block: Block, values: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+        if id(block) not in self._prepared:
+            self._prepared[id(block)] = _Prepared.of(block)
+        prepared = self._prepared[id(block)]
+        values |= prepared.constants
+        held = sum(array.nbytes for array in values.values())
+        for node, spent in zip(block.nodes, prepared.spent, strict=True):
+            try:
+                inputs = [values[name] if name else None for name in node.inputs]
+                if node.operator == "If":
+                    made = self._run(node.branches[0 if _is_true(inputs[0]) else 1], dict(values))
+                else:
+                    returned = OPERATORS[node.operator](inputs, node.attributes)
+                    made = [returned] if isinstance(returned, np.ndarray | np.generic) else returned
+                if len(made) < len(node.outputs):
+                    raise ValueError(f"it gives {len(made)} outputs, {len(node.outputs)} are named")
+            except PackageError:
+                raise
+            except Exception as error:
+                raise PackageError(
+                    "the end of the network cannot be computed",
+                    why=f"node {node.name!r}, {node.operator}: {last_line(error)}",
+                ) from error
+            new = {name: np.asarray(array) for name, array in zip(node.outputs, made, strict=False) if name}
+            values |= new
+            held += sum(array.nbytes for array in new.values())
+            held -= sum(values.pop(name).nbytes for name in spent if name in values)
+            if held > _MOST_BYTES:
+                raise PackageError(
+                    "the end of the network cannot be computed",
+                    why=f"after node {node.name!r}, {node.operator}, its values take more than {_MOST_BYTES:,} bytes",
+                )
+        return [values[name] for name in block.outputs]
+
+
+def _is_true(condition: np.ndarray | None) -> bool:
+    if condition is None or condition.size != 1:
+        raise ValueError("the condition is not one value")
+    return bool(condition.reshape(-1)[0])

@@ -1,0 +1,1 @@
+"""What code is built for: board profiles, toolchains, devices and facts."""

@@ -1,0 +1,85 @@
+"""The model that predicts the cycles of a board's core: LLVM's model of it, and the cost of memory accesses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from edgedeploy.base.documents import Record
+from edgedeploy.target.triples import Positive
+
+Cycles = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class L1(Record):
+    """The first level of data cache, of the profile's `cache.l1_kib`."""
+
+    ways: Positive
+
+
+class Costs(Record):
+    """Cycles per 64-byte line from a level of memory, beyond those hidden by arithmetic.
+
+    Attributes:
+        foreseen: of a load that a prefetcher foresees.
+        random: of another load.
+        store: of a store.
+    """
+
+    foreseen: Cycles
+    random: Cycles
+    store: Cycles
+
+
+class L2(Costs):
+    """The second level of cache, of the profile's `cache.l2_kib`; `shared` among all cores or not."""
+
+    ways: Positive
+    shared: bool
+
+
+class L3(L2):
+    """A third level of cache; `kib` is one core's share of it."""
+
+    kib: Positive
+
+
+class Memory(Costs):
+    """The memory behind all caches.
+
+    Attributes:
+        written_back: the cost of a line that is written back from the caches.
+        gb_per_s: the bandwidth of all cores together, reads and writes, in gigabytes per second.
+    """
+
+    written_back: Cycles
+    gb_per_s: Annotated[float, Field(gt=0)]
+
+
+class CoreModel(Record):
+    """How a core's cycles are predicted. Only cores for which published times confirm it have one.
+
+    Attributes:
+        llvm: llvm-mca's name of the model that stands for the core (`-mcpu`).
+        clock_mhz: the clock at which cycles are converted to milliseconds.
+        error: the difference of predictions from published times, as a fraction of these; docs/predictions.md.
+        integer_error: the same for networks that multiply integers.
+        threads_error: the same for several threads.
+        byte_products: products of bytes per cycle at most.
+        branch: cycles of the end of a loop that the branch predictor does not foresee.
+        l1, l2, l3, memory: the memory hierarchy.
+    """
+
+    llvm: str
+    clock_mhz: Positive
+    error: Fraction
+    integer_error: Fraction
+    threads_error: Fraction
+    byte_products: Annotated[float, Field(gt=0)]
+    branch: Cycles
+    l1: L1
+    l2: L2
+    l3: L3 | None = None
+    memory: Memory

@@ -1,0 +1,384 @@
+"""Toolchains: the programs that compile and link for a board, and how to call them."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.catalog import Catalog
+from edgedeploy.base.documents import Record
+from edgedeploy.base.files import digest_of, is_folder
+from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.errors import OutputError, ToolchainError
+from edgedeploy.target.board import Board
+from edgedeploy.target.triples import architecture_of
+
+# Time limit of a compiler or linker, to end one that hangs. At its first start zig compiles parts of the C library, and
+# for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
+TOOL_TIMEOUT_S = 3600
+
+# A compiler's drivers for C and for C++, and their names at the end of a program's name.
+_DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
+_DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
+
+# C sources that are linked into many libraries, compiled once for each driver.
+_OBJECTS = Kept("objects")
+_OBJECT_OPTIONS = ["-fPIC", "-O2"]
+
+# Characters of a long command line that errors show from its beginning, and from its end.
+_SHOWN = 400
+
+# A sysroot has at least one of these; compilers silently ignore other folders.
+_SYSTEM_FOLDERS = ("lib", "lib64", "usr")
+
+Command = Annotated[list[str], Field(min_length=1)]
+
+
+class Toolchain(Record):
+    """One toolchain.
+
+    Attributes:
+        description: one line for people.
+        linkers: compiler drivers that link, as commands; the first one installed is used. `python` stands for the
+            interpreter that runs edgedeploy.
+        compilers: C++ compilers, in the same form.
+        archiver: creates static libraries for CMake, in the same form; None if CMake finds it by itself.
+        static_options: options that link the compiler's own libraries statically.
+        options: options of every call; `{zig_triple}` stands for the board's triple with its glibc version, in zig's
+            form.
+        sysroot_options: options that select `{sysroot}`, if the board names one.
+        install: the command that installs it, for the error message.
+        architectures: the architectures it links for, or `native` for this machine's; all if absent.
+    """
+
+    description: str
+    linkers: Annotated[list[Command], Field(min_length=1)]
+    compilers: list[Command] = []
+    archiver: Command | None = None
+    static_options: list[str] = []
+    options: list[str] = []
+    sysroot_options: list[str] = ["--sysroot={sysroot}"]
+    install: str
+    architectures: list[str] | None = None
+
+    @field_validator("architectures", mode="before")
+    @classmethod
+    def _fill_in_native(cls, value: Any) -> Any:
+        return [platform.machine()] if value == "native" else value
+
+
+TOOLCHAINS = Catalog("toolchain", "toolchains", Toolchain)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """An installed compiler driver with its options for a board; `check` tests it.
+
+    Attributes:
+        toolchain: the toolchain's name, or the command of a cross compiler used instead.
+        command: the program with the options of every call.
+        static_options: options that link the compiler's own libraries statically.
+        triple, float_abi: the board's.
+        language: `c` or `c++`.
+        identity: identifies its output: the versions of compiler and linker, and the options.
+    """
+
+    toolchain: str
+    command: list[str]
+    static_options: list[str]
+    triple: str
+    float_abi: str | None
+    language: str
+    identity: str
+
+    @property
+    def first_use(self) -> str:
+        """The slow work of the driver's first use, for people; empty if there is none."""
+        built = {"c": "C library", "c++": "C and C++ libraries"}[self.language]
+        return f"at first use it builds its {built}, for minutes" if self.toolchain == "zig" else ""
+
+    def check(self, progress: Progress = SILENT, *, stripped: bool = True) -> None:
+        """Refuse a driver that does not link, or makes code for other machines than the board.
+
+        Args:
+            progress: is told about it.
+            stripped: whether it will link stripped files: zig builds its libraries for each case.
+        """
+        with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):
+            _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language, stripped)
+
+
+def c_compiler(board: Board) -> Driver:
+    """The C compiler that links for a board: its profile's cross compiler, or its toolchain's."""
+    return _driver(board, "c")
+
+
+def cxx_compiler(board: Board) -> Driver:
+    """The C++ compiler for a board."""
+    return _driver(board, "c++")
+
+
+def archiver(board: Board) -> list[str] | None:
+    """The archiver of static libraries for a board; None if others find it."""
+    name, toolchain = _toolchain_of(board)
+    return _installed(name, toolchain, [toolchain.archiver]) if toolchain.archiver else None
+
+
+def is_installed(toolchain: Toolchain) -> bool:
+    """Whether a toolchain's linker is installed."""
+    return any(_found(command) for command in toolchain.linkers)
+
+
+def link_shared(objects: list[Path], output: Path, board: Board) -> str:
+    """Link object files into a shared library for a board.
+
+    Args:
+        objects: object files, and C sources, which are compiled once and cached.
+        output: the library to write.
+        board: its target.
+
+    Returns:
+        The command line.
+    """
+    driver = c_compiler(board)
+    driver.check()
+    options = ["-shared", *_OBJECT_OPTIONS, "-s", "-o", str(output)]
+    files = [str(_object(each, driver) if each.suffix == ".c" else each) for each in objects]
+    command = [*driver.command, *driver.static_options, *options, *files, "-lm", "-lpthread"]
+    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
+    if not output.is_file():
+        hints = _other_toolchain(driver.toolchain)
+        raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=hints)
+    return shlex.join(command)
+
+
+def _object(source: Path, driver: Driver) -> Path:
+    """The cached object file of a C source for a driver, or the source itself if the cache is not writable.
+
+    Headers are those of the source's folder.
+    """
+    headers = sorted(source.parent.glob("*.h"))
+    key = key_of([driver.identity, driver.triple, _OBJECT_OPTIONS, digest_of([source, *headers], source.parent)])
+    name = f"{source.stem}.o"
+
+    def make(folder: Path) -> None:
+        command = [*driver.command, *_OBJECT_OPTIONS, "-c", "-o", str(folder / name), str(source)]
+        run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
+
+    try:
+        return _OBJECTS.made(key, make, f"compiling {source.name}") / name
+    except OutputError:
+        return source
+
+
+def link_program(source: Path, program: Path, board: Board, hints: Sequence[str] = ()) -> Driver:
+    """Compile and link a C program for a board; returns the driver. `hints` are for failures."""
+    driver = c_compiler(board)
+    driver.check()
+    command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
+    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
+    return driver
+
+
+def run_tool(
+    command: list[str], *, timeout_s: float, hints: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> str:
+    """Run a compiler or linker, and return its output; errors show its command line."""
+    shown = shlex.join(command)
+    logging.getLogger(__name__).info("calling %s", shown)
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            env={"HOME": _home(), **os.environ, **(environment or {})},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"the toolchain failed: {_in_short(shown)}", why=str(error)) from error
+    if done.returncode != 0:
+        raise ToolchainError(
+            f"the toolchain failed with exit code {done.returncode}: {_in_short(shown)}",
+            why=(done.stderr or done.stdout).strip()[-2000:],
+            hints=hints,
+        )
+    return done.stdout
+
+
+def _in_short(command: str) -> str:
+    """A command without its middle if it links hundreds of files; `-v` logs all of it."""
+    if len(command) <= 2 * _SHOWN:
+        return command
+    return f"{command[:_SHOWN]} ... {command[-_SHOWN:]}"
+
+
+@cache
+def _check(
+    driver: tuple[str, ...], triple: str, float_abi: str | None, name: str, language: str, stripped: bool
+) -> None:
+    """Compare a driver's output with the board, once per process.
+
+    The target that it states (`-dumpmachine`, which zig does not answer) and a library linked from one line of C or C++
+    must be of the triple's architecture, and the library must have the board's float ABI.
+    """
+    from edgedeploy.target.elf import machine_of
+
+    hints, wanted = _other_toolchain(name), architecture_of(triple)
+
+    def refuse(why: str) -> ToolchainError:
+        return ToolchainError(f"toolchain {name!r} does not make code for {triple}", why=why, hints=hints)
+
+    stated = _stated_target(driver)
+    if stated and architecture_of(stated).name != wanted.name:
+        raise refuse(f"it makes code for {stated}")
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        source, library = Path(folder) / "line", Path(folder) / "line.so"
+        source.write_text("int edgedeploy_line(int x) { return x + 1; }\n", encoding="utf-8")
+        options = ["-x", language, "-shared", "-fPIC", *(["-s"] if stripped else [])]
+        command = [*driver, *options, "-o", str(library), str(source)]
+        run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
+        machine, made_float_abi = machine_of(library) or (None, None)
+    if machine is None or machine != (wanted.elf_machine or machine):
+        raise refuse(f"it generated {machine or 'nothing'}")
+    if float_abi and made_float_abi != float_abi:
+        raise refuse(f"it generated code for the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
+
+
+def _home() -> str:
+    """The user's folder if HOME is not set: zig needs a place for its cache."""
+    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() is an error for users that the system does not know
+    return home if os.path.isabs(home) else tempfile.gettempdir()  # noqa: PTH117
+
+
+def _stated_target(driver: tuple[str, ...]) -> str | None:
+    try:
+        return run_tool([*driver, "-dumpmachine"], timeout_s=TOOL_TIMEOUT_S).strip()
+    except ToolchainError:
+        return None
+
+
+def zig_triple(board: Board) -> str:
+    """A board's triple in zig's form: architecture, system, ABI with the oldest glibc.
+
+    `armv7a-unknown-linux-gnueabihf` with glibc 2.28 is `arm-linux-gnueabihf.2.28`.
+    """
+    architecture, _, system, abi = board.triple.split("-")
+    architecture = architecture_of(architecture).zig or architecture
+    glibc = f".{board.glibc}" if board.glibc else ""
+    return f"{architecture}-{system}-{abi}{glibc}"
+
+
+def _runs_in_python(arguments: list[str]) -> bool:
+    """Whether the interpreter finds the module of `-m MODULE ...`; True for other arguments."""
+    if len(arguments) < 2 or arguments[0] != "-m":
+        return True
+    return importlib.util.find_spec(arguments[1].partition(".")[0]) is not None
+
+
+def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
+    """A board's toolchain and its name: its cross compiler, or a toolchain for its architecture."""
+    if board.cross_compiler:
+        return shlex.join(board.cross_compiler), Toolchain(
+            description="a cross compiler",
+            linkers=[with_language(board.cross_compiler, "c")],
+            compilers=[with_language(board.cross_compiler, "c++")],
+            install="install it, or name another one with --cross-compiler",
+        )
+    toolchain = TOOLCHAINS.load(board.toolchain)
+    if toolchain.architectures is not None and board.family not in {
+        architecture_of(each).name for each in toolchain.architectures
+    }:
+        raise ToolchainError(
+            f"toolchain {board.toolchain!r} does not link for {board.architecture}",
+            why=f"it links for {', '.join(toolchain.architectures)}",
+            hints=_other_toolchain(board.toolchain),
+        )
+    return board.toolchain, toolchain
+
+
+def with_language(command: list[str], language: str) -> list[str]:
+    """The command of a compiler's driver for `c` or `c++`: for gcc-12, gcc-12 or g++-12."""
+    *before, program = command
+    names = {name: drivers[language == "c++"] for drivers in _DRIVERS for name in drivers}
+    return [*before, _DRIVER_NAME.sub(lambda found: names[found["name"]] + found["version"], program)]
+
+
+def _driver(board: Board, language: str) -> Driver:
+    name, toolchain = _toolchain_of(board)
+    if board.sysroot and not is_folder(board.sysroot):
+        raise ToolchainError(f"the sysroot {board.sysroot} does not exist", hints=["name a folder with --sysroot"])
+    if board.sysroot and not any(is_folder(board.sysroot / name) for name in _SYSTEM_FOLDERS):
+        raise ToolchainError(
+            f"{board.sysroot} is not a sysroot",
+            why=f"it has none of the folders {', '.join(_SYSTEM_FOLDERS)}",
+            hints=["name the folder that holds the copy of the board's / with --sysroot"],
+        )
+    program = _installed(name, toolchain, toolchain.linkers if language == "c" else toolchain.compilers)
+    sysroot_options = toolchain.sysroot_options if board.sysroot else []
+    values = {"{zig_triple}": zig_triple(board), "{sysroot}": str(board.sysroot)}
+    options = [
+        reduce(lambda text, name: text.replace(name, values[name]), values, option)
+        for option in [*toolchain.options, *sysroot_options, *board.cross_compiler_options]
+    ]
+    identity = shlex.join([*_versions(tuple(program)), Path(program[-1]).name, *options])
+    command = [*program, *options]
+    return Driver(name, command, toolchain.static_options, board.triple, board.float_abi, language, identity)
+
+
+@cache
+def _versions(program: tuple[str, ...]) -> tuple[str, str]:
+    """The first lines of a driver's and its linker's version output; the latter has zig's own version."""
+    try:
+        linker = run_tool([*program, "-Wl,--version"], timeout_s=TOOL_TIMEOUT_S)
+    except ToolchainError:  # one that states none
+        linker = ""
+    compiler = run_tool([*program, "--version"], timeout_s=TOOL_TIMEOUT_S)
+    return _first_line(compiler), _first_line(linker)
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
+
+
+def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list[str]:
+    if not commands:
+        raise ToolchainError(f"toolchain {name!r} names no C++ compiler", hints=_other_toolchain(name))
+    for command in commands:
+        if found := _found(command):
+            return found
+    programs = " or ".join(" ".join(command) for command in commands)
+    raise ToolchainError(
+        f"toolchain {name!r} is not installed",
+        why=f"there is no program {programs}",
+        hints=[toolchain.install, *_other_toolchain(name)],
+    )
+
+
+def _found(command: Command) -> list[str] | None:
+    """A command as called here, or None if its program is not installed."""
+    if command[0] == "python":
+        return [sys.executable, *command[1:]] if _runs_in_python(command[1:]) else None
+    return list(command) if shutil.which(command[0]) else None
+
+
+def _other_toolchain(name: str) -> list[str]:
+    """A hint for users of other toolchains than zig."""
+    return [] if name == "zig" else ["use --toolchain zig, which links for every board"]

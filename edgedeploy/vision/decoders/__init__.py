@@ -1,0 +1,1 @@
+"""Decoders: outputs of networks as results."""
