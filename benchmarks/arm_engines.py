@@ -49,12 +49,7 @@ IN_FLOAT_TOO = {"mobilenet_v1_0.25_quant": "mobilenet_v1_0.25-tflite"}
 
 
 def rows(
-    networks: Mapping[str, ImportOptions],
-    board: str,
-    engines: str,
-    *,
-    threads: int = 1,
-    record: bool = True,
+    networks: Mapping[str, ImportOptions], board: str, engines: str, *, threads: int = 1, record: bool = True
 ) -> Iterator[Row]:
     """What each network takes on a board; other engines are recorded if they were not before."""
     progress, resolved = ConsoleProgress(), resolve(board, {})

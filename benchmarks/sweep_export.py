@@ -143,12 +143,7 @@ def _own(name: str) -> nn.Module:
     return getattr(importlib.import_module("networks.pytorch"), name)()
 
 
-FAMILIES: dict[str, Any] = {
-    "own": _own,
-    "timm": _timm,
-    "torchvision": _torchvision,
-    "ultralytics": _ultralytics,
-}
+FAMILIES: dict[str, Any] = {"own": _own, "timm": _timm, "torchvision": _torchvision, "ultralytics": _ultralytics}
 
 
 class _Chosen(nn.Module):

@@ -120,10 +120,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def command(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> Command:
     """The command line in an empty folder, with empty user folders: its exit code, output and messages.
 

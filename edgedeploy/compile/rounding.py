@@ -45,10 +45,7 @@ def rounding_in(types: LayerTypes, sums: float) -> float:
 
 
 def within(
-    limit: float,
-    strategies: Mapping[str, Strategy[Any]],
-    chosen: Mapping[str, Configuration],
-    calls: Mapping[str, int],
+    limit: float, strategies: Mapping[str, Strategy[Any]], chosen: Mapping[str, Configuration], calls: Mapping[str, int]
 ) -> dict[str, Configuration]:
     """Configurations with which a network's rounding error stays within a limit, or comes as near to it as it can.
 

@@ -50,13 +50,7 @@ class _TransferBrokenError(Exception):
 
 
 def download(
-    url: str,
-    target: Path,
-    *,
-    size: int,
-    sha256: str,
-    progress: Progress = SILENT,
-    patience: Patience = Patience(),
+    url: str, target: Path, *, size: int, sha256: str, progress: Progress = SILENT, patience: Patience = Patience()
 ) -> None:
     """Download `url` (http or https) to `target`, unless it is there; one process at a time downloads a target.
 

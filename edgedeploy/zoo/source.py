@@ -177,10 +177,7 @@ def means_file(model: str) -> bool:
 
 
 def find_source(
-    model: str,
-    shapes: Shapes | None = None,
-    progress: Progress = SILENT,
-    options: ImportOptions = AS_THE_FILE_SAYS,
+    model: str, shapes: Shapes | None = None, progress: Progress = SILENT, options: ImportOptions = AS_THE_FILE_SAYS
 ) -> Source:
     """The network with a name in the zoo or a path; it is downloaded if needed."""
     require_build(f"{model} cannot be read, nor built")

@@ -324,10 +324,7 @@ def test_whatever_it_waits_for_it_ends_when_it_is_asked_to(board: str, start: St
 
 
 def test_it_ends_under_a_silent_tracker_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:
-    with (
-        tracker_port() as (_, address),
-        serving(agent, tmp_path, "--heartbeat", "1", "--tracker", address) as server,
-    ):
+    with tracker_port() as (_, address), serving(agent, tmp_path, "--heartbeat", "1", "--tracker", address) as server:
         assert server.process.wait(generous(4)) == 0
 
 

@@ -50,10 +50,7 @@ class TestWithSystemd:
         self, home: Home, systemd: UserSystemd
     ) -> None:
         made = install(systemd.run, "digits", Choices("200M", "150%", watchdog_s=2), where="here")
-        assert (made.unit, made.socket) == (
-            "edgedeploy-digits.service",
-            "$XDG_RUNTIME_DIR/edgedeploy-digits/socket",
-        )
+        assert (made.unit, made.socket) == ("edgedeploy-digits.service", "$XDG_RUNTIME_DIR/edgedeploy-digits/socket")
         with client(systemd) as one:
             home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
             home.switch(SECOND)

@@ -136,14 +136,7 @@ def test_the_python_api_does_what_the_commands_do(target: Path, site: Path, pack
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "build digits",
-        "demo digits",
-        "bench digits",
-        "tune digits",
-        "models show digits --graph x.svg",
-    ],
+    "command", ["build digits", "demo digits", "bench digits", "tune digits", "models show digits --graph x.svg"]
 )
 def test_what_needs_the_extra_names_it(edgedeploy: Edgedeploy, command: str) -> None:
     done = edgedeploy("--json", *command.split(), code=NotInstalledError.exit_code)

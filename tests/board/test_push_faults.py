@@ -173,10 +173,7 @@ def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: fl
 @pytest.mark.parametrize("stage", ["upload", "assemble", "self-test", "switch"])
 def test_the_board_loses_its_power(bench: Bench, start: Start, stage: str) -> None:
     virtual = start("local", name="fragile")
-    with (
-        Connection(address_of(virtual)) as connection,
-        pytest.raises(BoardConnectionError, match="broke") as caught,
-    ):
+    with Connection(address_of(virtual)) as connection, pytest.raises(BoardConnectionError, match="broke") as caught:
         push(connection, bench.release(bench.second), progress=Meddler(stage, lambda: down(virtual)))
     assert any("power" in hint for hint in caught.value.hints)
 

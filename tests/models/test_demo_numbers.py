@@ -102,8 +102,7 @@ RULE = "-" * 38
 
 class TestRetinaFace:
     @pytest.mark.parametrize(
-        ("model", "pixels"),
-        [(None, 0.01), pytest.param("retinaface-ncnn", 0.05, id="the half precision of ncnn's")],
+        ("model", "pixels"), [(None, 0.01), pytest.param("retinaface-ncnn", 0.05, id="the half precision of ncnn's")]
     )
     def test_published_boxes_and_scores(
         self, show: Infer, published: dict[str, Any], model: str | None, pixels: float

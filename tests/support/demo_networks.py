@@ -18,10 +18,7 @@ def on_onnxruntime(entry: ZooModel, path: Path) -> Runner:
 
 
 def demo_network(
-    shared: Path,
-    demo_name: str,
-    model: str | None = None,
-    run: Callable[[ZooModel, Path], Runner] = on_onnxruntime,
+    shared: Path, demo_name: str, model: str | None = None, run: Callable[[ZooModel, Path], Runner] = on_onnxruntime
 ) -> Network:
     """The first network of a demo, or `model` in its place, whose file lies in the shared folder."""
     demo = DEMOS.load(demo_name)

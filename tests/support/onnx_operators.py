@@ -243,11 +243,7 @@ add(
     mod_of_floats=op.Mod(IMAGE, 0.7, fmod=1),
     mod_of_integers=op.Mod(integers(9), np.int32(3)),
 )
-add(
-    12,
-    square_by_an_integer=op.Pow(IMAGE, [2]),
-    power_of_integers=op.Pow(integers(6), np.int32([0, 1, 2, 3, 4, 5])),
-)
+add(12, square_by_an_integer=op.Pow(IMAGE, [2]), power_of_integers=op.Pow(integers(6), np.int32([0, 1, 2, 3, 4, 5])))
 for _name in ("Add", "Sub", "Mul", "Div", "PRelu"):
     add(**{f"{_name.lower()}_of_channels": getattr(op, _name)(IMAGE, np.float32([[[0.5]], [[2.0]], [[-1.5]]]))})
 
@@ -357,11 +353,7 @@ add(
 )
 add(10, dropout_with_a_mask_nobody_reads=op.Relu(op.Dropout(IMAGE, outputs=2)))
 add(13, softmax_cross_entropy=op.SoftmaxCrossEntropyLoss(data(3, 5), [1, 0, 4], normal(5)))
-add(
-    18,
-    20,
-    groupnormalization_of_each_group=op.GroupNormalization(image(6), normal(3), normal(3), num_groups=3),
-)
+add(18, 20, groupnormalization_of_each_group=op.GroupNormalization(image(6), normal(3), normal(3), num_groups=3))
 add(21, groupnormalization=op.GroupNormalization(image(6), normal(6), normal(6), num_groups=3))
 
 # Softmax: up to opset 12 over all axes from `axis` on, flattened; the default is 1, from 13 on -1.
@@ -501,10 +493,7 @@ add(
     gather_from_the_end=op.Gather(IMAGE, -1, axis=-2),
     onehot=op.OneHot(op.ArgMax(data(2, 5), axis=1, keepdims=0), 5, [0.0, 1.0]),
 )
-add(
-    13,
-    gather_nd_from_the_end=op.GatherND(IMAGE, np.array([[[0, -1, 3], [-1, 2, -8]]])),
-)
+add(13, gather_nd_from_the_end=op.GatherND(IMAGE, np.array([[[0, -1, 3], [-1, 2, -8]]])))
 
 # Kinds and comparisons.
 LARGE, SMALL = op.Greater(IMAGE, 0.3), op.Less(IMAGE, 0.3)
@@ -553,10 +542,7 @@ add(
     resize_with_antialias=op.Resize(IMAGE, scales=[1.0, 1.0, 0.5, 0.5], mode="linear", antialias=1),
 )
 add(13, resize_by_a_computed_size=op.Resize(POOLED, sizes=ITS_SIZE, mode="linear"))
-add(
-    19,
-    resize_half_pixel_symmetric=op.Resize(IMAGE, scales=UNEVEN, mode="linear", **where("half_pixel_symmetric")),
-)
+add(19, resize_half_pixel_symmetric=op.Resize(IMAGE, scales=UNEVEN, mode="linear", **where("half_pixel_symmetric")))
 for _transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
     for _mode in ("nearest", "linear", "cubic"):
         _resize = op.Resize(IMAGE, sizes=[1, 3, 15, 7], mode=_mode, **where(_transform))
@@ -655,8 +641,7 @@ add(
     ),
 )
 add(
-    11,
-    if_with_a_constant_condition=op.Add(op.If(np.array(False), then_branch=THEN_RELU, else_branch=ELSE_TANH), IMAGE),
+    11, if_with_a_constant_condition=op.Add(op.If(np.array(False), then_branch=THEN_RELU, else_branch=ELSE_TANH), IMAGE)
 )
 add(
     13,
@@ -667,10 +652,7 @@ add(
 # Spectra, and counts.
 SIGNAL = data(2, 9, 1)
 add(
-    fourier_transforms=(
-        op.DFT(SIGNAL, axis=1, onesided=1),
-        op.DFT(op.DFT(SIGNAL, axis=1), 6, axis=1, inverse=1),
-    ),
+    fourier_transforms=(op.DFT(SIGNAL, axis=1, onesided=1), op.DFT(op.DFT(SIGNAL, axis=1), 6, axis=1, inverse=1)),
     short_time_fourier_transform=op.STFT(data(1, 40, 1), 4, np.hanning(8).astype(np.float32), onesided=1),
     counts_of_word_pairs=op.TfIdfVectorizer(
         integers(2, 12),
@@ -702,9 +684,6 @@ add(
         *(PIXELS, *LEVELS, int8(4, 3, 3, 3), 0.01, *RESULT, np.int32([50, -300, 0, 1000])), pads=[1, 1, 1, 1]
     ),
     convolution_of_integers=op.ConvInteger(
-        PIXELS,
-        lambda random: random.integers(0, 200, (4, 3, 3, 3)).astype(np.uint8),
-        np.uint8(120),
-        pads=[1, 1, 1, 1],
+        PIXELS, lambda random: random.integers(0, 200, (4, 3, 3, 3)).astype(np.uint8), np.uint8(120), pads=[1, 1, 1, 1]
     ),
 )

@@ -56,13 +56,7 @@ def small(*, rows: int = 8) -> bytes:
     bias = random.standard_normal(8).astype(np.float32)
     buffers = [write.table("Buffer", Data=content) for content in (None, weights.tobytes(), bias.tobytes())]
     tensors = [
-        write.table(
-            "Tensor",
-            Name=name,
-            Shape=shape,
-            Type=tflite.TensorType.FLOAT32,
-            Buffer=buffer,
-        )
+        write.table("Tensor", Name=name, Shape=shape, Type=tflite.TensorType.FLOAT32, Buffer=buffer)
         for name, shape, buffer in (
             ("image", [1, rows, 8, 3], 0),
             ("weights", [8, 3, 3, 3], 1),

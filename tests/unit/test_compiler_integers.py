@@ -23,13 +23,7 @@ from edgedeploy.compile.ir.expressions import calls_of, constant_value, parts_of
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.passes.running import ignore
-from edgedeploy.compile.pipeline import (
-    Lowered,
-    Optimised,
-    compile_network,
-    lower_network,
-    optimise,
-)
+from edgedeploy.compile.pipeline import Lowered, Optimised, compile_network, lower_network, optimise
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session

@@ -197,11 +197,7 @@ def test_any_product_of_matrices_agrees_with_onnxruntime(
 
 
 @examples(25)
-@given(
-    st.lists(EXTENT, min_size=2, max_size=4),
-    st.integers(0, 2),
-    st.tuples(EXTENT, EXTENT),
-)
+@given(st.lists(EXTENT, min_size=2, max_size=4), st.integers(0, 2), st.tuples(EXTENT, EXTENT))
 def test_any_concat_agrees_with_onnxruntime(parts: list[int], axis: int, others: tuple[int, int]) -> None:
     graph = Graph()
     shapes = [[*others[:axis], part, *others[axis:]] for part in parts]

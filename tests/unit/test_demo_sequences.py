@@ -167,13 +167,7 @@ class TestFolder:
 )
 @pytest.mark.usefixtures("folder")
 def test_wrong_input_ends_before_anything_is_built(
-    run_demo: RunDemo,
-    built: list[dict[str, Any]],
-    film: Path,
-    tmp_path: Path,
-    arguments: str,
-    code: int,
-    message: str,
+    run_demo: RunDemo, built: list[dict[str, Any]], film: Path, tmp_path: Path, arguments: str, code: int, message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "letter.png").write_text("Dear reader,\n")

@@ -253,10 +253,7 @@ def test_a_program_that_does_not_run_is_a_fault_of_the_toolchain(local: Case) ->
     local.program.write_text("#!/bin/sh\necho no room >&2; exit 9\n")
     local.program.chmod(0o755)
     finding = looked("program", local)
-    assert (finding.state, finding.found) == (
-        State.FAILED,
-        "the toolchain's program does not run: no room",
-    )
+    assert (finding.state, finding.found) == (State.FAILED, "the toolchain's program does not run: no room")
 
 
 def test_toolchains_that_are_not_installed_come_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,8 +69,7 @@ def count(path: Path, operator: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("make", "gone"),
-    [(residual, 3), (gate, 2), (two_layers, 1), (excitation, 1), (seen_elsewhere, 0), (bounded, 0)],
+    ("make", "gone"), [(residual, 3), (gate, 2), (two_layers, 1), (excitation, 1), (seen_elsewhere, 0), (bounded, 0)]
 )
 def test_one_loop_has_the_sums_of_one_layer(tmp_path: Path, make: Callable[[Graph, str], str], gone: int) -> None:
     _, every, fewer = pairs(tmp_path, make)

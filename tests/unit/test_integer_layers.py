@@ -168,11 +168,7 @@ DEPTHWISE = {
 }
 
 
-WIDE_DEPTHWISE = {
-    "rpi5": ["sdot", "zip1", "zip2"],
-    "rpi4": ["smull2", "smlal2"],
-    "rpi3": ["smull2", "smlal2"],
-}
+WIDE_DEPTHWISE = {"rpi5": ["sdot", "zip1", "zip2"], "rpi4": ["smull2", "smlal2"], "rpi3": ["smull2", "smlal2"]}
 
 
 @pytest.mark.parametrize("name", WIDE_DEPTHWISE)

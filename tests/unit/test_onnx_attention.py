@@ -40,9 +40,7 @@ def attention(
     ]
     results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made]
     model = helper.make_model(
-        helper.make_graph([node], "test", values, results),
-        opset_imports=[helper.make_opsetid("", 23)],
-        ir_version=11,
+        helper.make_graph([node], "test", values, results), opset_imports=[helper.make_opsetid("", 23)], ir_version=11
     )
     onnx.save(model, folder / "net.onnx")
     return folder / "net.onnx"

@@ -23,10 +23,7 @@ def test_inputs_and_outputs_keep_the_networks_own_names(tmp_path: Path) -> None:
     data = graph.input("an image", [1, 3, 8, 8])
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.conv(data, 3, 4, 3), graph.node("Relu", data)))
     assert [spec.name for spec in network.inputs] == ["an image"]
-    assert [(spec.name, spec.shape) for spec in network.outputs] == [
-        ("conv0", [1, 4, 6, 6]),
-        ("relu1", [1, 3, 8, 8]),
-    ]
+    assert [(spec.name, spec.shape) for spec in network.outputs] == [("conv0", [1, 4, 6, 6]), ("relu1", [1, 3, 8, 8])]
 
 
 def test_weights_that_are_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None:

@@ -39,11 +39,7 @@ def scalar(name: str, value: int) -> TensorProto:
     return numpy_helper.from_array(np.array(value, np.int64), name)
 
 
-def model(
-    nodes: list[onnx.NodeProto],
-    weights: list[TensorProto],
-    inputs: Inputs | None = None,
-) -> onnx.ModelProto:
+def model(nodes: list[onnx.NodeProto], weights: list[TensorProto], inputs: Inputs | None = None) -> onnx.ModelProto:
     """A model with the input `data`, others, and the output `y`."""
     every = {"data": (TensorProto.FLOAT, list(DATA.shape)), **(inputs or {})}
     values = [helper.make_tensor_value_info(name, *kind) for name, kind in every.items()]

@@ -416,10 +416,7 @@ def test_the_record_of_a_file_is_read_and_one_that_is_not_sound_is_none() -> Non
 
 def test_what_releases_are_refused_by_is_shown_whoever_recorded_it() -> None:
     other = AGREEING.model_copy(update={"method": None})
-    assert other.lines() == [
-        "by another program",
-        "agreement with the float network: 90.00% (top-1, 100 samples)",
-    ]
+    assert other.lines() == ["by another program", "agreement with the float network: 90.00% (top-1, 100 samples)"]
 
 
 def test_manifests_with_a_record_are_read_back_and_unsound_ones_refused() -> None:

@@ -18,18 +18,7 @@ from time import monotonic, process_time
 import pytest
 from pydantic import ValidationError
 from support.patience import generous
-from support.tuning_records import (
-    PRODUCT,
-    START,
-    TARGET,
-    TRIALS,
-    files_of,
-    filled,
-    header,
-    result,
-    started,
-    trial,
-)
+from support.tuning_records import PRODUCT, START, TARGET, TRIALS, files_of, filled, header, result, started, trial
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
@@ -211,10 +200,7 @@ class TestAFullDisk:
     def test_ends_in_an_error_and_changes_nothing(self, tmp_path: Path, left: int) -> None:
         with Records.open(filled(tmp_path), header()) as records:
             records.add(trial(5, 1.0))
-            with (
-                nearly_full_disk(tmp_path / f"{DATABASE}-wal", left),
-                pytest.raises(OutputError, match="cannot write"),
-            ):
+            with nearly_full_disk(tmp_path / f"{DATABASE}-wal", left), pytest.raises(OutputError, match="cannot write"):
                 records.add(trial(6, *[1.0] * 2000))
             assert read_records(tmp_path).trials == [*TRIALS, trial(5, 1.0)]
             records.add(trial(7, 1.0))

@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.tuning_records import (
-    LARGER,
-    PRODUCT,
-    SMALLER,
-    START,
-    content_of,
-    files_of,
-    filled,
-    header,
-    started,
-    trial,
-)
+from support.tuning_records import LARGER, PRODUCT, SMALLER, START, content_of, files_of, filled, header, started, trial
 
 from edgedeploy.cli.records import complete_records
 from edgedeploy.records.database import Records

@@ -8,18 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.tuning_records import (
-    LARGER,
-    PRODUCT,
-    SMALLER,
-    START,
-    content_of,
-    files_of,
-    filled,
-    header,
-    started,
-    trial,
-)
+from support.tuning_records import LARGER, PRODUCT, SMALLER, START, content_of, files_of, filled, header, started, trial
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module

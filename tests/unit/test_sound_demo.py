@@ -109,10 +109,7 @@ def test_the_first_scores_can_count_as_nothing(tmp_path: Path) -> None:
     [
         ({"second": {"window": 3}}, "are not 3 rows"),
         ({"second": {"window": 8}}, "it takes rows of 1 values, pairs.onnx gives rows of 2"),
-        (
-            {"second": {"model": "echo.onnx", "window": 3}},
-            "it needs one input besides its state, not sound, before",
-        ),
+        ({"second": {"model": "echo.onnx", "window": 3}}, "it needs one input besides its state, not sound, before"),
         ({"stages": [{"model": "pairs.onnx", "window": 6}]}, "its output 'rows' is 1x3x2, not one score"),
         ({"stages": [{"model": "echo.onnx", "window": 6, "states": {"before": "beyond"}}]}, "no output 'beyond'"),
     ],

@@ -300,9 +300,7 @@ def test_pooling_gives_the_places_of_the_largest_values(tmp_path: Path, padding:
     data = values(1, 5, 7, 3)
     [wanted] = imported(tmp_path, pool).reference({"given0": data}).values()
     [again, _] = check(
-        tmp_path,
-        of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options),
-        inputs={"given0": data},
+        tmp_path, of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options), inputs={"given0": data}
     )
     np.testing.assert_array_equal(again, wanted)
     assert largest.shape == places.shape == wanted.shape

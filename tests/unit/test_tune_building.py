@@ -93,10 +93,7 @@ def test_all_functions_of_a_network_are_built(builder: Builder, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("function", "why"),
-    [
-        (kernels.of_any_size, "not a tensor|not fixed"),
-        (kernels.uncompilable, "the compiler failed: [A-Z]"),
-    ],
+    [(kernels.of_any_size, "not a tensor|not fixed"), (kernels.uncompilable, "the compiler failed: [A-Z]")],
     ids=["of_any_size", "uncompilable"],
 )
 def test_a_candidate_that_cannot_be_built_leaves_the_others_alone(builder: Builder, function: Any, why: str) -> None:

@@ -26,11 +26,7 @@ def test_values_are_read_as_python_writes_them() -> None:
         "author": "somebody",
     }
     assert Description.of(said) == Description(
-        task="pose",
-        names=['it\'s a "cat"', "Ä\\n"],
-        stride=32,
-        imgsz=(320, 640),
-        kpt_shape=(5, 2),
+        task="pose", names=['it\'s a "cat"', "Ä\\n"], stride=32, imgsz=(320, 640), kpt_shape=(5, 2)
     )
 
 

@@ -139,11 +139,7 @@ class TestSsd:
 
     @pytest.mark.parametrize(
         ("background", "scores", "class_id"),
-        [
-            ("first", (0.9, 0.1, 0.6), 1),
-            ("last", (0.1, 0.6, 0.9), 1),
-            ("none", (0.1, 0.6, 0.9), 2),
-        ],
+        [("first", (0.9, 0.1, 0.6), 1), ("last", (0.1, 0.6, 0.9), 1), ("none", (0.1, 0.6, 0.9), 2)],
     )
     def test_the_background_is_nothing(self, background: str, scores: tuple[float, ...], class_id: int) -> None:
         outputs = {"boxes": np.array([[[0.2, 0.2, 0.4, 0.4]]], np.float32), "scores": np.array([[scores]], np.float32)}

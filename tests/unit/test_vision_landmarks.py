@@ -64,10 +64,7 @@ def test_visibility_is_put_through_a_sigmoid_and_guides_are_not_reported() -> No
 
 
 def test_refinements_move_points_and_add_others() -> None:
-    refinements = [
-        {"output": "lips", "points": [2, 0]},
-        {"output": "iris", "points": [3, 4], "depth_of": [0, 1]},
-    ]
+    refinements = [{"output": "lips", "points": [2, 0]}, {"output": "iris", "points": [3, 4], "depth_of": [0, 1]}]
     lips, iris = np.array([[20, 21, 10, 11]], np.float32), np.array([[1, 1, 2, 2]], np.float32)
     [face] = decode(landmarks(refinements=refinements), lips=lips, iris=iris)
     assert face.points == ((20, 22), (8, 10), (40, 42), (2, 2), (4, 4))

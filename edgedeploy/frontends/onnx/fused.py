@@ -95,13 +95,7 @@ def _mask(build: NodeBuilder, rows: int, columns: int, past: int) -> tuple[str, 
 
 
 # Names of the parameters of activations that are fused into an operator.
-_PARAMETERS = {
-    "Relu": (),
-    "Tanh": (),
-    "Sigmoid": (),
-    "LeakyRelu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
-}
+_PARAMETERS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 
 
 def _activated(build: NodeBuilder, data: str, activation: str, parameters: Sequence[float]) -> Sequence[str] | None:

@@ -84,9 +84,7 @@ class Segmentation(Decoder):
         numbers, areas = np.unique(classes[classes >= 0], return_counts=True)
         return [
             Detection(
-                label=label_of(labels, number),
-                class_id=number,
-                mask=Mask.of(classes == number, (0, 0), frame.image),
+                label=label_of(labels, number), class_id=number, mask=Mask.of(classes == number, (0, 0), frame.image)
             )
             for number in numbers[np.argsort(-areas, kind="stable")].tolist()
             if number != self.background

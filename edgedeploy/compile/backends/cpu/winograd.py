@@ -19,13 +19,7 @@ import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.configuration import Winograd
-from edgedeploy.compile.backends.cpu.tiles import (
-    ConvolutionShape,
-    best_of,
-    direct_cycles,
-    step_cycles,
-    tile_registers,
-)
+from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, best_of, direct_cycles, step_cycles, tile_registers
 from edgedeploy.compile.backends.cpu.traffic import LINE, beyond, is_cached, reread, with_reading
 from edgedeploy.compile.ir.types import LayerTypes, bytes_of, is_floating, lanes_for
 from edgedeploy.compile.operators.direct import Window, crop, pad, prefetched

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from edgedeploy.compile.backends.cpu.schedules import (
-    dense,
-    depthwise,
-    general,
-    handwritten,
-    integers,
-    winograd,
-)
+from edgedeploy.compile.backends.cpu.schedules import dense, depthwise, general, handwritten, integers, winograd
 from edgedeploy.compile.operators.preparation import PREPARATION_ATTRIBUTE
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE
 from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE
