@@ -38,13 +38,13 @@ from support.patience import generous
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import platform_tag, write_library
+from edgedeploy.api.local_runtime import Network as HostNetwork
 from edgedeploy.building import build
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
-from edgedeploy.runtime import Network as HostNetwork
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of, multiarch

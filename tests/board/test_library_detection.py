@@ -20,12 +20,12 @@ from support.networks import Graph, tiny
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.library import write_library
+from edgedeploy.api.local_runtime import Network as HostNetwork
 from edgedeploy.building import build
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError
 from edgedeploy.package.usage import Camera
-from edgedeploy.runtime import Network as HostNetwork
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.vision.results import Detection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -118,3 +119,21 @@ def test_the_overview_lists_every_board_and_demo(section: str) -> None:
 def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_folders_import_only_what_is_below_them_in_the_architecture() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+(?:\.py|/))` \|", page, re.MULTILINE)
+    package = ROOT / "edgedeploy"
+    folders = {f"{path.parent.relative_to(package).parts[0]}/" for path in package.glob("*/**/*.py")}
+    assert sorted(rows) == sorted({*folders, "building.py", "build_key.py"})
+    floors = {row.rstrip("/").removesuffix(".py"): floor for floor, row in enumerate(rows)}
+    upwards = []
+    for path in package.rglob("*.py"):
+        place = path.relative_to(package).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgedeploy"):
+                parts = [*node.module.split("."), node.names[0].name]
+                if floors.get(parts[1], len(rows)) < floors.get(place, -1):
+                    upwards.append(f"{path.relative_to(package)} imports {node.module}")
+    assert upwards == []
