@@ -54,11 +54,7 @@ def complete_engines(incomplete: str) -> list[str]:
     return _complete_list(incomplete, (engine.name for engine in PEERS))
 
 
-app = Typer(
-    cls=ModelsOrCommand,
-    help="Measure networks against other inference engines, and compare what was measured.",
-    no_args_is_help=True,
-)
+app = Typer(cls=ModelsOrCommand, help="Measure networks against other inference engines.", no_args_is_help=True)
 
 
 @app.command(USUAL)
@@ -114,7 +110,9 @@ def bench(
         None, "--report", what="Also write an HTML page with charts; needs edgedeploy[report]."
     ),
 ) -> None:
-    """Measure networks against other inference engines, interleaved in one run, with the same number of threads.
+    """Measure networks against other inference engines.
+
+    Their runs are interleaved, with the same number of threads.
 
     An inference is timed from the inputs in memory to the outputs in memory. For boards with a device, the time of its
     kernels is shown as well; OpenVINO then uses a GPU too, if there is one.

@@ -80,7 +80,7 @@ def build(
     ),
     json_output: JsonOption = False,
 ) -> None:
-    """Build one package per network, compared with another program before it is written.
+    """Build packages, compared with another engine first.
 
     A network that fails does not stop the others; it is listed at the end with the reason. One that is unavailable,
     such as one that cannot be downloaded, does not count as a failure if any other was built (docs/exit-codes.md).

@@ -115,7 +115,7 @@ def demo(
     overrides: Overriding,
     json_output: JsonOption = False,
 ) -> None:
-    """Run a network on an image, a folder of images, a video or a camera, and print the results.
+    """Run a network on images, a video or a camera.
 
     Results are printed in the format of Tengine's examples, with the names of classes and the points of landmarks;
     `--log tengine` leaves both out where Tengine does. For a folder, video or camera they follow the times of each

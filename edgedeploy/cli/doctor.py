@@ -23,7 +23,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applic
 
 @flattened
 def doctor(board: BoardOption = "local", *, where: Where, json_output: JsonOption = False) -> None:
-    """Check this machine and a board, and suggest what to do about faults.
+    """Check this machine and a board, and suggest fixes.
 
     Without a board, only this machine is checked. Nothing stays on a board; an unknown host key is recorded, as by
     every command. All checks together take half a minute at most. The exit code is 0 only if networks can be built,

@@ -25,7 +25,7 @@ def labels(
     softmax: bool = Option(True, "--softmax/--no-softmax", help="Turn the scores into probabilities first."),
     json_output: JsonOption = False,
 ) -> None:
-    """Print the classes with the highest scores of an output, with their names.
+    """Print the names of the classes with the highest scores.
 
     For outputs that are probabilities already, use `--no-softmax`.
 

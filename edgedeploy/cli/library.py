@@ -16,7 +16,7 @@ def library(
     output: Path = Option(..., "--output", "-o", metavar="FOLDER", help="Write to this folder, creating it if needed."),
     json_output: JsonOption = False,
 ) -> None:
-    """Write the library for your own programs that run networks on a board: for C, C++ and Python.
+    """Write the library for your own C, C++ or Python programs.
 
     The folder gets `include`, `lib` with the shared and the static library and files for CMake and pkg-config, and
     the Python package as a wheel.

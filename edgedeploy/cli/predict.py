@@ -45,9 +45,9 @@ def predict(
     ),
     json_output: JsonOption = False,
 ) -> None:
-    """Predict the cycles of a network on a board's core, function by function, without the board.
+    """Predict a network's cycles on a board's core.
 
-    The board's own code runs under QEMU, which records what it executes; LLVM's model of the core gives the cycles, and
+    The board is not needed: its own code runs under QEMU, which records what it executes; LLVM's model of the core gives the cycles, and
     a model of the caches the time spent waiting for memory. docs/predictions.md says how accurate this is. The same
     network built by the same version gives the same number on any machine, so that small changes of code show.
 

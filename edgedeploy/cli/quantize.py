@@ -77,7 +77,7 @@ def quantize(
     epsilon: EpsilonOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Quantise a float network to 8-bit integers, and report the loss.
+    """Quantise a float network to 8 bits, and report the loss.
 
     The ranges of activations are measured on images that are preprocessed as in the network's demo. The ONNX file works
     everywhere a network does: build, demo, bench, push. It records how it was quantised.

@@ -75,7 +75,7 @@ def run(
     overrides: Overriding,
     json_output: JsonOption = False,
 ) -> None:
-    """Run a network once, or measure it, on this machine or on a board.
+    """Run or measure a network, here or on a board.
 
     On a board, the package is uploaded as a trial: the release in use stays.
 

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from edgedeploy.tuning.tuning import Boards
     from edgedeploy.zoo.source import Source
 
-app = Typer(
-    cls=ModelsOrCommand,
-    help="Measure candidates of a network's functions on the board, and record the best for builds.",
-    no_args_is_help=True,
-)
+app = Typer(cls=ModelsOrCommand, help="Tune a network: measure its functions on the board.", no_args_is_help=True)
 
 
 class Tuner(str, Enum):

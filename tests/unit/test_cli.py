@@ -61,6 +61,7 @@ def test_the_help_lists_every_command_in_a_section(command: Command) -> None:
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
         assert f"\n  {name} " in f"\n{out}"
     assert [line for line in out.splitlines() if line.endswith(":")] == ["Boards:", "Speed:", "Files:", "About:"]
+    assert [line for line in out.splitlines() if line.endswith("...")] == []
 
 
 def test_the_tree_of_commands_is_made_once(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
