@@ -78,9 +78,7 @@ _LARGE = {"build", "run", "demo", "bench", "predict", "tune", "quantize"}
 _WITHOUT_SETTINGS = {"help", "version"}
 
 # For the help of `edgedeploy` itself; `split_global_options` parses them, anywhere on the command line.
-_VERBOSE = typer.Option(
-    "-v", "--verbose", count=True, show_default=False, help="Print more; -vv also prints tracebacks."
-)
+_VERBOSE = typer.Option("-v", "--verbose", count=True, show_default=False, help="Print more; -vv prints tracebacks.")
 _QUIET = typer.Option("-q", "--quiet", help="Print only results and errors.")
 _NO_PROGRESS = typer.Option("--no-progress", help="Hide progress output; notes about decisions stay.")
 _JSON = typer.Option("--json", help="Print results and errors as JSON, in commands that support it.")

@@ -47,9 +47,10 @@ def predict(
 ) -> None:
     """Predict a network's cycles on a board's core.
 
-    The board is not needed: its own code runs under QEMU, which records what it executes; LLVM's model of the core gives the cycles, and
-    a model of the caches the time spent waiting for memory. docs/predictions.md says how accurate this is. The same
-    network built by the same version gives the same number on any machine, so that small changes of code show.
+    The board is not needed: its own code runs under QEMU, which records what it executes; LLVM's model of the core
+    gives the cycles, and a model of the caches the time spent waiting for memory. docs/predictions.md says how
+    accurate this is. The same network built by the same version gives the same number on any machine, so that small
+    changes of code show.
 
     Works for boards with a `core_model` in their profile. Needs Debian's qemu-user and llvm-19: `edgedeploy doctor
     --board rpi4` says what is missing.
