@@ -184,10 +184,10 @@ def test_detects_as_the_package_says_whatever_an_image_is_given_as(digits: ed.Pa
 def test_what_is_no_image_is_refused(digits: ed.Package) -> None:
     with ed.open(digits) as network:
         for image, why in (
-            (np.zeros((1, 3, 16, 16), np.uint8), "1x3x16x16 is no image"),
-            (np.zeros((16, 16, 3), np.float32), "of float32 is no image"),
-            (np.zeros((0, 16, 3), np.uint8), "is no image"),
-            (b"bytes", "bytes is no image"),
+            (np.zeros((1, 3, 16, 16), np.uint8), "1x3x16x16 is not an image"),
+            (np.zeros((16, 16, 3), np.float32), "of float32 is not an image"),
+            (np.zeros((0, 16, 3), np.uint8), "is not an image"),
+            (b"bytes", "bytes is not an image"),
             ("no/such.png", "there is no image"),
         ):
             with pytest.raises(InputError, match=why):

@@ -408,7 +408,7 @@ def test_a_linker_that_writes_nothing_is_a_toolchain_error(command: Command, net
     Path("toolchains/idle.yaml").write_text("description: x\nlinkers: [['true']]\ninstall: x\n")
     code, _, err = command("build", net, "--toolchain", "idle")
     assert code == 11
-    assert "made nothing" in err
+    assert "generated nothing" in err
 
 
 def test_networks_of_doubles_run(command: Command, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def _max_roi_pool(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any
     build, size = Builder(importer), shape_of(regions)[1]
     indices = _image(importer, shape_of(data)[0], build.cast(build.take(regions, np.array([0]), 1), _INDEX_TYPE))
     corners = build.take(regions, np.arange(1, size), 1)
-    whole = build.concat([build.cast(indices, dtype_of(regions)), corners], 1)
+    whole = build.concat([build.cast(indices, dtype_of(regions)), corners], axis=1)
     return importer.theirs("MaxRoiPool", [data, whole], attr)
 
 
