@@ -91,7 +91,7 @@ class Parser {
     const size_t point = digits.find('.');
     if (*stop != '\0' || !IsDigit(first[0]) || (first[0] == '0' && IsDigit(first[1])) ||
         (point != std::string::npos && !IsDigit(digits[point + 1]))) {
-      Refuse(begin, "that is no number");
+      Refuse(begin, "invalid number");
     }
     if (!std::isfinite(value)) Refuse(begin, "the number is too large");
     int64_t whole = 0;

@@ -42,7 +42,7 @@ Steps ReadSteps(const Json& json, const ElementType& type) {
   const int64_t values = int64_t{1} << (8 * type.bytes);
   const int64_t least = type.kind == 'u' ? 0 : -values / 2;
   if (zero_point < least || zero_point >= least + values)
-    throw JsonError(std::string("a zero point is no ") + type.name);
+    throw JsonError(std::string("a zero point is not of type ") + type.name);
   return {scale, static_cast<int>(zero_point)};
 }
 
@@ -78,7 +78,7 @@ std::vector<std::string> Names(const Json& json) {
 }
 
 Member File(const Json::Member& member) {
-  if (!IsMemberName(member.name)) throw JsonError("'" + member.name + "' is no name of a file in a package");
+  if (!IsMemberName(member.name)) throw JsonError("'" + member.name + "' is not the name of a file in a package");
   Member file{member.name, 0, member.value.Of({"size", "sha256"}).at("sha256").text()};
   const int64_t size = member.value.at("size").integer();
   if (size < 0) throw JsonError("a file of negative size");
@@ -145,7 +145,7 @@ Manifest Read(const Json& json) {
            "heads", "metadata", "quantisation", "usage", "abi", "memory", "selftest", "checked", "transformed", "files"});
   Manifest manifest;
   manifest.model = json.at("model").text();
-  if (!IsModelName(manifest.model)) throw JsonError("'" + manifest.model + "' is no name of a model");
+  if (!IsModelName(manifest.model)) throw JsonError("'" + manifest.model + "' is not a model name");
   manifest.board = json.at("board").text();
   const int64_t threads = json.at("threads").integer();
   if (threads < 1 || threads > std::numeric_limits<int>::max()) throw JsonError("an impossible number of threads");

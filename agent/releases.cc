@@ -32,7 +32,7 @@ std::string HomeFolder() {
 std::string PathOfRelease(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   if (!IsModelName(name)) {
-    throw Failure(Code::kUsage, "'" + name + "' is no name of a model", "the path of a folder has a slash in it");
+    throw Failure(Code::kUsage, "'" + name + "' is not a model name", "the path of a folder has a slash in it");
   }
   return HomeFolder() + kReleases + name + kCurrent;
 }

@@ -21,7 +21,7 @@ namespace ffi = tvm::ffi;
 std::string WorkPath(const std::string& folder, const std::string& name) {
   const std::string plain = std::filesystem::path(name).filename().string();
   if (plain.empty() || plain == "." || plain == "..") {
-    throw Failure(Code::kOther, "'" + name + "' is no name of a file");
+    throw Failure(Code::kOther, "'" + name + "' is not a file name");
   }
   return folder + "/" + plain;
 }

@@ -35,8 +35,8 @@ class Server {
         if (!reader_->Next(&request)) return;
       } catch (const JsonError& error) {
         // Nobody can tell where the next request begins.
-        Refuse(request.id, Code::kInput, std::string("that is no request: ") + error.what());
-        throw Failure(Code::kInput, "a request is no request", error.what());
+        Refuse(request.id, Code::kInput, std::string("invalid request: ") + error.what());
+        throw Failure(Code::kInput, "invalid request", error.what());
       } catch (const Failure& failure) {
         Refuse(request.id, failure.code(), failure.what());
         throw;

@@ -143,7 +143,7 @@ int64_t NumberOf(const Json& request, const char* name, int64_t otherwise) {
 CameraFrame FrameOf(const Json& request) {
   const auto side = [&](const char* name) {
     const int64_t value = request.at(name).integer();
-    if (value < 1 || value > kLongestSide) throw JsonError(std::string(name) + " is no side of a frame");
+    if (value < 1 || value > kLongestSide) throw JsonError(std::string(name) + " is not the side of a frame");
     return static_cast<int>(value);
   };
   const std::string& format = request.at("format").text();
@@ -246,7 +246,7 @@ class Service {
           if (!client.reader.Next(&request)) break;
         } catch (const std::exception& error) {
           // Nobody can tell where the next request begins.
-          Send(socket, Refusal(request.id, Code::kInput, std::string("that is no request: ") + error.what()));
+          Send(socket, Refusal(request.id, Code::kInput, std::string("invalid request: ") + error.what()));
           break;
         }
         const bool goes_on = Respond(&client, request);

@@ -66,7 +66,7 @@ Json Tracker::Ask(const Json& message, Watch& watch) {
   try {
     return ParseJson(connection_.ReceiveExactly(static_cast<size_t>(size), watch, deadline));
   } catch (const JsonError& error) {
-    throw Failure(Code::kOther, "the tracker's answer is no JSON", error.what());
+    throw Failure(Code::kOther, "the tracker's answer is not JSON", error.what());
   }
 }
 

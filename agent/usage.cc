@@ -86,7 +86,7 @@ Usage ReadUsage(const Json& json) {
 Head ReadHead(const Json& json) {
   json.Of({"output", "kind", "anchors", "classes", "scale_x_y"});
   const std::string kind = TextOr(json, "kind", "yolo");
-  if (kind != "yolo" && kind != "region") throw JsonError("'" + kind + "' is no kind of a head");
+  if (kind != "yolo" && kind != "region") throw JsonError("'" + kind + "' is not a kind of head");
   Head head{json.at("output").text(), kind == "region", {}, {}, 1.0};
   for (const Json& each : json.at("anchors").array()) head.anchors.push_back(Sides(each));
   if (head.anchors.empty()) throw JsonError("a head has no anchors");

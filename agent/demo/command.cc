@@ -47,7 +47,7 @@ void ReadSize(const std::string& text, CameraWish* wish) {
     const auto fits = [](int side) { return side > 0 && side <= kMostPixels; };
     if (height_error == std::errc() && rest == end && fits(wish->width) && fits(wish->height)) return;
   }
-  throw Failure(Code::kUsage, "--size " + text + " is no size", "give WIDTHxHEIGHT, as 640x480");
+  throw Failure(Code::kUsage, "--size " + text + " is not a size", "give WIDTHxHEIGHT, as 640x480");
 }
 
 Wanted Read(const Words& words) {

@@ -40,7 +40,7 @@ ed_status Guarded(const Work& work) noexcept {
   } catch (const std::exception& error) {
     return Failed(ED_INTERNAL, error.what());
   } catch (...) {
-    return Failed(ED_INTERNAL, "something was thrown that is no error");
+    return Failed(ED_INTERNAL, "an unknown exception was thrown");
   }
 }
 

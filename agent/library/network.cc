@@ -21,7 +21,7 @@ namespace {
 std::string TargetOf(const std::string& link) {
   char text[PATH_MAX];
   const ssize_t size = readlink(link.c_str(), text, sizeof text);
-  if (size < 0) throw Failure(Code::kPackage, link + " is no link to a release", SystemError());
+  if (size < 0) throw Failure(Code::kPackage, link + " is not a link to a release", SystemError());
   return {text, static_cast<size_t>(size)};
 }
 

@@ -65,7 +65,7 @@ Detector::Detector(const Manifest& manifest, const Entry& entry) : parts_(std::m
     const size_t bytes =
         FrameBytes(static_cast<int>(camera.height), static_cast<int>(camera.width), 0, *parts_->pixels);
     if (std::string(seen.type.name) != "uint8" || seen.bytes != bytes) {
-      throw Failure(Code::kInput, "the network's input is no frame of the camera that the package names");
+      throw Failure(Code::kInput, "the network's input is not a frame of the camera that the package names");
     }
     parts_->camera = camera;
     seen.shape = usage.input.shape;

@@ -120,7 +120,7 @@ Size InputSize(const ImageInput& input, const TensorSpec& tensor) {
                      (channels == 1 || input.colour == "RGB" || input.colour == "BGR");
   if (!known || shape.size() != 4 || shape[0] != 1 || shape[planes ? 1 : 3] != channels || tensor.bytes == 0) {
     throw Failure(
-        Code::kInput, "the network's input '" + tensor.name + "' is no image as the package describes it",
+        Code::kInput, "the network's input '" + tensor.name + "' is not an image as the package describes it",
         "its shape is " + Shown(shape) + ", and needed is a batch of one, " + input.layout + ", " + input.colour);
   }
   const size_t first = planes ? 2 : 1;

@@ -232,7 +232,7 @@ def _fitting(file: Path, arrays: Mapping[str, np.ndarray], inputs: Sequence[Tens
             raise no_numbers(f"{file}: {spec.name!r}")
     if surplus := arrays.keys() - {spec.name for spec in inputs}:
         raise InputError(
-            f"{file} has an array {min(surplus)!r} that is no input",
+            f"{file} has an array {min(surplus)!r} that is not an input",
             why=f"inputs are {', '.join(spec.name for spec in inputs)}",
         )
     return arrays

@@ -46,7 +46,7 @@ int main(int count, char** words) {
   size_t number;
   if (ed_open(count > 2 ? words[2] : RELEASE, 0, &network)) return failed(ed_error());
   const ed_image image = read_image(words[1]);
-  if (!image.pixels) return failed("that is no image");
+  if (!image.pixels) return failed("that is not an image");
   if (ed_detect(network, &image, &found, &number)) return failed(ed_error());
   for (size_t i = 0; i < number; i++) print(&found[i]);
   free((void*)image.pixels);

@@ -229,7 +229,7 @@ def test_a_manifest_with_a_name_that_leads_out_is_refused(agent: Path, package: 
     with manifest_of(package) as manifest:
         manifest["files"][name] = manifest["files"]["model.so"]
     for command in ("verify", "selftest", "run", "serve"):
-        assert "is no name of a file" in refused(agent, command, package, code=8)
+        assert "is not a file name" in refused(agent, command, package, code=8)
 
 
 def test_a_folder_that_is_a_link_is_refused(agent: Path, package: Path) -> None:

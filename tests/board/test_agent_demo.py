@@ -191,7 +191,7 @@ def test_a_demo_whose_reader_is_gone_ends(endless: subprocess.Popen[bytes]) -> N
         ([], 2, "there must be one model or package"),
         (["digits"], 2, "give either --image FILE... or --camera"),
         (["digits", "--image", "a.jpg", "--camera"], 2, "give either --image FILE... or --camera"),
-        (["digits", "--camera", "--size", "0x3"], 2, "is no size"),
+        (["digits", "--camera", "--size", "0x3"], 2, "is not a size"),
         (["digits", "--camera", "--json=1"], 2, "option --json has no value"),
         (["digits", "--camera", "--repeat", "2"], 2, "--repeat needs a single image"),
         (["of-nobody", "--camera"], 8, "there is no release"),

@@ -350,9 +350,9 @@ def test_wrong_calls_are_told_and_change_nothing(network: Making, model: Path, p
             (calls.ed_open(None, 0, ctypes.byref(place)), MISUSED, "release is null"),
             (calls.ed_open(text, -1, ctypes.byref(place)), MISUSED, "-1 threads"),
             (calls.ed_open(text, 100_000, ctypes.byref(place)), INPUT, "100000 threads were asked for"),
-            (calls.ed_open(b"", 0, ctypes.byref(place)), MISUSED, "is no name of a model"),
-            (calls.ed_open(b"..", 0, ctypes.byref(place)), MISUSED, "is no name of a model"),
-            (calls.ed_open(b"x" * 100_000, 0, ctypes.byref(place)), MISUSED, "is no name of a model"),
+            (calls.ed_open(b"", 0, ctypes.byref(place)), MISUSED, "is not a model name"),
+            (calls.ed_open(b"..", 0, ctypes.byref(place)), MISUSED, "is not a model name"),
+            (calls.ed_open(b"x" * 100_000, 0, ctypes.byref(place)), MISUSED, "is not a model name"),
             (calls.ed_open(b"/x" * 10_000, 0, ctypes.byref(place)), PACKAGE, "there is no release"),
             (calls.ed_open(b"/no/such", 0, ctypes.byref(place)), PACKAGE, "there is no release /no/such"),
             (calls.ed_open(b"/proc", 0, ctypes.byref(place)), PACKAGE, "manifest.json"),
@@ -381,8 +381,8 @@ def test_wrong_calls_are_told_and_change_nothing(network: Making, model: Path, p
         ("/no/such", 0, PACKAGE, "there is no release /no/such: No such file"),
         ("/proc", 0, PACKAGE, "cannot open manifest.json of the package: No such file"),
         ("../x\n", 0, PACKAGE, "there is no release"),
-        ("Größe", 0, MISUSED, "is no name of a model"),
-        ("a b", 0, MISUSED, "is no name of a model: the path of a folder has a slash in it"),
+        ("Größe", 0, MISUSED, "is not a model name"),
+        ("a b", 0, MISUSED, "is not a model name: the path of a folder has a slash in it"),
     ],
 )
 def test_errors_have_words(network: Making, release: str, threads: int, code: int, said: str) -> None:
@@ -562,7 +562,7 @@ def test_a_models_name_means_its_release_in_use(
 
 
 def test_only_a_link_can_be_followed(network: Making, package: Path) -> None:
-    with pytest.raises(library.NetworkError, match="is no link to a release"):
+    with pytest.raises(library.NetworkError, match="is not a link to a release"):
         network(package, follow=True)
 
 
@@ -587,7 +587,7 @@ def test_the_example_in_c_classifies(written: Path, digits: Path, tmp_path: Path
     done = subprocess.run([program, image, "/no/such"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr[:38]) == (1, "detect: there is no release /no/such: ")
     done = subprocess.run([program, "/no/such", digits], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "detect: that is no image\n")
+    assert (done.returncode, done.stderr) == (1, "detect: that is not an image\n")
 
 
 def frame_of_digit(digits: Path, width: int, height: int) -> tuple[bytes, Detection]:
@@ -786,7 +786,7 @@ def test_the_same_class_on_the_host_builds_what_it_is_asked_for(command: Command
 def test_the_same_class_on_the_host_raises_typed_errors(package: Path) -> None:
     with HostNetwork(package) as opened, pytest.raises(InputError, match="unknown input 'x'"):
         opened.run({"x": 1})
-    with pytest.raises(PackageError, match="is no link to a release"):
+    with pytest.raises(PackageError, match="is not a link to a release"):
         HostNetwork(package, follow=True)
 
 

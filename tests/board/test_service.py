@@ -80,7 +80,7 @@ class TestClients:
             ("run", b"", {"entry": -1}, "entry is out of range: the release in use has 1"),
             ("run", b"", {"at": 0}, "no memory was shared: the command 'share' comes before"),
             ("share", b"", {"size": 10}, "no descriptor came with the request"),
-            ("detect", b"", {"width": 0, "height": 4, "format": "bgr"}, "width is no side of a frame"),
+            ("detect", b"", {"width": 0, "height": 4, "format": "bgr"}, "width is not the side of a frame"),
             ("detect", b"", {"width": 4, "height": 4, "format": "jpeg"}, "frames of 'jpeg' are not known here"),
             ("detect", b"x", {"width": 4, "height": 4, "format": "bgr"}, "the inputs have 48 bytes: 1 were announced"),
             (
@@ -430,8 +430,8 @@ class TestItsEnd:
             (["digits", "--socket", "x" * 200], 2, "the path of the socket has 200 bytes"),
             (["digits", "--socket", "/no/such/folder/s"], 1, "cannot listen at /no/such/folder/s"),
             (["digits", "--socket", "/dev/null"], 1, "something else lies there"),
-            (["digits", "--socket", "s", "--log", "/dev/full"], 10, "it is no plain file"),
-            (["nothing", "--socket", "s"], 8, "is no link to a release"),
+            (["digits", "--socket", "s", "--log", "/dev/full"], 10, "it is not a regular file"),
+            (["nothing", "--socket", "s"], 8, "is not a link to a release"),
         ],
     )
     def test_what_cannot_begin_says_why(self, home: Home, arguments: list[str], code: int, message: str) -> None:

@@ -115,7 +115,7 @@ def test_arrays_are_taken_before_images_and_need_no_demo(tmp_path: Path) -> None
         ({"datum": np.zeros((1, 4), np.float32)}, "no array 'data'"),
         ({"data": np.zeros((2, 4), np.float32)}, "2x4"),
         ({"data": np.zeros((1, 4), np.float64)}, "float64"),
-        ({"data": np.zeros((1, 4), np.float32), "more": np.zeros(1)}, "'more' that is no input"),
+        ({"data": np.zeros((1, 4), np.float32), "more": np.zeros(1)}, "'more' that is not an input"),
         ({"data": np.array([[1, 2, np.nan, 3]], np.float32)}, "infinite or no numbers"),
         ({"data": np.array([[1, 2, -np.inf, 3]], np.float32)}, "infinite or no numbers"),
     ],

@@ -150,7 +150,7 @@ class DarknetGraph(Graph):
         for number, index in zip(stated, found, strict=True):
             if not 0 <= index < count:
                 raise self.section.error(
-                    f"{option}={number} is no layer before it", option=option, why=f"it is layer {count} itself"
+                    f"{option}={number} is not an earlier layer", option=option, why=f"it is layer {count} itself"
                 )
         return found
 
