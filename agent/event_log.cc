@@ -48,7 +48,9 @@ void EventLog::Open() {
   if (!output_ || fstat(output_.get(), &status) != 0) {
     throw Failure(Code::kOutput, "cannot write the log " + path_, SystemError());
   }
-  if (!S_ISREG(status.st_mode)) throw Failure(Code::kOutput, "cannot write the log " + path_, "it is not a regular file");
+  if (!S_ISREG(status.st_mode)) {
+    throw Failure(Code::kOutput, "cannot write the log " + path_, "it is not a regular file");
+  }
   size_ = static_cast<uint64_t>(status.st_size);
 }
 

@@ -356,7 +356,10 @@ def test_a_demo_of_two_networks_is_not_shown_a_boards_camera(bench: Bench, board
         ("hello", "it said"),
         ('{"ready": true, "protocol": 99}', "another protocol"),
         ('{"protocol": 1}\n{"frame": 0, "bytes": 99999999999}', "announces"),
-        ('{"protocol": 1}\n{"frame": 0, "width": 4, "height": 4, "results": [], "bytes": 3}\nabc', "an image does not have the size"),
+        (
+            '{"protocol": 1}\n{"frame": 0, "width": 4, "height": 4, "results": [], "bytes": 3}\nabc',
+            "an image does not have the size",
+        ),
         ('{"protocol": 1}\n{"bytes": "many"}', "it said"),
         ('{"protocol": 1}\n[]', "it said"),
     ],
