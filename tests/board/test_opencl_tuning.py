@@ -89,7 +89,7 @@ def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
     assert code == 0, messages
     assert re.search("2 of [0-9]+ functions are as tuned", messages)
     output_of(board_command, "tune", "report", records, "-o", tmp_path / "report.html")
-    assert "peak is not known: networks run on a device beside the CPU" in (tmp_path / "report.html").read_text()
+    assert "peak is not known: networks run on a device other than the CPU" in (tmp_path / "report.html").read_text()
 
 
 @pytest.fixture(scope="module")
