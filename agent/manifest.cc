@@ -78,7 +78,7 @@ std::vector<std::string> Names(const Json& json) {
 }
 
 Member File(const Json::Member& member) {
-  if (!IsMemberName(member.name)) throw JsonError("'" + member.name + "' is not the name of a file in a package");
+  if (!IsMemberName(member.name)) throw JsonError("'" + member.name + "' is not a file name in a package");
   Member file{member.name, 0, member.value.Of({"size", "sha256"}).at("sha256").text()};
   const int64_t size = member.value.at("size").integer();
   if (size < 0) throw JsonError("a file of negative size");

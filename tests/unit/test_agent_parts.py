@@ -53,7 +53,7 @@ class Watched(Notebook):
         yield
 
     def note(self, text: str) -> None:
-        self.lines.append(text.removesuffix(" (cached for later runs)"))
+        self.lines.append(text.removesuffix(" (cached for later runs)").partition(",")[0])
 
 
 def test_each_part_of_a_build_that_takes_long_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
