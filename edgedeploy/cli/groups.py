@@ -23,10 +23,18 @@ class ModelsOrCommand(TyperGroup):
 
 
 class InSections(TyperGroup):
-    """A group whose help lists commands by their `rich_help_panel`, without rich."""
+    """A group whose help lists commands by their `rich_help_panel`, without rich, and options after them."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands first."""
+        begin = len(formatter.buffer)
+        super().format_options(ctx, formatter)
+        buffer = formatter.buffer
+        buffer[begin:] = buffer[self._commands_at :] + buffer[begin : self._commands_at]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each panel, in the order of their first commands."""
+        self._commands_at = len(formatter.buffer)
         sections: dict[str, dict[str, Any]] = {}
         command: Any
         for name, command in self.commands.items():

@@ -56,11 +56,11 @@ def test_no_command_prints_help_that_begins_with_a_first_session(command: Comman
         assert (code, f"Usage: edgedeploy {words[0]}" in out) == (0, True), err
 
 
-def test_the_help_lists_every_command_in_a_section(command: Command) -> None:
+def test_the_help_lists_every_command_in_a_section_before_the_options(command: Command) -> None:
     out = command("--help")[1].partition("\nNetworks:\n")[2]
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
         assert f"\n  {name} " in f"\n{out}"
-    assert [line for line in out.splitlines() if line.endswith(":")] == ["Boards:", "Speed:", "Files:", "About:"]
+    assert [line for line in out.splitlines() if line.endswith(":")] == ["Boards:", "Speed:", "Files:", "About:", "Options:"]
     assert [line for line in out.splitlines() if line.endswith("...")] == []
 
 
