@@ -72,9 +72,7 @@ def test_each_part_of_a_build_that_takes_long_has_a_name(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("carried", [False, True], ids=["checkout", "wheel"])
-def test_a_checkout_that_compiles_an_agent_names_the_wheel_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carried: bool
-) -> None:
+def test_compiling_an_agent_names_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carried: bool) -> None:
     monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path))  # nothing is built before
     monkeypatch.setattr(shipped, "there_are", lambda: carried)
     monkeypatch.setattr(shipped, "find", lambda *_: None)

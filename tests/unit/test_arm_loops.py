@@ -193,9 +193,7 @@ def test_sums_of_bytes_stay_in_registers(tmp_path: Path, board: str) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "converted"), [(240, False), (272, True)])
-def test_sums_below_two_to_the_22_need_no_conversion_on_cortex_a76(
-    tmp_path: Path, inputs: int, converted: bool
-) -> None:
+def test_sums_below_2_to_the_22_need_no_conversion_on_cortex_a76(tmp_path: Path, inputs: int, converted: bool) -> None:
     """So many times -127 by -128, and the bias: what data there are makes no difference."""
     assert ("scvtf" in code_of_bytes(tmp_path, "rpi5", inputs)) is converted
 

@@ -43,9 +43,7 @@ def test_pcm_of_all_widths_is_what_scipy_reads(tmp_path: Path, width: int, chann
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 48_000, 96_000])
-def test_another_rate_is_converted_as_if_in_one_piece(
-    tmp_path: Path, rate: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_rate_is_converted_as_one_piece(tmp_path: Path, rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     signal = pytest.importorskip("scipy.signal")
     monkeypatch.setattr(sources, "_SAMPLES", 4_096)
     samples = RANDOM.integers(-20_000, 20_000, 50_001).astype(np.int16)

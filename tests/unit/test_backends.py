@@ -50,9 +50,7 @@ def network(tmp_path: Path) -> Path:
     return graph.save(tmp_path / "net.onnx", graph.node("Softmax", graph.node("Gemm", pooled, graph.normal(8, 4))))
 
 
-def test_a_network_is_built_for_a_third_backend_and_runs(
-    board: str, network: Path, command: Command, tmp_path: Path
-) -> None:
+def test_a_network_runs_on_a_third_backend(board: str, network: Path, command: Command, tmp_path: Path) -> None:
     package = tmp_path / "built" / "net.tar.gz"
     code, out, err = command("build", network, "--board", board, "-o", package.parent, "--explain", "--json")
     assert code == 0, err
@@ -65,7 +63,7 @@ def test_a_network_is_built_for_a_third_backend_and_runs(
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
-def test_what_a_backend_has_no_template_for_runs_on_the_cpu(
+def test_functions_without_a_template_run_on_the_cpu(
     board: str, network: Path, command: Command, tmp_path: Path
 ) -> None:
     _, out, _ = command("build", network, "--board", board, "-o", tmp_path / "built", "--explain", "--json")

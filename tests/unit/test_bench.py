@@ -383,7 +383,7 @@ def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Co
     assert all(entry["max_rel_diff"] < 1e-4 for entry in printed["rows"])
 
 
-def test_an_engine_that_is_not_installed_is_named_and_left_out_of_the_tables(
+def test_a_missing_engine_is_named_and_omitted(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = replace(cpu.MNN, module="no_such_module")
@@ -460,9 +460,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_wrong_requests_are_refused_before_anything_is_measured(
-    command: Command, arguments: list[str], code: int, message: str
-) -> None:
+def test_wrong_requests_are_refused_unmeasured(command: Command, arguments: list[str], code: int, message: str) -> None:
     found, out, err = command("bench", *arguments)
     assert found == code
     assert message in err

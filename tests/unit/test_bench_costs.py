@@ -100,9 +100,7 @@ def test_a_narrow_terminal_is_shown_the_first_columns_that_fit(width: int) -> No
     ],
     ids=["all images", "one of two", "1x1 maps", "a map of scores", "one value"],
 )
-def test_the_top_class_is_compared_where_there_are_classes(
-    outputs: list[object], reference: list[object], same: bool | None
-) -> None:
+def test_top_classes_are_compared(outputs: list[object], reference: list[object], same: bool | None) -> None:
     assert same_top1({"y": np.array(outputs)}, {"y": np.array(reference)}) is same
 
 
@@ -131,9 +129,7 @@ def run(source: Source, images: np.ndarray) -> np.ndarray:
     ],
     ids=str,
 )
-def test_shapes_that_an_exporter_wrote_down_follow_the_batch(
-    tmp_path: Path, shape: tuple[int, ...], wanted: tuple[int, ...]
-) -> None:
+def test_written_shapes_follow_the_batch(tmp_path: Path, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     alone = Source.of(with_reshape(tmp_path / "net.onnx", *shape), {})
     together = alone.with_further((), [3])
     images = np.random.default_rng(0).random((3, 3, 4, 4), np.float32)
@@ -175,9 +171,7 @@ def test_images_that_a_batch_would_mix_are_found_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # each engine measures three networks
-def test_a_network_without_a_batch_is_named_and_left_out_and_the_others_are_measured(
-    command: Command, tmp_path: Path
-) -> None:
+def test_networks_without_a_batch_are_named_and_the_others_measured(command: Command, tmp_path: Path) -> None:
     net, tied = tiny(tmp_path / "net.onnx"), Graph()
     whole = tied.node("Flatten", tied.input("data", [1, 3, 2, 2]), axis=0)
     tied.save(tmp_path / "tied.onnx", tied.node("MatMul", whole, tied.normal(12, 2)))

@@ -87,9 +87,7 @@ def test_local_is_this_machine(own_cpu: None) -> None:
     assert board.cores == len(os.sched_getaffinity(0))
 
 
-def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_profiles_in_the_working_folder_precede_installed_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "boards").mkdir()
     profile(tmp_path / "boards").rename(tmp_path / "boards" / "rpi4.yaml")
     monkeypatch.chdir(tmp_path)
@@ -112,9 +110,7 @@ def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(
         ("aarch64-unknown-linux-gnu", "aarch64-gnu", 1, "not of the form"),
     ],
 )
-def test_a_fault_is_reported_with_file_line_and_field(
-    tmp_path: Path, old: str, new: str, line: int, field: str
-) -> None:
+def test_faults_name_file_line_and_field(tmp_path: Path, old: str, new: str, line: int, field: str) -> None:
     path = profile(tmp_path, old, new)
     with pytest.raises(ConfigurationError) as raised:
         load_board(str(path))

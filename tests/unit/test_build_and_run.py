@@ -127,9 +127,7 @@ def holding(path: Path, content: bytes) -> Path:
         "unknown",
     ],
 )
-def test_a_network_that_cannot_be_built_leaves_nothing(
-    command: Command, tmp_path: Path, make: object, code: int, message: str
-) -> None:
+def test_a_failed_build_leaves_nothing(command: Command, tmp_path: Path, make: object, code: int, message: str) -> None:
     found, _, err = command("build", make(tmp_path))  # type: ignore[operator]
     assert found == code
     assert message in err
@@ -145,9 +143,7 @@ def test_an_unwritable_folder_is_refused_before_the_work(command: Command, net: 
     assert "optimise" not in err
 
 
-def test_a_package_whose_numbers_are_wrong_is_never_written(
-    command: Command, net: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_numbers_are_never_packaged(command: Command, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = onnx.load(net)
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
     session = cpu_session(model.SerializeToString())
@@ -175,9 +171,7 @@ def test_a_package_whose_numbers_are_wrong_is_never_written(
         ("run", ["-i", "one.npy"], "without a name"),
     ],
 )
-def test_an_option_that_cannot_be_is_explained(
-    command: Command, net: Path, name: str, option: list[str], message: str
-) -> None:
+def test_bad_options_are_explained(command: Command, net: Path, name: str, option: list[str], message: str) -> None:
     for file, content in {"empty": b"", "text": b"text", "half": b"PK\3\4 half a zip"}.items():
         Path(file).write_bytes(content)
     np.save("one.npy", np.zeros(3))
@@ -436,9 +430,7 @@ def test_networks_of_doubles_run(command: Command, tmp_path: Path) -> None:
     [({"glibc": "9.99"}, "glibc 9.99"), ({"cpu": "sapphirerapids-next"}, None), ({"machine": "EM_68K"}, "EM_68K")],
     ids=["a newer glibc", "a processor nothing is known about", "another architecture"],
 )
-def test_a_package_that_this_machine_cannot_run_is_refused(
-    command: Command, net: Path, needs: dict[str, str], message: str | None
-) -> None:
+def test_a_foreign_package_is_refused(command: Command, net: Path, needs: dict[str, str], message: str | None) -> None:
     command("build", net)
     path = Path("dist/local/net.tar.gz")
     manifest, contents = read_package(path)

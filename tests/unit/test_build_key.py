@@ -71,7 +71,7 @@ def test_a_package_of_something_else_says_what_differs(network: Source, tmp_path
     ]
 
 
-def test_a_file_called_as_an_entry_of_the_users_own_keeps_a_package_beside_its(
+def test_a_file_named_as_a_users_entry_has_a_package_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -215,9 +215,7 @@ def test_each_module_that_a_build_loads_is_known_to_decide_or_not(tmp_path: Path
 
 
 @pytest.mark.parametrize("package", ["apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime"])
-def test_another_version_of_a_package_makes_another_key(
-    network: Source, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_package_versions_make_other_keys(network: Source, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, version = key(network), importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == package else version(name))
     assert key(network) != before

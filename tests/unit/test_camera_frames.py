@@ -22,6 +22,8 @@ from edgedeploy.vision.camera import Preparation, frame_of, image_of, resampling
 from edgedeploy.vision.geometry import BORDER
 from edgedeploy.vision.preprocess import place, to_tensor
 
+Size = tuple[int, int]
+
 # Of an image and a network's input: made smaller, halved, larger, of the same size, in one direction only.
 SIZES = [
     ((48, 64), (30, 30)),
@@ -95,9 +97,7 @@ class TestFormats:
 class TestLevels:
     @pytest.mark.parametrize("fit", ["stretch", "fill", "letterbox"])
     @pytest.mark.parametrize(("image", "size"), SIZES)
-    def test_interpolated_ones_are_those_of_tengine_and_opencv(
-        self, fit: Fit, image: tuple[int, int], size: tuple[int, int]
-    ) -> None:
+    def test_interpolated_ones_are_those_of_tengine_and_opencv(self, fit: Fit, image: Size, size: Size) -> None:
         pixels = noise(*image, 3)
         wanted, frame = place(pixels, size, fit)
         found = resampling(image, size, fit)
@@ -106,9 +106,7 @@ class TestLevels:
 
     @pytest.mark.parametrize("fit", ["pad", "cover"])
     @pytest.mark.parametrize(("image", "size"), SIZES)
-    def test_means_are_those_of_opencv_and_pillow_but_for_halves(
-        self, fit: Fit, image: tuple[int, int], size: tuple[int, int]
-    ) -> None:
+    def test_means_are_those_of_opencv_and_pillow_but_for_halves(self, fit: Fit, image: Size, size: Size) -> None:
         pixels = noise(*image, 3)
         wanted, frame = place(pixels, size, fit)
         found = resampling(image, size, fit)

@@ -60,9 +60,7 @@ def test_convolution(size: tuple, inputs: int, outputs: int, kernel: int, attrib
         ((6, 6), {"dilations": [1, 1], "pads": [9, 9, 9, 9]}, (3, 3)),
     ],
 )
-def test_kernel_elements_that_read_only_padding_are_left_out(
-    size: tuple, attributes: dict, trimmed: tuple[int, int]
-) -> None:
+def test_kernel_elements_in_padding_alone_are_left_out(size: tuple, attributes: dict, trimmed: tuple[int, int]) -> None:
     graph = Graph()
     data = graph.input("data", [1, 8, *size])
     compiled = agreeing(graph, graph.conv(graph.node("Relu", graph.conv(data, 8, 8, 1)), 8, 16, 3, **attributes))

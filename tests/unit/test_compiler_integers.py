@@ -96,9 +96,7 @@ def moves(form: str) -> Graph:
 @pytest.mark.quick("x86-64-v3-pairs-u8s8-channels-layers", "cascadelake-pairs-u8s8-channels-moves")
 @pytest.mark.parametrize("make", [layers, moves])
 @pytest.mark.parametrize("form", ["pairs-u8s8-channels", "pairs-u8s8", "pairs-s8s8-channels", "pairs-u8u8"])
-def test_operators_give_what_onnxruntime_gives(
-    tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str
-) -> None:
+def test_operators_agree_with_onnxruntime(tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str) -> None:
     """Of int8 on x86 it computes some operators in float: few values, which lie at a half, are rounded otherwise."""
     graph, few = make(form), 1e-3 if "s8s8" in form else 0.0
     graph.save(tmp_path / "float.onnx", *graph.outputs)
@@ -191,9 +189,7 @@ def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) ->
 
 
 @pytest.mark.quick("cascadelake")
-def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(
-    each_cpu: str, exact: Callable
-) -> None:
+def test_weights_beyond_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(each_cpu: str, exact: Callable) -> None:
     """Of uint8 with a zero point: those of one pixel's kernel and of products; the first has too few outputs."""
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 12, 9, 7]), 0.02, np.uint8(120))
@@ -370,9 +366,7 @@ def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("whole", "template"), [(True, "integer steps"), (False, "winograd convolution")])
-def test_only_networks_that_are_not_exact_anyway_have_sums_that_are_rounded(
-    tmp_path: Path, whole: bool, template: str
-) -> None:
+def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(tmp_path: Path, whole: bool, template: str) -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 32, 40, 40]), 0.02, np.uint8(120))
     output = graph.convolution(data, 32, 64)
@@ -384,7 +378,7 @@ def test_only_networks_that_are_not_exact_anyway_have_sums_that_are_rounded(
 
 
 @pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])
-def test_processors_store_bytes_as_they_multiply_them_and_devices_compute_in_float(
+def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
     tmp_path: Path, board: str, stored: str | None
 ) -> None:
     graph = Quantised()
@@ -408,9 +402,7 @@ def test_what_integers_do_not_hold_stays_in_float(tmp_path: Path, weights: np.nd
     assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
 
 
-def test_atrous_convolutions_of_groups_read_the_zero_point_where_their_kernels_meet_nothing_else(
-    exact: Callable,
-) -> None:
+def test_grouped_atrous_convolutions_whose_kernels_meet_only_padding_read_the_zero_point(exact: Callable) -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 3, 20, 20]), 0.02, np.uint8(120))
     first = graph.pair(graph.convolution(data, 3, 16), 0.05, np.uint8(131))
@@ -433,9 +425,7 @@ def test_each_pass_leaves_a_well_formed_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [{"kernel_shape": [1, 5]}, {"kernel_shape": [2, 2], "strides": [2, 2]}], ids=str)
-def test_averages_of_windows_of_any_size_are_exact(
-    exact: Callable[..., tuple[Lowered, Network]], window: dict[str, list[int]]
-) -> None:
+def test_averages_of_windows_of_any_size_are_exact(exact: Callable, window: dict[str, list[int]]) -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 5, 12, 10]), 0.03, np.uint8(117))
     layer = graph.pair(graph.convolution(data, 5, 16), 0.02, np.uint8(120))

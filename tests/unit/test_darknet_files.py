@@ -214,9 +214,7 @@ def test_epsilon_can_be_given_and_is_1e_5_unless(tmp_path: Path) -> None:
         (lambda content: content + bytes(8), "has weights that no layer needs: .* need 496 bytes, and there are 504"),
     ],
 )
-def test_bytes_that_are_missing_or_left_over_are_counted(
-    change: Callable[[bytes], bytes], message: str, tmp_path: Path
-) -> None:
+def test_missing_and_surplus_bytes_are_counted(change: Callable[[bytes], bytes], message: str, tmp_path: Path) -> None:
     text = NET + CONV
     _, recorder = weighted(text)
     weights = recorder.save(tmp_path / "net.weights")

@@ -107,9 +107,7 @@ def test_save_writes_the_image_with_its_results(run_demo: RunDemo, tmp_path: Pat
     assert (image[..., 1] > image[..., 2]).any()  # the green ground of the labels, on a grey image
 
 
-def test_a_network_of_another_task_is_refused_before_it_is_opened(
-    run_demo: RunDemo, built: list[dict[str, Any]]
-) -> None:
+def test_a_network_for_another_task_is_refused_unopened(run_demo: RunDemo, built: list[dict[str, Any]]) -> None:
     image = str(ROOT / "models" / "digit.png")
     code, _, err = run_demo("demo", "yolo-fastest", "--model", "digits", "--image", image)
     assert code == 7
@@ -179,9 +177,7 @@ class TestAll:
     ],
     ids=["nothing", "board", "host"],
 )
-def test_where_a_board_that_nobody_named_does_not_answer_this_machine_is_the_first_hint(
-    run_demo: RunDemo, named: list[str], first_hint: str
-) -> None:
+def test_unless_a_board_is_named_the_first_hint_is_local(run_demo: RunDemo, named: list[str], first_hint: str) -> None:
     Path("dist/rpi4").mkdir(parents=True)
     Path("dist/rpi4/any.tar.gz").touch()
     Path("edgedeploy.toml").write_text('[hosts]\nrpi4 = "pi@127.0.0.1:1"\n')

@@ -167,7 +167,7 @@ def test_metadata_that_makes_no_sense_is_a_typed_error(demo: Command, tmp_path: 
 
 
 @pytest.mark.compiles
-def test_segmentation_and_depth_of_a_network_that_gives_back_its_input(
+def test_segmentation_and_depth_of_a_network_that_returns_its_input(
     demo: Command, tmp_path: Path, picture: Path
 ) -> None:
     weights = {"factor": np.array([2], np.float32)}

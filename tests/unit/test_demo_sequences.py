@@ -75,9 +75,7 @@ class TestVideo:
             assert json.loads(out.splitlines()[index])["results"] == json.loads(alone)["results"]
 
     @pytest.mark.parametrize("suffix", [".mp4", ".avi"])
-    def test_save_writes_a_video_with_the_results(
-        self, run_demo: RunDemo, film: Path, tmp_path: Path, suffix: str
-    ) -> None:
+    def test_save_writes_a_labelled_video(self, run_demo: RunDemo, film: Path, tmp_path: Path, suffix: str) -> None:
         code, _, _ = run_demo("demo", "digits", "--image", str(film), "--save", f"out{suffix}")
         assert code == 0
         drawn, shown = read_film(tmp_path / f"out{suffix}"), read_film(film)
@@ -132,9 +130,7 @@ class TestFolder:
         assert [Path(each["image"]).name for each in frames] == ["scan1.png", "scan2.png", "scan10.png"]
         assert last["summary"]["image"] == str(folder)
 
-    def test_save_makes_a_folder_of_images_with_the_same_names(
-        self, run_demo: RunDemo, folder: Path, tmp_path: Path
-    ) -> None:
+    def test_save_keeps_the_names_of_a_folders_images(self, run_demo: RunDemo, folder: Path, tmp_path: Path) -> None:
         (folder / "scan1.png").rename(folder / "scan1.dat")
         code, _, _ = run_demo("demo", "digits", "--image", str(folder), "--save", "seen")
         assert code == 0

@@ -41,7 +41,7 @@ def _computed(operator: str, values: np.ndarray, **attributes: float) -> np.ndar
         ("Softplus", lambda x: np.log1p(np.exp(x)), -5.0, 50.0),
     ],
 )
-def test_values_agree_to_a_few_units_in_the_last_place(
+def test_values_agree_to_a_few_ulps(
     operator: str, function: Function, lowest: float, highest: float, count: int
 ) -> None:
     values = np.linspace(lowest, highest, count, dtype=np.float32)
@@ -85,9 +85,7 @@ def test_boards_compute_exp_without_calls_of_the_c_library(board: str) -> None:
 
 @pytest.mark.parametrize(("operator", "function"), [("Round", np.rint), ("Erf", np.vectorize(math.erf))])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)])
-def test_roundings_and_error_functions_agree_with_numpy_in_every_type(
-    operator: str, function: Function, dtype: str, tolerance: float
-) -> None:
+def test_round_and_erf_agree_in_every_type(operator: str, function: Function, dtype: str, tolerance: float) -> None:
     values = np.linspace(-3.25, 3.25, 64, dtype=dtype)
     graph = Graph()
     network = network_of(

@@ -186,9 +186,7 @@ def test_the_second_shape_of_an_input_belongs_to_the_second_entry() -> None:
         parse_shapes(["a:1", "a:2"])
 
 
-def test_shapes_that_come_twice_or_too_often_are_refused_before_anything_is_built(
-    network: Path, tmp_path: Path
-) -> None:
+def test_duplicate_or_too_many_shapes_are_refused_before_anything_is_built(network: Path, tmp_path: Path) -> None:
     source = find_source(str(network), {"x": [1, 3, 8, 8]})
     with pytest.raises(InputError, match="two entries have the same shapes"):
         source.with_further([{"x": [1, 3, 12, 12]}, {"x": [1, 3, 8, 8]}])

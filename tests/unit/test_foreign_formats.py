@@ -158,9 +158,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_with_one_network_of_ncnn_is_that_network(
-    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_one_ncnn_network_is_read(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     source = find_source("net_ncnn_model")
     assert (source.name, source.format.name) == ("net_ncnn_model", "ncnn")

@@ -105,9 +105,7 @@ def test_a_command_line_of_tvmc_is_answered_with_ours(command: Command, typed: s
         "compile net.onnx --target llvm --dump-code tir,asm --output net.tar",
     ],
 )
-def test_the_answer_is_a_command_that_works(
-    command: Command, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_works(command: Command, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path / "net.onnx")
     _, _, err = command(*shlex.split(typed))

@@ -39,9 +39,7 @@ def bytes_of_onnxruntime(folder: Path, operator: str, before: Steps, after: Step
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.25, 1.0, 1.5])
-def test_lines_of_leaky_relus_and_changes_of_steps_give_every_byte_of_onnxruntime(
-    tmp_path: Path, dtype: str, alpha: float
-) -> None:
+def test_lines_of_leaky_relus_give_every_byte_of_onnxruntime(tmp_path: Path, dtype: str, alpha: float) -> None:
     random = np.random.default_rng(int(alpha * 100))
     found = 0
     for _ in range(20):

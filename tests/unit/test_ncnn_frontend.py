@@ -112,9 +112,7 @@ class TestWeights:
             (101, [1, 1, -1], "'conv'.*scales .* impossible"),
         ],
     )
-    def test_impossible_scales_name_the_layer(
-        self, form: int, scales: list[float], message: str, tmp_path: Path
-    ) -> None:
+    def test_bad_scales_name_the_layer(self, form: int, scales: list[float], message: str, tmp_path: Path) -> None:
         weights = tagged([1, 2, 3], INT8) + plain([1], scales)
         refused(write(tmp_path, [INPUT, f"{CONVOLUTION} 8={form}"], weights), message)
 

@@ -58,9 +58,7 @@ def saved(path: Path, operator: str, shapes: list[Any], outputs: int, domain: st
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_operator_of_onnxruntime_gives_its_values(
-    operator: str, shapes: list[Any], attributes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_contrib_operators_agree(operator: str, shapes: list[Any], attributes: dict[str, Any], tmp_path: Path) -> None:
     outputs = 4 if operator.startswith("Skip") else 1
     check(saved(tmp_path / "net.onnx", operator, shapes, outputs, "com.microsoft", attributes))
 

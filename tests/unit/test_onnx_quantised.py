@@ -166,9 +166,7 @@ OF_UINT8_ONLY = ("Gemm", "Gemm in float", "Conv of groups")
 @pytest.mark.compiles
 @pytest.mark.quick("x86-64-v3-int8", "cascadelake-uint8")
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_every_quantised_operator_gives_the_steps_of_onnxruntime_but_for_ties(
-    dtype: Any, each_cpu: str, tmp_path: Path
-) -> None:
+def test_quantised_operators_give_onnxruntimes_steps_but_for_ties(dtype: Any, each_cpu: str, tmp_path: Path) -> None:
     graph, outputs = every_operator(dtype)
     outputs = {name: made for name, made in outputs.items() if dtype is np.uint8 or name not in OF_UINT8_ONLY}
     network = read(graph, tmp_path, *outputs.values())
@@ -407,9 +405,7 @@ def test_weights_of_4_bits_and_of_blocks_are_read(tmp_path: Path) -> None:
     ("bits", "block", "inputs", "zeros"),
     [(4, 16, 40, None), (4, 16, 40, np.uint8), (4, 32, 96, np.float32), (8, 16, 48, None), (8, 16, 48, np.uint8)],
 )
-def test_weights_that_are_packed_in_bytes_by_blocks(
-    bits: int, block: int, inputs: int, zeros: type | None, tmp_path: Path
-) -> None:
+def test_weights_packed_by_blocks(bits: int, block: int, inputs: int, zeros: type | None, tmp_path: Path) -> None:
     """MatMulNBits, whose weights become float when the network is imported."""
     graph, outputs, blocks = Quantised(opset=17), 6, -(-inputs // block)
     data = graph.input("data", [2, 5, inputs])

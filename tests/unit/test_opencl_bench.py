@@ -47,9 +47,7 @@ def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command)
 
 
 @pytest.mark.slow
-def test_what_was_built_for_another_board_is_measured_here_on_request(
-    opencl: Any, command: Command, tmp_path: Path
-) -> None:
+def test_a_package_for_another_board_is_measured_here_on_request(opencl: Any, command: Command, tmp_path: Path) -> None:
     elsewhere = write_profile(tmp_path, BOARD, ssh={"host": "board.invalid", "user": "nobody"})
     code, out, err = command("bench", "digits", "--board", elsewhere, "--host", "local", "--runs", 5, *QUICK)
     assert code == 0, err

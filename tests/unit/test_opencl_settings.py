@@ -157,7 +157,7 @@ def test_a_device_that_is_not_here_leaves_the_defaults(tmp_path: Path) -> None:
     assert section(profile(tmp_path, name="GeForce")) == OpenCL(name="GeForce")
 
 
-def test_the_environment_names_another_device_than_the_profile(
+def test_the_environment_overrides_the_profiles_device(
     opencl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "pthread")
