@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from arm_loops import look_at_tiles
 from assembly import innermost_loops
+from layers import Layer, quantised
 from support.cpus import need_cpu
 from support.integer_runs import Case, random_case, results
+from support.predictions import needs_mca
 from unit.test_integer_steps import BOARDS
 
 from edgedeploy.compile.backends import host_of
@@ -21,7 +25,10 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.target.board import Board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.model.onnxruntime_session import cpu_session
+from edgedeploy.target.board import Board, load_board
 
 pytestmark = pytest.mark.compiles
 
@@ -201,3 +208,31 @@ def test_each_channel_by_itself_takes_bytes_by_several_at_a_time(tmp_path: Path,
     assert several or name not in DEPTHWISE or kind not in ("depthwise", "depthwise, long")
     if several:
         assert [each for each in DEPTHWISE[name] if not re.search(rf"\b{re.escape(each)}\s", code)] == []
+
+
+# Layers of bytes that scripts predict: as networks have them, and what is said of their tiles.
+
+POINTWISE = Layer(inputs=32, outputs=64, feature_map=(16, 16))
+
+
+@pytest.mark.parametrize(
+    "layer", [POINTWISE, Layer(inputs=3, outputs=16, feature_map=(12, 12), kernel=3), Layer(inputs=40, outputs=12)]
+)
+def test_a_layer_of_bytes_reads_and_gives_bytes(layer: Layer, tmp_path: Path) -> None:
+    model = quantised(layer.model())
+    onnx.checker.check_model(model, full_check=True)
+    cpu_session(model.SerializeToString())
+    onnx.save(model, tmp_path / "layer.onnx")
+    compiled = compile_network(read_onnx(tmp_path / "layer.onnx"), load_board("rpi4"))
+    [function] = (each for each in compiled.functions.values() if isinstance(each.configuration, Steps))
+    data, *_, result = (str(each.ty.dtype) for each in function.function.params)
+    assert (data, result) == ("int8", "int8")
+
+
+@needs_mca
+@pytest.mark.parametrize(("board", "rate"), [("rpi4", 7.0), ("rpi3", 3.0)])
+def test_short_sums_take_little_more_than_their_products(board: str, rate: float, tmp_path: Path) -> None:
+    onnx.save(quantised(POINTWISE.model()), tmp_path / "layer.onnx")
+    [tile] = look_at_tiles(board, [tmp_path / "layer.onnx"])
+    assert tile.products_per_cycle > rate
+    assert tile.stack_accesses < 0.02 * tile.cycles
