@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import ROOT, Command
+from support.commands import output_of
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
@@ -199,9 +200,7 @@ def test_without_random_weights_the_zoo_has_none(command: Command) -> None:
 
 @pytest.mark.compiles
 def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told(command: Command) -> None:
-    code, out, err = command("demo", "digits", "--weights", "random", "--json")
-    assert code == 0
-    assert json.loads(out)["weights"] == "file"
+    assert json.loads(output_of(command, "demo", "digits", "--weights", "random", "--json"))["weights"] == "file"
     code, _, err = command("demo", "digits", "--weights", "random")
     assert code == 0
     assert "digits: its weights are taken, as they are part of its ONNX file" in err
@@ -222,8 +221,7 @@ def test_the_entry_is_the_file_that_describes_it() -> None:
 
 
 def test_the_zoo_says_that_it_is_an_architecture(command: Command) -> None:
-    code, out, _ = command("models")
-    assert code == 0
+    out = output_of(command, "models")
     assert any(row.split()[0] == "yolox-nano" and row.split()[-1] == "architecture" for row in out.splitlines()[1:])
     code, _, err = command("models", "pull", "yolox-nano")
     assert code == 0
@@ -231,9 +229,7 @@ def test_the_zoo_says_that_it_is_an_architecture(command: Command) -> None:
 
 
 def test_it_is_drawn_without_weights(command: Command) -> None:
-    code, out, _ = command("models", "show", "nanodet-m", "--graph", "net.dot")
-    assert code == 0
-    assert "layers" in out
+    assert "layers" in output_of(command, "models", "show", "nanodet-m", "--graph", "net.dot")
 
 
 def test_it_is_written_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

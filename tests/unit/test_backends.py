@@ -10,6 +10,7 @@ import pytest
 import toy_backend
 import yaml
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph
 
 from edgedeploy.base.catalog import builtin_folder
@@ -52,8 +53,7 @@ def network(tmp_path: Path) -> Path:
 
 def test_a_network_runs_on_a_third_backend(board: str, network: Path, command: Command, tmp_path: Path) -> None:
     package = tmp_path / "built" / "net.tar.gz"
-    code, out, err = command("build", network, "--board", board, "-o", package.parent, "--explain", "--json")
-    assert code == 0, err
+    out = output_of(command, "build", network, "--board", board, "-o", package.parent, "--explain", "--json")
     functions = json.loads(out)[0]["functions"]
     assert sum(each["template"] == "toy" for each in functions) == 3
     session, known = Session.open(package), read_onnx(network)

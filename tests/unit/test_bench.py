@@ -18,6 +18,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import ROOT, Command
+from support.commands import output_of
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import becomes, generous
@@ -304,8 +305,7 @@ def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
 
 def test_the_bundled_network_is_measured_and_compared(command: Command, tmp_path: Path) -> None:
     options = ["--threads", 1, "--rounds", 2, "--runs", 7, "--report", tmp_path / "out.html", "--json"]
-    code, out, err = command("bench", "digits", "--against", "onnxruntime,mnn", *options)
-    assert code == 0, err
+    out = output_of(command, "bench", "digits", "--against", "onnxruntime,mnn", *options)
     printed = json.loads(out)
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     [embedded] = re.findall(r'<script type="application/json" id="report">(.*?)</script>', page, re.DOTALL)
@@ -373,8 +373,7 @@ def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
 
 def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Command) -> None:
     others = ["openvino", "ncnn", "mnn", "torch"]
-    code, out, err = command("bench", "digits", "--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json")
-    assert code == 0, err
+    out = output_of(command, "bench", "digits", "--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json")
     printed = json.loads(out)
     measured = {entry["engine"] for entry in printed["rows"]}
     left_out = {entry["engine"]: entry["reason"] for entry in printed["skipped"]}
@@ -406,8 +405,7 @@ def test_a_missing_engine_is_named_and_omitted(
 def test_markdown_names_an_engine_that_reads_other_files_with_the_reason(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
     options = ["--against", "onnxruntime,litert", "--threads", 1, "--rounds", 1, "--markdown"]
-    code, out, err = command("bench", net, *options)
-    assert code == 0, err
+    out = output_of(command, "bench", net, *options)
     assert "| model | edgedeploy ms | onnxruntime ms (ratio) | ratio to the best |" in out
     assert "- litert was not measured on net: it reads .tflite files, and the network is a .onnx file" in out
 
@@ -420,8 +418,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
     net = tmp_path / "net.tflite"
     net.write_bytes(small())
     engines = "litert,onnxruntime"
-    code, out, _ = command("bench", net, "--against", engines, "--threads", 1, "--rounds", 1, "--json")
-    assert code == 0
+    out = output_of(command, "bench", net, "--against", engines, "--threads", 1, "--rounds", 1, "--json")
     printed = json.loads(out)
     assert printed["reference"] == "litert"
     assert [entry["engine"] for entry in printed["rows"]] == ["edgedeploy", "litert"]

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 
@@ -176,9 +177,7 @@ def test_networks_without_a_batch_are_named_and_the_others_measured(command: Com
     whole = tied.node("Flatten", tied.input("data", [1, 3, 2, 2]), axis=0)
     tied.save(tmp_path / "tied.onnx", tied.node("MatMul", whole, tied.normal(12, 2)))
     options = ["--batch", "1,2", "--against", "onnxruntime", "--threads", 1, "--rounds", 1, "--json"]
-    code, out, err = command("bench", net, tmp_path / "tied.onnx", *options)
-    assert code == 0, err
-    said = json.loads(out)
+    said = json.loads(output_of(command, "bench", net, tmp_path / "tied.onnx", *options))
     measured = {(each["model"], each["batch"]) for each in said["rows"]}
     assert measured == {("net", 1), ("net", 2), ("tied", 1)}
     assert {(each["engine"], *each["models"]) for each in said["skipped"]} == {
@@ -210,12 +209,9 @@ def test_ncnn_has_no_batch(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tuned_code_takes_turns_with_the_same_network_untuned(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
-    code, _, err = command("tune", net, "--trials", 2, "--output", tmp_path / "records")
-    assert code == 0, err
+    output_of(command, "tune", net, "--trials", 2, "--output", tmp_path / "records")
     options = ["--against", "onnxruntime", "--threads", 1, "--rounds", 2]
-    code, out, err = command("bench", net, "--tuned", tmp_path / "records", *options, "--json")
-    assert code == 0, err
-    said = json.loads(out)
+    said = json.loads(output_of(command, "bench", net, "--tuned", tmp_path / "records", *options, "--json"))
     rows = {each["engine"]: each for each in said["rows"]}
     assert list(rows) == ["edgedeploy", "edgedeploy-untuned", "onnxruntime"]
     untuned = rows["edgedeploy-untuned"]

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import tiny
 
 from edgedeploy.benchmarking import engines
@@ -87,8 +88,7 @@ def nodes_of_onnxruntime(path: Path, folder: Path) -> dict[str, str]:
 def test_each_engine_says_what_its_functions_take(command: Command, tmp_path: Path) -> None:
     path, page = tiny(tmp_path / "net.onnx"), tmp_path / "page.html"
     against = ["--against", "onnxruntime,openvino,mnn,ncnn", "--rounds", "1", "--profile"]
-    code, out, err = command("bench", path, *against, "--json", "--report", page)
-    assert code == 0, err
+    out = output_of(command, "bench", path, *against, "--json", "--report", page)
     rows = {row["engine"]: row for row in json.loads(out)["rows"]}
     assert "functions" not in rows.get("ncnn", {})
     functions = {name: row["functions"] for name, row in rows.items() if name != "ncnn"}

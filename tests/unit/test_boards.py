@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.profiles import x86
 
 from edgedeploy.base.catalog import builtin_folder
@@ -126,24 +127,19 @@ def test_an_unknown_board_answers_with_near_names() -> None:
 
 
 def test_boards_are_listed_for_scripts(command: Command) -> None:
-    code, out, _ = command("boards", "--json")
-    assert code == 0
-    boards = {board["name"]: board for board in json.loads(out)}
+    boards = {board["name"]: board for board in json.loads(output_of(command, "boards", "--json"))}
     assert boards["rpi4"]["vector"] == {"bits": 128, "registers": 32}
 
 
 def test_show_prints_profile_and_target(command: Command) -> None:
-    code, out, _ = command("boards", "show", "rpi4")
-    assert code == 0
+    out = output_of(command, "boards", "show", "rpi4")
     assert "cortex-a72" in out
     assert '"mtriple": "aarch64-unknown-linux-gnu"' in out
 
 
 def test_a_new_board_starts_as_a_copy_and_is_found_by_its_name(command: Command) -> None:
     assert command("boards", "new", "my-board", "--from", "rpi4")[0] == 0
-    code, out, _ = command("boards", "show", "my-board", "--json")
-    assert code == 0
-    shown, original = json.loads(out), load_board("rpi4")
+    shown, original = json.loads(output_of(command, "boards", "show", "my-board", "--json")), load_board("rpi4")
     assert Path(shown["file"]).read_bytes() == (builtin_folder() / "boards" / "rpi4.yaml").read_bytes()
     assert shown["cpu"] == original.cpu
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph, tiny
 
 from edgedeploy.errors import InputError
@@ -33,9 +34,7 @@ def net(tmp_path: Path) -> Path:
 
 
 def test_builds_a_package_that_was_checked_against_onnxruntime(command: Command) -> None:
-    code, out, err = command("build", DIGITS)
-    assert code == 0, err
-    assert "equal to onnxruntime" in out
+    assert "equal to onnxruntime" in output_of(command, "build", DIGITS)
     manifest, contents = read_package(Path("dist/local/digits.tar.gz"))
     assert manifest.model == "digits"
     assert manifest.threads >= 1
@@ -60,9 +59,7 @@ def test_progress_names_the_stages(command: Command, net: Path) -> None:
 
 @pytest.mark.cold_cache
 def test_prints_what_was_built_for_scripts(command: Command, net: Path) -> None:
-    code, out, _ = command("build", net, "--json")
-    assert code == 0
-    [built] = json.loads(out)
+    [built] = json.loads(output_of(command, "build", net, "--json"))
     assert built["model"] == "net"
     assert built["package"] == "dist/local/net.tar.gz"
     assert built["checked"] == "here"
@@ -183,8 +180,7 @@ def test_bad_options_are_explained(command: Command, net: Path, name: str, optio
 def test_run_gives_the_networks_outputs_under_their_own_names(command: Command, net: Path) -> None:
     image = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
     np.savez("in.npz", data=image)
-    code, _, err = command("run", net, "--inputs", "in.npz", "--outputs", "out.npz")
-    assert code == 0, err
+    output_of(command, "run", net, "--inputs", "in.npz", "--outputs", "out.npz")
     [expected] = cpu_session(net).run(None, {"data": image})
     with np.load("out.npz") as written:
         assert written.files == ["globalaveragepool2"]
@@ -193,8 +189,7 @@ def test_run_gives_the_networks_outputs_under_their_own_names(command: Command, 
 
 def test_run_takes_a_package(command: Command, net: Path) -> None:
     command("build", net)
-    code, out, _ = command("run", "dist/local/net.tar.gz", "--print-top", "2")
-    assert code == 0
+    out = output_of(command, "run", "dist/local/net.tar.gz", "--print-top", "2")
     assert "net on local" in out
     assert out.count("\n  ") >= 4
 
@@ -203,8 +198,7 @@ def test_outputs_that_are_no_numbers_are_null_in_json(command: Command, tmp_path
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Sqrt", graph.input("x", [2])))
     np.savez("in.npz", x=np.array([-1, 4], np.float32))
-    code, out, _ = command("run", path, "--inputs", "in.npz", "--print-top", "2", "--json")
-    assert code == 0
+    out = output_of(command, "run", path, "--inputs", "in.npz", "--print-top", "2", "--json")
     [top] = json.loads(out, parse_constant=pytest.fail)["top"].values()
     assert [each["value"] for each in top] == [2, None]
 
@@ -221,9 +215,7 @@ def test_what_was_built_once_is_not_built_again(command: Command, net: Path) -> 
 
 
 def test_run_measures_and_prints_json(command: Command, net: Path) -> None:
-    code, out, _ = command("run", net, "--json", "--repeat", "3", "--number", "2", "--threads", "1")
-    assert code == 0
-    printed = json.loads(out)
+    printed = json.loads(output_of(command, "run", net, "--json", "--repeat", "3", "--number", "2", "--threads", "1"))
     assert (printed["model"], printed["board"], printed["threads"]) == (str(net), "local", 1)
     assert 0 < printed["min_ms"] <= printed["median_ms"] <= printed["max_ms"]
     assert printed["min_ms"] <= printed["mean_ms"] <= printed["max_ms"]
@@ -321,9 +313,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     data = graph.input("data", [1, 3, 20, 20])
     depthwise = graph.conv(graph.conv(data, 3, 32, 3), 32, 32, 3, group=32)
     path = graph.save(tmp_path / "net.onnx", graph.node("MaxPool", depthwise, kernel_shape=[2, 2]))
-    code, out, _ = command("build", path, "--explain", "--json")
-    assert code == 0
-    [built] = json.loads(out)
+    [built] = json.loads(output_of(command, "build", path, "--explain", "--json"))
     functions = {record["template"]: record for record in built["functions"]}
     assert set(functions) >= {"convolution", "depthwise convolution", "general"}
     # 18 x 18 pixels, 32 channels, 3 x 3 x 3 multiply-adds of two operations each.
@@ -336,8 +326,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
 
 def test_a_board_may_be_a_file(command: Command, net: Path) -> None:
     assert command("boards", "new", "my.yaml", "--from", "local")[0] == 0
-    code, _, err = command("build", net, "--board", "my.yaml")
-    assert code == 0, err
+    output_of(command, "build", net, "--board", "my.yaml")
     assert Path("dist/my/net.tar.gz").is_file()
     code, _, err = command("run", net, "--board", "my.yaml")
     assert code == 0
@@ -421,8 +410,7 @@ def test_networks_of_doubles_run(command: Command, tmp_path: Path) -> None:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
     onnx.save(model, tmp_path / "doubles.onnx")
-    code, _, err = command("run", tmp_path / "doubles.onnx", "--json")
-    assert code == 0, err
+    output_of(command, "run", tmp_path / "doubles.onnx", "--json")
 
 
 @pytest.mark.parametrize(

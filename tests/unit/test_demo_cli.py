@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.demo_runs import MODEL, ROOT, RunDemo
 from support.networks import tiny
 
@@ -25,11 +26,9 @@ def masked(text: str) -> str:
 
 
 def test_without_a_name_the_demos_are_listed(run_demo: RunDemo) -> None:
-    code, out, _ = run_demo("demo", "--json")
-    assert code == 0
-    names = [each["name"] for each in json.loads(out)]
+    names = [each["name"] for each in json.loads(output_of(run_demo, "demo", "--json"))]
     assert {"classification", "digits", "landmark", "retinaface", "yolo-fastest"} <= set(names)
-    code, out, _ = run_demo("demo")
+    out = output_of(run_demo, "demo")
     assert all(name in out for name in names)
 
 
@@ -62,9 +61,7 @@ def test_the_log_goes_to_standard_output(run_demo: RunDemo) -> None:
 
 
 def test_json_has_the_results_and_the_times(run_demo: RunDemo) -> None:
-    code, out, _ = run_demo("demo", "digits", "--json", "--repeat", "2")
-    assert code == 0
-    result = json.loads(out)
+    result = json.loads(output_of(run_demo, "demo", "digits", "--json", "--repeat", "2"))
     assert [result[key] for key in ("task", "model", "board")] == ["digits", "digits", "local"]
     assert result["image"].endswith("digit.png")
     assert set(result["times"]) == {"min_ms", "median_ms", "mean_ms", "max_ms", "std_ms"}
@@ -74,8 +71,7 @@ def test_json_has_the_results_and_the_times(run_demo: RunDemo) -> None:
 
 
 def test_another_network_of_the_task_brings_its_own_image(run_demo: RunDemo, built: list[dict[str, Any]]) -> None:
-    code, out, _ = run_demo("demo", "classification", "--model", "digits", "--board", "rpi4", "-t", "2")
-    assert code == 0
+    out = output_of(run_demo, "demo", "classification", "--model", "digits", "--board", "rpi4", "-t", "2")
     assert "digit.png" in out
     assert "thread 2" in out
     assert (built[0]["model"], built[0]["board"], built[0]["threads"]) == ("digits", "rpi4", 2)
@@ -83,9 +79,7 @@ def test_another_network_of_the_task_brings_its_own_image(run_demo: RunDemo, bui
 
 def test_a_network_in_a_file_is_fed_like_the_demos_own(run_demo: RunDemo, tmp_path: Path) -> None:
     shutil.copy(MODEL, tmp_path / "mine.onnx")
-    code, out, _ = run_demo("demo", "digits", "--model", "mine.onnx")
-    assert code == 0
-    assert re.search(r"0\.9\d{5}, 3", out)
+    assert re.search(r"0\.9\d{5}, 3", output_of(run_demo, "demo", "digits", "--model", "mine.onnx"))
 
 
 @pytest.mark.parametrize("open_shape", [False, True])
@@ -97,8 +91,7 @@ def test_a_file_that_leaves_its_shape_open_takes_that_of_the_demos_own(
         for dimension in model.graph.input[0].type.tensor_type.shape.dim:
             dimension.dim_param = "any"
     onnx.save(model, tmp_path / "mine.onnx")
-    code, _, _ = run_demo("demo", "digits", "--model", "mine.onnx")
-    assert code == 0
+    output_of(run_demo, "demo", "digits", "--model", "mine.onnx")
     assert built[0]["input_shapes"] == ({"data": [1, 1, 16, 16]} if open_shape else {})
 
 
@@ -151,9 +144,7 @@ class TestAll:
         assert "edgedeploy " + masked(last) == masked(first) + "\n"
 
     def test_json_is_a_list_with_those_that_failed(self, run_demo: RunDemo) -> None:
-        code, out, _ = run_demo("demo", "all", "--json")
-        assert code == 0
-        found = json.loads(out)
+        found = json.loads(output_of(run_demo, "demo", "all", "--json"))
         assert [(each["task"], each.get("state")) for each in found] == [
             ("first", None),
             ("gone", "unavailable"),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.patience import generous
 from support.profiles import write_profile
 
@@ -54,9 +55,7 @@ def local() -> Iterator[Case]:
 
 
 def test_a_machine_on_which_everything_works_is_ready(command: Command) -> None:
-    code, out, err = command("doctor", "--json")
-    assert code == 0, out + err
-    said = json.loads(out)
+    said = json.loads(output_of(command, "doctor", "--json"))
     assert said["ready"]
     states = {each["name"]: each["state"] for each in said["checks"]}
     assert {states[name] for name in ("system", "TVM", "toolchain", "program", "folders")} == {"ok"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.ncnn_files import plain, write
 from support.networks import tiny
 
@@ -215,5 +216,4 @@ def test_other_text_and_folders_are_no_such_network(command: Command, tmp_path: 
 
 def test_a_network_is_known_by_its_content_whatever_its_name_says(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx").rename(tmp_path / "net.pb")
-    code, _, err = command("models", "import", net, "--name", "mine")
-    assert code == 0, err
+    output_of(command, "models", "import", net, "--name", "mine")

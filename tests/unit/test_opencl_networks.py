@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph
 
 from edgedeploy.building import Built, build
@@ -136,18 +137,14 @@ def test_code_for_a_board_elsewhere_holds_its_kernels(tmp_path: Path) -> None:
 
 
 def test_the_command_line_builds_and_runs_for_the_device(opencl: Any, command: Command, tmp_path: Path) -> None:
-    code, out, err = command("build", save(tmp_path / "net.onnx"), "--board", BOARD)
-    assert code == 0, err
-    assert "equal to onnxruntime" in out
-    code, out, err = command("run", "dist/local-opencl/net.tar.gz", "--print-time", "--print-top", 1)
-    assert code == 0, err
+    assert "equal to onnxruntime" in output_of(command, "build", save(tmp_path / "net.onnx"), "--board", BOARD)
+    out = output_of(command, "run", "dist/local-opencl/net.tar.gz", "--print-time", "--print-top", 1)
     assert "time of one inference in ms" in out
 
 
 def test_a_demo_sees_what_it_sees_on_the_cpu(opencl: Any, command: Command) -> None:
     def seen(board: str) -> list[str]:
-        code, out, err = command("demo", "digits", "--board", board)
-        assert code == 0, err
+        out = output_of(command, "demo", "digits", "--board", board)
         return [line for line in out.splitlines() if re.fullmatch(r"\d\.\d+, \d", line)]
 
     found = seen(BOARD)
