@@ -113,15 +113,8 @@ def holding(path: Path, content: bytes) -> Path:
         (lambda folder: "no-network-at-all", 4, "unknown model 'no-network-at-all'\n"),
     ],
     ids=[
-        "unsupported operator",
-        "truncated",
-        "no format",
-        "absent",
-        "absent, without suffix",
-        "a folder",
-        "a package",
-        "misspelt",
-        "unknown",
+        *("unsupported operator", "truncated", "no format", "absent", "absent, without suffix", "a folder"),
+        *("a package", "misspelt", "unknown"),
     ],
 )
 def test_a_failed_build_leaves_nothing(command: Command, tmp_path: Path, make: object, code: int, message: str) -> None:

@@ -42,45 +42,34 @@ def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
     dtype = host_of(board).activation_type
     zero = int(np.iinfo(dtype).min) + 131
     common: dict[str, Any] = {"types": LayerTypes(dtype, weights, "int32", "int32"), "constant": True}
+
+    def conv(data: tuple, kernel: tuple, kind: Any = Convolution, zero_point: int = zero, **others: int) -> AnyAnchorOp:
+        return kind(data=data, weights=kernel, window=window(kernel[0], zero_point, **others), **common)
+
+    def depthwise(data: tuple, kernel: int, **others: int) -> AnyAnchorOp:
+        return conv(data, (kernel, kernel, 1, data[3]), DepthwiseConvolution, **others)
+
+    long = Window((3, 5), (1, 2), (1, 1), (1, 0, 1, 3), zero)
     return {
-        "pointwise": Convolution(data=(1, 7, 10, 32), weights=(1, 1, 32, 48), window=window(1, zero), **common),
-        "padded": Convolution(data=(1, 9, 11, 16), weights=(3, 3, 16, 32), window=window(3, zero), **common),
-        "strided": Convolution(data=(2, 9, 12, 8), weights=(3, 3, 8, 16), window=window(3, zero, stride=2), **common),
-        "dilated": Convolution(
-            data=(1, 11, 9, 16), weights=(3, 3, 16, 16), window=window(3, zero, dilation=2), **common
-        ),
-        "odd channels": Convolution(data=(1, 5, 6, 19), weights=(3, 3, 19, 21), window=window(3, zero), **common),
-        "groups": Convolution(data=(1, 6, 7, 24), weights=(3, 3, 8, 48), window=window(3, zero), **common),
-        "odd groups": Convolution(data=(1, 5, 5, 15), weights=(1, 1, 5, 21), window=window(1, zero), **common),
-        "first": FirstConvolution(
-            data=(1, 3, 13, 18), weights=(3, 3, 3, 16), window=window(3, zero, stride=2), **common
-        ),
-        "first, wide": FirstConvolution(data=(2, 5, 6, 33), weights=(5, 5, 5, 16), window=window(5, 0), **common),
+        "pointwise": conv((1, 7, 10, 32), (1, 1, 32, 48)),
+        "padded": conv((1, 9, 11, 16), (3, 3, 16, 32)),
+        "strided": conv((2, 9, 12, 8), (3, 3, 8, 16), stride=2),
+        "dilated": conv((1, 11, 9, 16), (3, 3, 16, 16), dilation=2),
+        "odd channels": conv((1, 5, 6, 19), (3, 3, 19, 21)),
+        "groups": conv((1, 6, 7, 24), (3, 3, 8, 48)),
+        "odd groups": conv((1, 5, 5, 15), (1, 1, 5, 21)),
+        "first": conv((1, 3, 13, 18), (3, 3, 3, 16), FirstConvolution, stride=2),
+        "first, wide": conv((2, 5, 6, 33), (5, 5, 5, 16), FirstConvolution, 0),
         "product": Dense(data=(5, 40), weights=(40, 24), **common),
         "product of one row": Dense(data=(1, 64), weights=(64, 33), **common),
         "product of stacked rows": Dense(data=(2, 3, 20), weights=(20, 16), **common),
-        "depthwise": DepthwiseConvolution(data=(1, 7, 9, 32), weights=(3, 3, 1, 32), window=window(3, zero), **common),
-        "depthwise, strided": DepthwiseConvolution(
-            data=(1, 9, 11, 24), weights=(5, 5, 1, 24), window=window(5, zero, stride=2), **common
-        ),
-        "depthwise, long": DepthwiseConvolution(
-            data=(2, 6, 13, 16),
-            weights=(3, 5, 1, 16),
-            window=Window((3, 5), (1, 2), (1, 1), (1, 0, 1, 3), zero),
-            **common,
-        ),
-        "depthwise, dilated": DepthwiseConvolution(
-            data=(1, 9, 9, 8), weights=(3, 3, 1, 8), window=window(3, zero, dilation=2), **common
-        ),
-        "depthwise, odd channels": DepthwiseConvolution(
-            data=(1, 5, 6, 12), weights=(3, 3, 1, 12), window=window(3, zero), **common
-        ),
-        "depthwise, few channels": DepthwiseConvolution(
-            data=(1, 9, 11, 8), weights=(3, 3, 1, 8), window=window(3, zero), **common
-        ),
-        "depthwise, no padding": DepthwiseConvolution(
-            data=(2, 12, 13, 16), weights=(7, 7, 1, 16), window=window(7, zero, padding=0), **common
-        ),
+        "depthwise": depthwise((1, 7, 9, 32), 3),
+        "depthwise, strided": depthwise((1, 9, 11, 24), 5, stride=2),
+        "depthwise, long": DepthwiseConvolution(data=(2, 6, 13, 16), weights=(3, 5, 1, 16), window=long, **common),
+        "depthwise, dilated": depthwise((1, 9, 9, 8), 3, dilation=2),
+        "depthwise, odd channels": depthwise((1, 5, 6, 12), 3),
+        "depthwise, few channels": depthwise((1, 9, 11, 8), 3),
+        "depthwise, no padding": depthwise((2, 12, 13, 16), 7, padding=0),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,6 @@ from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import load_board
 
-BYTES = LayerTypes("uint8", "int8", "int32", "int32")
-
-
 BOARDS = {
     "cascadelake": x86("cascadelake", 512),
     "alderlake": x86("alderlake", 256),
@@ -33,39 +29,31 @@ BOARDS = {
 
 def best(name: str, weights: str = "int8") -> tuple[str, int] | None:
     board = BOARDS[name]
-    types = replace(BYTES, data=host_of(board).activation_type, weights=weights)
+    types = LayerTypes(host_of(board).activation_type, weights, "int32", "int32")
     return next(((step.instruction, step.products) for step in steps_for(types, board)), None)
 
 
+# For each CPU: the instruction for bytes, its products, and the instruction for wide weights.
+STEPS = {
+    "cascadelake": ("vpdpbusd", 64, "vpdpwssd"),
+    "alderlake": ("vpdpbusd", 32, "vpdpwssd"),
+    "skylake-avx512": ("vpmaddwd", 32, "vpmaddwd"),
+    "haswell": ("vpmaddwd", 16, "vpmaddwd"),
+    "x86-64": ("pmaddwd", 8, "pmaddwd"),
+    "rpi5": ("sdot", 64, "sdot"),
+    "rpi4": ("smull", 64, "smlal"),
+    "rpi3": ("smull", 64, "smlal"),
+    "rpi-armhf": ("vmull.s8", 64, "vmlal.s16"),
+}
+
+
 def test_the_features_of_the_cpu_say_which() -> None:
-    assert {name: best(name) for name in BOARDS} == {
-        "cascadelake": ("vpdpbusd", 64),
-        "alderlake": ("vpdpbusd", 32),
-        "skylake-avx512": ("vpmaddwd", 32),
-        "haswell": ("vpmaddwd", 16),
-        "x86-64": ("pmaddwd", 8),
-        "rpi5": ("sdot", 64),
-        "rpi4": ("smull", 64),
-        "rpi3": ("smull", 64),
-        "rpi-armhf": ("vmull.s8", 64),
-        "visionfive2": None,
-    }
+    assert {name: best(name) for name in BOARDS} == {**{name: STEPS[name][:2] for name in STEPS}, "visionfive2": None}
 
 
 def test_wide_weights_have_steps_of_their_own() -> None:
-    found = {name: best(name, "int16") for name in BOARDS}
-    assert {name: step[0] if step else None for name, step in found.items()} == {
-        "cascadelake": "vpdpwssd",
-        "alderlake": "vpdpwssd",
-        "skylake-avx512": "vpmaddwd",
-        "haswell": "vpmaddwd",
-        "x86-64": "pmaddwd",
-        "rpi5": "sdot",
-        "rpi4": "smlal",
-        "rpi3": "smlal",
-        "rpi-armhf": "vmlal.s16",
-        "visionfive2": None,
-    }
+    found = {name: step[0] if (step := best(name, "int16")) else None for name in BOARDS}
+    assert found == {**{name: STEPS[name][2] for name in STEPS}, "visionfive2": None}
 
 
 @pytest.mark.parametrize(

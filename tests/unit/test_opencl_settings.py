@@ -26,27 +26,12 @@ from edgedeploy.target.resolved import resolve
 pytestmark = pytest.mark.compiles
 
 POCL = {
-    "platform": "Portable Computing Language",
-    "name": "pthread-skylake",
-    "version": "OpenCL 3.0",
-    "driver": "3.1",
-    "kind": "CPU",
-    "compute_units": 4,
-    "global_memory": 8 << 30,
-    "local_memory": 1 << 20,
-    "available": True,
-    "has_compiler": True,
-    "float_width": 16,
-    "work_group": 4096,
-    "work_items": (4096, 4096, 4096),
+    **{"platform": "Portable Computing Language", "name": "pthread-skylake", "version": "OpenCL 3.0", "driver": "3.1"},
+    **{"kind": "CPU", "compute_units": 4, "global_memory": 8 << 30, "local_memory": 1 << 20, "available": True},
+    **{"has_compiler": True, "float_width": 16, "work_group": 4096, "work_items": (4096, 4096, 4096)},
 }
-GRAPHICS = {
-    "name": "Intel(R) UHD Graphics 630",
-    "kind": "GPU",
-    "compute_units": 24,
-    "float_width": 1,
-    "work_group": 256,
-}
+UHD = "Intel(R) UHD Graphics 630"
+GRAPHICS = {"name": UHD, "kind": "GPU", "compute_units": 24, "float_width": 1, "work_group": 256}
 
 
 def device(**fields: Any) -> Device:
