@@ -94,8 +94,7 @@ def yuyv(image: np.ndarray) -> np.ndarray:
 
 def nv12(image: np.ndarray) -> np.ndarray:
     flat = planes(image)
-    colours = flat[HEIGHT:].reshape(2, -1).T.reshape(HEIGHT // 2, WIDTH)
-    return np.vstack([flat[:HEIGHT], colours])
+    return np.vstack([flat[:HEIGHT], flat[HEIGHT:].reshape(2, -1).T.reshape(HEIGHT // 2, WIDTH)])
 
 
 FORMATS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
@@ -152,8 +151,7 @@ def test_requests_come_in_the_order_that_drivers_expect(look: Look, tmp_path: Pa
 
 
 def test_without_a_name_the_first_camera_that_gives_images_is_taken(look: Look) -> None:
-    lines = look([yuyv(IMAGES[0]).tobytes()], 1, which="", device="/dev/video5")
-    assert lines[0] == "/dev/video5"
+    assert look([yuyv(IMAGES[0]).tobytes()], 1, which="", device="/dev/video5")[0] == "/dev/video5"
 
 
 def test_a_device_that_needs_others_to_give_images_is_not_taken_by_itself(look: Look) -> None:

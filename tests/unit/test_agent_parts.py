@@ -250,8 +250,7 @@ def test_sha256_is_hashlibs(probe: Path, size: int) -> None:
 
 
 def test_narrowing_to_float16_rounds_as_numpy_does(probe: Path) -> None:
-    generator = np.random.default_rng(0)
-    patterns = generator.integers(0, 2**32, 200_000, dtype=np.uint32)
+    patterns = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint32)
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
     halves = halves[np.isfinite(halves)]
     near = np.concatenate([halves, np.nextafter(halves, np.float32(np.inf)), np.nextafter(halves, np.float32(-np.inf))])

@@ -169,16 +169,14 @@ def test_without_random_weights_the_zoo_has_none(command: Command) -> None:
         find_source("yolox-nano")
     assert "--weights random" in caught.value.hints[0]
     code, _, err = command("run", "yolov3-tiny-darknet-cfg")
-    assert code == ModelError.exit_code
-    assert "the zoo has no weights of yolov3-tiny-darknet-cfg" in err
+    assert (code, "the zoo has no weights of yolov3-tiny-darknet-cfg" in err) == (ModelError.exit_code, True), err
 
 
 @pytest.mark.compiles
 def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told(command: Command) -> None:
     assert json.loads(output_of(command, "demo", "digits", "--weights", "random", "--json"))["weights"] == "file"
     code, _, err = command("demo", "digits", "--weights", "random")
-    assert code == 0
-    assert "digits: its weights are taken, as they are part of its ONNX file" in err
+    assert (code, "digits: its weights are taken, as they are part of its ONNX file" in err) == (0, True), err
 
 
 def test_where_the_zoo_has_files_too_random_weights_need_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -199,8 +197,7 @@ def test_the_zoo_says_that_it_is_an_architecture(command: Command) -> None:
     out = output_of(command, "models")
     assert any(row.split()[0] == "yolox-nano" and row.split()[-1] == "architecture" for row in out.splitlines()[1:])
     code, _, err = command("models", "pull", "yolox-nano")
-    assert code == 0
-    assert "nothing to download" in err
+    assert (code, "nothing to download" in err) == (0, True), err
 
 
 def test_it_is_drawn_without_weights(command: Command) -> None:

@@ -181,8 +181,7 @@ class TestBench:
         options = ["--against", "onnxruntime", "--threads", 1, "--rounds", 1]
         Path("broken.onnx").write_bytes(b"no network")
         code, out, err = command("bench", gone, "broken.onnx", "digits", *options, "--json")
-        assert code == 5
-        assert "broken.onnx failed: " in err
+        assert (code, "broken.onnx failed: " in err) == (5, True), err
         said = json.loads(out)
         assert {row["model"] for row in said["rows"]} == {"digits"}
         states = [(each["model"], each["state"]) for each in said["failed"]]

@@ -167,8 +167,7 @@ def test_outputs_that_cannot_be_compared_are_refused(outputs: dict[str, np.ndarr
 
 
 def test_means_are_over_the_networks_that_an_engine_ran(found: report.Report) -> None:
-    means = found.geometric_means()
-    assert means == pytest.approx({"onnxruntime": 1.0, "ncnn": 2.0, "best": 2.0})
+    assert found.geometric_means() == pytest.approx({"onnxruntime": 1.0, "ncnn": 2.0, "best": 2.0})
 
 
 def test_the_table_names_the_fastest_engine_and_ends_with_the_means(found: report.Report) -> None:
@@ -246,31 +245,11 @@ def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
     written = json.loads(json.dumps(found.to_dict()))
     assert written["machine"] == {"cpu": "Example CPU", "cores": 2, "os": "Example 1, Linux 6", "load": 0.25}
     assert written["rows"][2] == {
-        "model": "small",
-        "batch": None,
-        "engine": "ncnn",
-        "version": "1.0",
-        "device": "CPU",
-        "threads": 2,
-        "runs": 3,
-        "min_ms": 0.225,
-        "median_ms": 0.25,
-        "mean_ms": pytest.approx(0.275),
-        "max_ms": 0.35,
-        "std_ms": pytest.approx(0.0540, abs=1e-4),
-        "p90_ms": pytest.approx(0.33),
-        "p99_ms": pytest.approx(0.348),
-        "per_second": pytest.approx(4000),
-        "turns_ms": [],
-        "compile_s": None,
-        "load_s": None,
-        "first_s": None,
-        "peak_bytes": None,
-        "size_bytes": None,
-        "ratio": 2.0,
-        "max_rel_diff": 0.01,
-        "max_abs_diff": 0.1,
-        "same_top1": None,
+        **{"model": "small", "engine": "ncnn", "version": "1.0", "device": "CPU", "threads": 2, "runs": 3},
+        **{"min_ms": 0.225, "median_ms": 0.25, "mean_ms": pytest.approx(0.275), "max_ms": 0.35, "turns_ms": []},
+        **{"std_ms": pytest.approx(0.0540, abs=1e-4), "p90_ms": pytest.approx(0.33), "p99_ms": pytest.approx(0.348)},
+        **{"per_second": pytest.approx(4000), "ratio": 2.0, "max_rel_diff": 0.01, "max_abs_diff": 0.1},
+        **dict.fromkeys(["batch", "compile_s", "load_s", "first_s", "peak_bytes", "size_bytes", "same_top1"]),
     }
     assert written["geometric_means"]["best"] == pytest.approx(2.0)
     assert written["skipped"] == [{"engine": "ncnn", "models": ["large"], "reason": "it has no Loop"}]
@@ -305,8 +284,7 @@ def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
 
 def test_the_bundled_network_is_measured_and_compared(command: Command, tmp_path: Path) -> None:
     options = ["--threads", 1, "--rounds", 2, "--runs", 7, "--report", tmp_path / "out.html", "--json"]
-    out = output_of(command, "bench", "digits", "--against", "onnxruntime,mnn", *options)
-    printed = json.loads(out)
+    printed = json.loads(output_of(command, "bench", "digits", "--against", "onnxruntime,mnn", *options))
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     [embedded] = re.findall(r'<script type="application/json" id="report">(.*?)</script>', page, re.DOTALL)
     assert json.loads(embedded) == printed

@@ -85,8 +85,7 @@ def test_kernel_elements_in_padding_alone_are_left_out(size: tuple, attributes: 
 def test_depthwise_convolution(size: tuple, channels: int, kernel: int, attributes: dict) -> None:
     graph, data = begun(1, channels, *size)
     convolved = graph.conv(data, channels, channels, kernel, group=channels, **attributes)
-    compiled = agreeing(graph, graph.node("Relu", convolved))
-    assert "depthwise convolution" in compiled.templates.values()
+    assert "depthwise convolution" in agreeing(graph, graph.node("Relu", convolved)).templates.values()
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -135,8 +134,7 @@ def other_layers(graph: Graph, data: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", other_layers(Graph(), "data"))
 def test_layer_after_a_convolution(name: str) -> None:
     graph = Graph()
-    convolved = graph.conv(graph.input("data", [1, 6, 14, 13]), 6, 12, 3)
-    result = other_layers(graph, convolved)[name]
+    result = other_layers(graph, graph.conv(graph.input("data", [1, 6, 14, 13]), 6, 12, 3))[name]
     agreeing(graph, result)
 
 
@@ -146,8 +144,7 @@ def test_layer_after_a_convolution(name: str) -> None:
 def test_fully_connected_layer(rows: int, inputs: int, outputs: int) -> None:
     graph, data = begun(rows, inputs)
     product = graph.node("Gemm", data, graph.normal(outputs, inputs), graph.normal(outputs), transB=1)
-    compiled = agreeing(graph, graph.node("Relu", product))
-    assert compiled.templates.popitem()[1] == "matmul"
+    assert agreeing(graph, graph.node("Relu", product)).templates.popitem()[1] == "matmul"
 
 
 @pytest.mark.parametrize(
@@ -263,8 +260,7 @@ def test_channels_stay_padded_up_to_the_next_convolution(between: str) -> None:
 def test_small_images_with_many_weights(size: int, inputs: int, outputs: int, kernel: int, attributes: dict) -> None:
     """Their weights are used slice by slice, and the next slice is fetched meanwhile."""
     graph, data = begun(1, inputs, size, size)
-    result = graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes))
-    compiled = agreeing(graph, result)
+    compiled = agreeing(graph, graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes)))
     in_winograds_form = load_board("local").vector.bits < 512 and attributes == {"pads": [1, 1, 1, 1]}
     assert ("winograd convolution" if in_winograds_form else "convolution") in compiled.templates.values()
 
@@ -333,8 +329,7 @@ def test_concatenated_channels_that_are_read_twice_are_joined_once() -> None:
     graph, data = begun(1, 16, 12, 12)
     joined = graph.node("Concat", graph.conv(data, 16, 32, 1), graph.conv(data, 16, 8, 1), axis=1)
     result = graph.node("Add", graph.conv(joined, 40, 16, 1), graph.conv(joined, 40, 16, 3, pads=[1] * 4))
-    compiled = agreeing(graph, result)
-    assert [name for name in compiled.templates if "concat" in name]
+    assert [name for name in agreeing(graph, result).templates if "concat" in name]
 
 
 @pytest.mark.quick("size0-channels0-*", "size1-channels2-*", "size2-channels1-*")
@@ -351,8 +346,7 @@ def test_winograd_convolution(monkeypatch: pytest.MonkeyPatch, size: tuple, chan
     monkeypatch.setattr(winograd, "direct_cycles", lambda *_: math.inf)
     graph = Graph()
     data = graph.conv(graph.input("data", [1, 3, *size]), 3, channels[0], 1)
-    result = graph.node("Relu", graph.conv(data, *channels, 3, pads=pads))
-    compiled = agreeing(graph, result)
+    compiled = agreeing(graph, graph.node("Relu", graph.conv(data, *channels, 3, pads=pads)))
     assert "winograd convolution" in compiled.templates.values()
 
 

@@ -50,8 +50,7 @@ def tensors_between(lowered: Lowered | Optimised) -> list[tuple[str, int]]:
 
 def layers(form: str) -> Graph:
     graph = Graph()
-    data = graph.input("data", [1, 5, 17, 13])
-    first = graph.node("Relu", graph.conv(data, 5, 19, 3, pads=[1] * 4))
+    first = graph.node("Relu", graph.conv(graph.input("data", [1, 5, 17, 13]), 5, 19, 3, pads=[1] * 4))
     depthwise = graph.conv(first, 19, 19, 3, pads=[0, 1, 2, 1], group=19, strides=[2, 2])
     bounds = [graph.weight(np.float32(bound)) for bound in (-0.5, 1)]
     outputs = {

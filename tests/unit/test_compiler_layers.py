@@ -59,8 +59,7 @@ def test_a_pool_minus_its_input_times_a_scale_is_one_function() -> None:
 def test_means_of_whole_feature_maps_are_none() -> None:
     graph = Graph()
     whole = graph.node("AveragePool", feature_map(graph), kernel_shape=[12, 10])
-    compiled = agreeing(graph, graph.node("Sigmoid", whole))
-    assert "depthwise convolution" not in compiled.templates.values()
+    assert "depthwise convolution" not in agreeing(graph, graph.node("Sigmoid", whole)).templates.values()
 
 
 # Norms of groups of channels leave feature maps in the layout that layers read.
@@ -89,16 +88,14 @@ def test_group_norm_as_exporters_write_it(groups: int) -> None:
 
 def test_values_that_are_flattened_for_good_stay() -> None:
     graph = Graph()
-    data = graph.input("data", [1, 3, 9, 7])
-    value = graph.node("Conv", data, graph.normal(CHANNELS, 3, 3, 3))
+    value = graph.node("Conv", graph.input("data", [1, 3, 9, 7]), graph.normal(CHANNELS, 3, 3, 3))
     flat = graph.node("Reshape", value, graph.weight(np.array([1, 4, -1])))
     agreeing(graph, graph.node("Sub", flat, graph.node("ReduceMean", flat, axes=[2])))
 
 
 def test_feature_maps_that_have_one_shape_only_when_they_are_flattened() -> None:
     graph = Graph()
-    data = graph.input("data", [1, 3, 4, 6])
-    wide = graph.node("Conv", data, graph.normal(8, 3, 1, 1))
+    wide = graph.node("Conv", graph.input("data", [1, 3, 4, 6]), graph.normal(8, 3, 1, 1))
     high = graph.node("Reshape", graph.node("Relu", wide), graph.weight(np.array([1, 8, 8, 3])))
     flat = [graph.node("Reshape", value, graph.weight(np.array([1, 4, -1]))) for value in (wide, high)]
     total = graph.node("Reshape", graph.node("Add", *flat), graph.weight(np.array([1, 8, 4, 6])))
@@ -107,8 +104,7 @@ def test_feature_maps_that_have_one_shape_only_when_they_are_flattened() -> None
 
 def test_a_constant_for_each_image_of_a_batch_is_none_for_each_group() -> None:
     graph = Graph()
-    data = graph.input("data", [4, 3, 4, 6])
-    value = graph.node("Conv", data, graph.normal(8, 3, 1, 1))
+    value = graph.node("Conv", graph.input("data", [4, 3, 4, 6]), graph.normal(8, 3, 1, 1))
     flat = graph.node("Reshape", value, graph.weight(np.array([4, 4, -1])))
     flat = graph.node("Mul", flat, graph.normal(4, 1, 1))
     whole = graph.node("Reshape", flat, graph.weight(np.array([4, 8, 4, 6])))
@@ -240,16 +236,14 @@ def test_infinities_zeros_and_nan_give_what_numpy_gives(operator: str, function:
     values = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 88.8, -200.0, 1.0] * 2, dtype=np.float32)
     with np.errstate(all="ignore"):
         wanted = function(values)
-    found = _computed(operator, values)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(_computed(operator, values), wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf", "visionfive2", "local"])
 def test_boards_compute_exp_without_calls_of_the_c_library(board: str) -> None:
     graph = Graph()
     network = network_of(graph, graph.node("Sigmoid", graph.input("x", [64])))
-    code = compile_network(network, load_board(board)).code.inspect("asm")
-    assert "expf" not in code
+    assert "expf" not in compile_network(network, load_board(board)).code.inspect("asm")
 
 
 @pytest.mark.parametrize(("operator", "function"), [("Round", np.rint), ("Erf", np.vectorize(math.erf))])

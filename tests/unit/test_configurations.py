@@ -162,8 +162,7 @@ def test_a_function_is_one_workload_whatever_board_its_form_is_chosen_for(tmp_pa
     network = NETWORKS["3x3"](tmp_path)
     hashes = []
     for board in ("local", "rpi4"):
-        profile = load_board(board)
-        narrow = profile.model_copy(update={"vector": load_board("rpi4").vector})
+        narrow = load_board(board).model_copy(update={"vector": load_board("rpi4").vector})
         modules = [workload_of(function) for function in optimise(network, narrow).functions.values()]
         hashes.append(sorted(map(workload_hash, modules)))
     assert hashes[0] == hashes[1]

@@ -97,8 +97,7 @@ def test_a_file_that_leaves_its_shape_open_takes_that_of_the_demos_own(
 
 def test_save_writes_the_image_with_its_results(run_demo: RunDemo, tmp_path: Path) -> None:
     code, _, err = run_demo("demo", "digits", "--save", "out.png")
-    assert code == 0
-    assert "the results are drawn in out.png" in err
+    assert (code, "the results are drawn in out.png" in err) == (0, True), err
     image = read_image(tmp_path / "out.png")
     assert image.shape == (320, 320, 3)  # of 160 x 160: enlarged, so that there is room for letters
     assert (image[..., 1] > image[..., 2]).any()  # the green ground of the labels, on a grey image
@@ -107,8 +106,7 @@ def test_save_writes_the_image_with_its_results(run_demo: RunDemo, tmp_path: Pat
 def test_a_network_for_another_task_is_refused_unopened(run_demo: RunDemo, built: list[dict[str, Any]]) -> None:
     image = str(ROOT / "models" / "digit.png")
     code, _, err = run_demo("demo", "yolo-fastest", "--model", "digits", "--image", image)
-    assert code == 7
-    assert "no output 'output0', only prob" in err
+    assert (code, "no output 'output0', only prob" in err) == (7, True), err
     assert "threads" not in built[0]
 
 

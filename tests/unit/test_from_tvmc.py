@@ -109,8 +109,7 @@ def test_the_answer_works(command: Command, typed: str, tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path / "net.onnx")
     _, _, err = command(*shlex.split(typed))
-    answer = err.splitlines()[-1].removeprefix("  try: edgedeploy ")
-    output_of(command, *shlex.split(answer), "--no-check")
+    output_of(command, *shlex.split(err.splitlines()[-1].removeprefix("  try: edgedeploy ")), "--no-check")
 
 
 @pytest.mark.parametrize(

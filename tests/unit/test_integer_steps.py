@@ -134,8 +134,7 @@ def test_lines_of_leaky_relus_give_every_byte_of_onnxruntime(tmp_path: Path, dty
 
 def test_bounds_are_those_of_the_result() -> None:
     steps = Steps(np.float32(0.05), 128, "uint8")
-    reals = steps.dequantised(every_integer(steps))
-    lines = lines_through(reals, steps, steps, (128, 200))
+    lines = lines_through(steps.dequantised(every_integer(steps)), steps, steps, (128, 200))
     assert lines is not None
     assert lines.above == pytest.approx(1)
 

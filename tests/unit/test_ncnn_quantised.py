@@ -59,8 +59,7 @@ def test_convolutions(stored: str, tmp_path: Path) -> None:
     if stored == "float32":
         weights = RANDOM.standard_normal((OUTPUTS, CHANNELS, 3, 3)) * 0.2
         content = tagged(weights) + plain(RANDOM.standard_normal(OUTPUTS), scales(OUTPUTS))
-    path = write(tmp_path, [INPUT, line], content + plain([42.0]))
-    same(path, "conv")
+    same(write(tmp_path, [INPUT, line], content + plain([42.0])), "conv")
 
 
 @pytest.mark.parametrize("form", [1, 2])
@@ -103,8 +102,7 @@ def test_weights_stay_integers_with_a_scale_of_each_output(tmp_path: Path) -> No
 
 def test_random_weights_of_a_quantised_network_do_not_vanish(tmp_path: Path) -> None:
     line, _ = convolution("conv", "data", CHANNELS, OUTPUTS, 101)
-    path = write(tmp_path, [INPUT, line])
-    model = FORMAT.convert([path], {}, ImportOptions(weights="random")).model
+    model = FORMAT.convert([write(tmp_path, [INPUT, line])], {}, ImportOptions(weights="random")).model
     [found] = run_onnx(model, image()[None]).values()
     assert len(np.unique(found)) > 20
 
@@ -112,8 +110,7 @@ def test_random_weights_of_a_quantised_network_do_not_vanish(tmp_path: Path) -> 
 @pytest.mark.compiles
 def test_a_compiled_network_computes_what_onnxruntime_does(tmp_path: Path) -> None:
     first, content = convolution("first", "data", CHANNELS, OUTPUTS, 101)
-    path = write(tmp_path, [INPUT, first], content + plain([42.0, 0.6]))
-    network = FORMAT.read(FORMAT.files(path), {})
+    network = FORMAT.read(FORMAT.files(write(tmp_path, [INPUT, first], content + plain([42.0, 0.6]))), {})
     assert network.quantised
     inputs = {"data": image()[None]}
     [found] = outputs_of(compile_network(network, load_board("local")), inputs)

@@ -95,8 +95,7 @@ def test_attention_is_two_products_and_a_softmax(shapes: list[Any], attributes: 
 
 @pytest.mark.compiles
 def test_rows_that_a_mask_hides_are_zeros(tmp_path: Path) -> None:
-    path = attention(tmp_path, [*APART, (1, 1, 5, 7)], {3: TensorProto.BOOL})
-    network = read_onnx(path)
+    network = read_onnx(attention(tmp_path, [*APART, (1, 1, 5, 7)], {3: TensorProto.BOOL}))
     inputs = {spec.name: RANDOM.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
     inputs["given3"] = np.tri(5, 7, -1, dtype=bool).reshape(1, 1, 5, 7)
     [found] = outputs_of(compile_network(network, load_board("local")), inputs)

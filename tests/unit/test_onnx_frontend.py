@@ -146,8 +146,7 @@ def test_weights_that_were_left_behind_are_named_by_their_file(tmp_path: Path) -
 
 def test_the_reference_is_another_program(tmp_path: Path) -> None:
     graph = Graph()
-    data = graph.input("data", [1, 2])
-    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Neg", data)))
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Neg", graph.input("data", [1, 2]))))
     assert network.reference({"data": np.float32([[1, -2]])})["neg0"].tolist() == [[-1, 2]]
 
 

@@ -32,8 +32,7 @@ BOARD = "local-opencl"
 def save(path: Path) -> Path:
     """A network with a layer of each kind: convolution, depthwise, pool, sum, product, softmax, a reshape."""
     graph = Graph()
-    data = graph.input("data", [1, 3, 16, 16])
-    first = graph.node("Relu", graph.conv(data, 3, 8, 3, pads=[1, 1, 1, 1]))
+    first = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 8, 3, pads=[1, 1, 1, 1]))
     second = graph.conv(first, 8, 8, 3, group=8, pads=[1, 1, 1, 1])
     pooled = graph.node("GlobalAveragePool", graph.node("Add", first, second))
     flat = graph.node("Flatten", pooled)
@@ -121,8 +120,7 @@ def test_kernels_that_the_driver_refuses_are_shown_with_its_log(archive: Path) -
     manifest, contents = read_package(archive)
     library = contents[LIBRARY_NAME]
     assert b"get_group_id" in library
-    broken = library.replace(b"get_group_id", b"no_such_name")
-    session = Session(manifest, broken)
+    session = Session(manifest, library.replace(b"get_group_id", b"no_such_name"))
     with pytest.raises(KernelBuildError) as caught:
         session.run({"data": np.zeros((1, 3, 16, 16), "float32")})
     assert "no_such_name" in str(caught.value.why)
