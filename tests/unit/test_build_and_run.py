@@ -374,7 +374,7 @@ def test_a_linker_that_writes_nothing_is_a_toolchain_error(command: Command, net
     Path("toolchains").mkdir()
     Path("toolchains/idle.yaml").write_text("description: x\nlinkers: [['true']]\ninstall: x\n")
     code, _, err = command("build", net, "--toolchain", "idle")
-    assert (code, "made nothing" in err) == (11, True), err
+    assert (code, "generated nothing" in err) == (11, True), err
 
 
 def test_networks_of_doubles_run(command: Command, tmp_path: Path) -> None:
