@@ -44,6 +44,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 Look = Callable[..., list[str]]
+Program = Callable[[str, str], dict[str, str]]
 
 
 @pytest.fixture
@@ -93,8 +94,7 @@ def yuyv(image: np.ndarray) -> np.ndarray:
 
 def nv12(image: np.ndarray) -> np.ndarray:
     flat = planes(image)
-    colours = flat[HEIGHT:].reshape(2, -1).T.reshape(HEIGHT // 2, WIDTH)
-    return np.vstack([flat[:HEIGHT], colours])
+    return np.vstack([flat[:HEIGHT], flat[HEIGHT:].reshape(2, -1).T.reshape(HEIGHT // 2, WIDTH)])
 
 
 FORMATS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
@@ -151,8 +151,7 @@ def test_requests_come_in_the_order_that_drivers_expect(look: Look, tmp_path: Pa
 
 
 def test_without_a_name_the_first_camera_that_gives_images_is_taken(look: Look) -> None:
-    lines = look([yuyv(IMAGES[0]).tobytes()], 1, which="", device="/dev/video5")
-    assert lines[0] == "/dev/video5"
+    assert look([yuyv(IMAGES[0]).tobytes()], 1, which="", device="/dev/video5")[0] == "/dev/video5"
 
 
 def test_a_device_that_needs_others_to_give_images_is_not_taken_by_itself(look: Look) -> None:
@@ -199,7 +198,7 @@ FRAMES = [cv2.resize(image, (WIDE, HIGH)) for image in IMAGES]
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[[str, str], dict[str, str]]:
+def program(tmp_path: Path) -> Program:
     """Writes a program of a name; the environment in which it is found."""
 
     def written(name: str, body: str) -> dict[str, str]:
@@ -235,7 +234,7 @@ def seen_of(probe: Path, which: str, count: int, environment: dict[str, str]) ->
 
 @pytest.mark.parametrize("name", ["rpicam-vid", "libcamera-vid"])
 def test_the_raspberry_pis_camera_is_read_through_its_program(
-    probe: Path, program: Callable[[str, str], dict[str, str]], tmp_path: Path, name: str
+    probe: Path, program: Program, tmp_path: Path, name: str
 ) -> None:
     lines = seen_of(probe, "rpicam:1", 2, program(name, FOR_EVER.replace("{before}", "")))
     assert lines == ["rpicam:1", *(described(pixels(image)) for image in FRAMES[:2])]
@@ -246,9 +245,7 @@ def test_the_raspberry_pis_camera_is_read_through_its_program(
     assert not runs(int(pid))
 
 
-def test_a_stream_says_itself_how_large_its_images_are(
-    probe: Path, program: Callable[[str, str], dict[str, str]], tmp_path: Path
-) -> None:
+def test_a_stream_says_itself_how_large_its_images_are(probe: Path, program: Program, tmp_path: Path) -> None:
     head = f'sys.stdout.write("YUV4MPEG2 W{WIDE} H{HIGH} F25:1 Ip A1:1 C420jpeg XYSCSS=420JPEG\\n"); sys.stdout.flush()'
     body = head + FOR_EVER.replace("{before}", 'b"FRAME\\n" + ')
     lines = seen_of(probe, "rtsp://camera.local/live", 2, program("ffmpeg", body))
@@ -271,25 +268,21 @@ def test_a_stream_says_itself_how_large_its_images_are(
     ids=lambda value: str(value)[:24],
 )
 def test_why_a_program_gives_no_images_is_told(
-    probe: Path, program: Callable[[str, str], dict[str, str]], which: str, name: str, body: str, why: str
+    probe: Path, program: Program, which: str, name: str, body: str, why: str
 ) -> None:
     *_, line = seen_of(probe, which, 1, program(name, body))
     assert line.startswith("refused: ")
     assert why in line
 
 
-def test_rows_that_rpicam_vid_would_pad_are_not_asked_for(
-    probe: Path, program: Callable[[str, str], dict[str, str]]
-) -> None:
+def test_rows_that_rpicam_vid_would_pad_are_not_asked_for(probe: Path, program: Program) -> None:
     environment = program("rpicam-vid", "")
     [line] = shown(probe, "rpicam", 1, size=(100, 48), environment=environment)
     assert "a multiple of 64" in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_no_program_outlives_the_agent(
-    probe: Path, program: Callable[[str, str], dict[str, str]], tmp_path: Path, number: signal.Signals
-) -> None:
+def test_no_program_outlives_the_agent(probe: Path, program: Program, tmp_path: Path, number: signal.Signals) -> None:
     environment = program("rpicam-vid", FOR_EVER.replace("{before}", ""))
     command = [str(probe), "camera", "rpicam", str(WIDE), str(HIGH), "0", "1000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as agent:

@@ -37,6 +37,8 @@ from edgedeploy.package.usage import PIXEL_FORMATS, Camera
 
 pytestmark = pytest.mark.compiles
 
+Size = tuple[int, int]
+
 NETWORK = (96, 160)
 IMAGE = (300, 400)
 SCORES = [spec("scores", np.zeros((1, 10), np.float32))]
@@ -83,9 +85,7 @@ SCALED = {"kind": "scaled", "shortest": 32, "multiple": 8}
 
 @pytest.mark.parametrize("fit", ["stretch", "fill", "pad", "letterbox", "contain", {"kind": "line"}, SCALED])
 @pytest.mark.parametrize(("image", "size"), SIZES)
-def test_an_image_becomes_the_same_values(
-    probe: Path, fit: object, image: tuple[int, int], size: tuple[int, int]
-) -> None:
+def test_images_give_the_same_values(probe: Path, fit: object, image: Size, size: Size) -> None:
     for layout, colour in (("NCHW", "RGB"), ("NHWC", "BGR"), ("NCHW", "GRAY")):
         described = shows(size, fit, layout=layout, colour=colour)
         pixels = picture(*image)
@@ -93,9 +93,7 @@ def test_an_image_becomes_the_same_values(
 
 
 @pytest.mark.parametrize(("image", "size"), SIZES)
-def test_an_image_that_is_cut_differs_by_a_rounded_level_here_and_there(
-    probe: Path, image: tuple[int, int], size: tuple[int, int]
-) -> None:
+def test_a_cropped_image_differs_by_a_rounded_level_here_and_there(probe: Path, image: Size, size: Size) -> None:
     """Python's sums are those of a BLAS, whose order nobody knows."""
     described = shows(size, "cover", mean=[0, 0, 0], scale=[1, 1, 1])
     pixels = picture(*image)
@@ -151,9 +149,7 @@ def converted(probe: Path, image: np.ndarray, kind: str) -> np.ndarray:
         ("YUYV", (400, 700, 2), cv2.COLOR_YUV2BGR_YUY2),
     ],
 )
-def test_frames_of_cameras_become_the_images_of_opencv(
-    probe: Path, kind: str, shape: tuple[int, ...], code: int
-) -> None:
+def test_camera_frames_become_opencvs_images(probe: Path, kind: str, shape: tuple[int, ...], code: int) -> None:
     frame = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
     np.testing.assert_array_equal(converted(probe, frame, kind), cv2.cvtColor(frame, code))
 
@@ -171,9 +167,7 @@ def test_frames_of_cameras_become_the_images_of_opencv(
         (1 << 13, 4, (1 << 63) - 1, "BGR", "the frame has"),
     ],
 )
-def test_frames_that_cannot_be_are_refused(
-    probe: Path, height: int, width: int, stride: int, kind: str, why: str
-) -> None:
+def test_impossible_frames_are_refused(probe: Path, height: int, width: int, stride: int, kind: str, why: str) -> None:
     asked = {"height": height, "width": width, "stride": stride, "format": FORMATS.index(kind)}
     done = call(probe, "frame", stdin=line(asked) + b"\0" * 64)
     assert done.returncode == 1
@@ -239,7 +233,7 @@ def test_other_frames_than_the_cameras_are_refused(probe: Path, kind: str, shape
         ({"input": {"name": "image"}}, "there is no field 'shape'"),
     ],
 )
-def test_cameras_that_cannot_be_are_refused(probe: Path, fields: dict[str, Any], why: str) -> None:
+def test_impossible_cameras_are_refused(probe: Path, fields: dict[str, Any], why: str) -> None:
     content = takes(Camera(width=48, height=32, pixels="yuv420")).written()
     assert why in refused(probe, line({**content, "usage": {**content["usage"], **fields}}))
 
@@ -501,7 +495,7 @@ def test_outputs_become_the_same_results(probe: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_values_that_are_no_numbers_harm_nothing_else(probe: Path, name: str) -> None:
+def test_nan_and_infinities_harm_no_other_result(probe: Path, name: str) -> None:
     given, generator = CASES[name](), np.random.default_rng(4)
     outputs = []
     for each in given.outputs.values():

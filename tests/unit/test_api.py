@@ -154,8 +154,7 @@ def test_a_wrong_shape_says_both_shapes(digits: ed.Package) -> None:
 @pytest.mark.compiles
 def test_an_input_may_have_several_shapes(here: None, tmp_path: Path) -> None:
     graph = Graph()
-    data = graph.input("data", [1, 3, "h", "w"])
-    path = graph.save(tmp_path / "free.onnx", graph.conv(data, 3, 8, 3))
+    path = graph.save(tmp_path / "free.onnx", graph.conv(graph.input("data", [1, 3, "h", "w"]), 3, 8, 3))
     with ed.open(path, shapes=[{"data": [1, 3, 8, 8]}, {"data": [1, 3, 12, 8]}]) as network:
         for height in (8, 12):
             [output] = network(np.ones((1, 3, height, 8), np.float32)).values()
@@ -277,8 +276,7 @@ def test_measures_beside_another_engine(here: None) -> None:
 @pytest.mark.compiles
 def test_quantises_with_arrays_and_says_what_that_cost(here: None, tmp_path: Path) -> None:
     graph = Graph()
-    data = graph.input("data", [1, 3, 16, 16])
-    path = graph.save(tmp_path / "net.onnx", graph.conv(data, 3, 8, 3))
+    path = graph.save(tmp_path / "net.onnx", graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 8, 3))
     (tmp_path / "arrays").mkdir()
     for seed in range(20):
         values = np.random.default_rng(seed).random((1, 3, 16, 16), np.float32)
@@ -299,8 +297,7 @@ def test_builds_what_is_quantised_on_the_way(here: None, tmp_path: Path) -> None
     for seed in range(20):
         image = np.random.default_rng(seed).integers(0, 256, (32, 32, 3), np.uint8)
         cv2.imwrite(str(folder / f"{seed}.png"), image)
-    package = ed.build("digits", calibrate=folder)
-    assert package.manifest.quantisation
+    assert ed.build("digits", calibrate=folder).manifest.quantisation
     again = ed.build("digits", calibrate=folder)
     assert again.built
     assert again.built.compiled is None  # it was not built again

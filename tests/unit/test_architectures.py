@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import ROOT, Command
+from support.commands import output_of
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
@@ -22,8 +23,7 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
 from edgedeploy.zoo.source import find_source
 
-ALL = get_args(Architecture)
-every = pytest.mark.parametrize("name", ALL)
+every = pytest.mark.parametrize("name", get_args(Architecture))
 quick = pytest.mark.quick("mobilenet_v3_small", "nanodet-m", "resnet18", "yolox-nano")
 RANDOM = ImportOptions(weights="random")
 
@@ -31,45 +31,26 @@ RANDOM = ImportOptions(weights="random")
 # statistics beside these); GluonCV's tables of ResNet-18 v1 and ResNet-50 v2, less the 9,600 and 45,574 statistics that
 # they count; torchvision's tables, of Inception v3 less the classifier that helps in training alone; for the others the
 # rounded numbers of the README files of YOLOX and NanoDet, in millions.
-EXACT = {
-    "efficientdet-d0": 3_880_067,
-    "efficientdet-d1": 6_625_898,
-    "efficientdet-d2": 8_097_039,
-    "resnet18": 11_699_112 - 9_600,
-    "resnet50": 25_595_060 - 45_574,
-    "yolov3": 61_949_149,
-    "convnext_tiny": 28_589_128,
-    "inception_v3": 27_161_264 - 3_326_696,
-    "mobilenet_v2": 3_504_872,
-    "mobilenet_v3_large": 5_483_032,
-    "mobilenet_v3_small": 2_542_856,
-    "resnet34": 21_797_672,
-    "resnet101": 44_549_160,
-    "vgg16": 138_357_544,
-}
-MILLIONS = {"yolox-nano": 0.91, "yolox-tiny": 5.06, "nanodet-m": 0.95}
-
-# Multiplications with addition for one image, in thousand millions, from the same places, EfficientDet's paper and
-# torchvision's tables.
+# Then multiply-adds for one image, in thousand millions, from the same places, EfficientDet's paper and torchvision's.
 # Those of Darknet, YOLOX and NanoDet count them as two.
-MULTIPLY_ADDS = {
-    "efficientdet-d0": 2.5,
-    "efficientdet-d1": 6.1,
-    "efficientdet-d2": 11.0,
-    "resnet18": 1.81,
-    "resnet50": 4.09,
-    "yolov3": 65.86 / 2,
-    "yolox-nano": 1.08 / 2,
-    "yolox-tiny": 6.45 / 2,
-    "nanodet-m": 0.72 / 2,
-    "convnext_tiny": 4.456,
-    "inception_v3": 5.713,
-    "mobilenet_v2": 0.301,
-    "mobilenet_v3_large": 0.217,
-    "mobilenet_v3_small": 0.057,
-    "resnet34": 3.664,
-    "resnet101": 7.801,
-    "vgg16": 15.47,
+PUBLISHED = {
+    "efficientdet-d0": (3_880_067, 2.5),
+    "efficientdet-d1": (6_625_898, 6.1),
+    "efficientdet-d2": (8_097_039, 11.0),
+    "resnet18": (11_699_112 - 9_600, 1.81),
+    "resnet50": (25_595_060 - 45_574, 4.09),
+    "yolov3": (61_949_149, 65.86 / 2),
+    "yolox-nano": (0.91, 1.08 / 2),
+    "yolox-tiny": (5.06, 6.45 / 2),
+    "nanodet-m": (0.95, 0.72 / 2),
+    "convnext_tiny": (28_589_128, 4.456),
+    "inception_v3": (27_161_264 - 3_326_696, 5.713),
+    "mobilenet_v2": (3_504_872, 0.301),
+    "mobilenet_v3_large": (5_483_032, 0.217),
+    "mobilenet_v3_small": (2_542_856, 0.057),
+    "resnet34": (21_797_672, 3.664),
+    "resnet101": (44_549_160, 7.801),
+    "vgg16": (138_357_544, 15.47),
 }
 
 
@@ -109,10 +90,8 @@ def learned(name: Architecture) -> int:
 @quick
 @every
 def test_it_has_as_many_parameters_and_does_as_much_work_as_published(name: Architecture) -> None:
-    if name in EXACT:
-        assert learned(name) == EXACT[name]
-    else:
-        assert round(learned(name) / 1e6, 2) == MILLIONS[name]
+    values, multiply_adds = PUBLISHED[name]
+    assert values == (learned(name) if isinstance(values, int) else round(learned(name) / 1e6, 2))
     graph = inferred(name).graph
     shapes = {
         value.name: [each.dim_value for each in value.type.tensor_type.shape.dim]
@@ -127,7 +106,7 @@ def test_it_has_as_many_parameters_and_does_as_much_work_as_published(name: Arch
         if node.op_type in places
     )
     # What is published counts this and that beside convolutions, and is rounded.
-    assert work / 1e9 == pytest.approx(MULTIPLY_ADDS[name], rel=0.06)
+    assert work / 1e9 == pytest.approx(multiply_adds, rel=0.06)
 
 
 @pytest.mark.slow
@@ -178,11 +157,8 @@ def test_a_build_is_the_same_at_every_time() -> None:
 @pytest.mark.slow
 def test_yolo_v3_states_its_heads() -> None:
     heads = built("yolov3").heads
-    assert [(head.output, head.classes, head.kind) for head in heads] == [
-        ("stride32", 80, "yolo"),
-        ("stride16", 80, "yolo"),
-        ("stride8", 80, "yolo"),
-    ]
+    found = [(head.output, head.classes, head.kind) for head in heads]
+    assert found == [(f"stride{stride}", 80, "yolo") for stride in (32, 16, 8)]
     # The paper's clusters, from the smallest to the largest.
     widths = [anchor for head in reversed(heads) for anchor in head.anchors]
     assert widths == [(10, 13), (16, 30), (33, 23), (30, 61), (62, 45), (59, 119), (116, 90), (156, 198), (373, 326)]
@@ -193,18 +169,14 @@ def test_without_random_weights_the_zoo_has_none(command: Command) -> None:
         find_source("yolox-nano")
     assert "--weights random" in caught.value.hints[0]
     code, _, err = command("run", "yolov3-tiny-darknet-cfg")
-    assert code == ModelError.exit_code
-    assert "the zoo has no weights of yolov3-tiny-darknet-cfg" in err
+    assert (code, "the zoo has no weights of yolov3-tiny-darknet-cfg" in err) == (ModelError.exit_code, True), err
 
 
 @pytest.mark.compiles
 def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told(command: Command) -> None:
-    code, out, err = command("demo", "digits", "--weights", "random", "--json")
-    assert code == 0
-    assert json.loads(out)["weights"] == "file"
+    assert json.loads(output_of(command, "demo", "digits", "--weights", "random", "--json"))["weights"] == "file"
     code, _, err = command("demo", "digits", "--weights", "random")
-    assert code == 0
-    assert "digits: its weights are taken, as they are part of its ONNX file" in err
+    assert (code, "digits: its weights are taken, as they are part of its ONNX file" in err) == (0, True), err
 
 
 def test_where_the_zoo_has_files_too_random_weights_need_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -222,18 +194,14 @@ def test_the_entry_is_the_file_that_describes_it() -> None:
 
 
 def test_the_zoo_says_that_it_is_an_architecture(command: Command) -> None:
-    code, out, _ = command("models")
-    assert code == 0
+    out = output_of(command, "models")
     assert any(row.split()[0] == "yolox-nano" and row.split()[-1] == "architecture" for row in out.splitlines()[1:])
     code, _, err = command("models", "pull", "yolox-nano")
-    assert code == 0
-    assert "nothing to download" in err
+    assert (code, "nothing to download" in err) == (0, True), err
 
 
 def test_it_is_drawn_without_weights(command: Command) -> None:
-    code, out, _ = command("models", "show", "nanodet-m", "--graph", "net.dot")
-    assert code == 0
-    assert "layers" in out
+    assert "layers" in output_of(command, "models", "show", "nanodet-m", "--graph", "net.dot")
 
 
 def test_it_is_written_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
 
+Computed = Callable[[str], list[np.ndarray]]
+
 _NAN, _INF = np.nan, np.inf
 _FLOATS = {
     "x": np.array([_NAN, 1, -2, _INF, -_INF, 0, 1e8, 0.3], np.float32),
@@ -116,7 +118,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 @pytest.fixture(scope="module")
-def computed(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[np.ndarray]]:
+def computed(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Computed:
     """What a board computes, in the order of `_OF_FLOATS`."""
 
     @cache
@@ -131,9 +133,7 @@ def computed(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Call
 
 @pytest.mark.parametrize("name", _OF_FLOATS)
 @pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf"])
-def test_floats_are_no_real_numbers(
-    board: str, name: str, network: Network, computed: Callable[[str], list[np.ndarray]]
-) -> None:
+def test_floats_are_no_real_numbers(board: str, name: str, network: Network, computed: Computed) -> None:
     place = list(_OF_FLOATS).index(name)
     found, wanted = computed(board)[place], list(network.second_opinion(_FLOATS).values())[place]
     assert found.dtype == wanted.dtype

@@ -24,21 +24,10 @@ from edgedeploy.target.board import load_board
 
 pytestmark = pytest.mark.compiles
 
-
 FIRST = ["first 3x3 s2", "first 7x7 s2"]
 DENSE = [
-    "1x1 32-64 112",
-    "1x1 144-24 56",
-    "1x1 512-512 14",
-    "1x1 1024-1024 7",
-    "1x1 s2 256-512 56",
-    "1x1 64-255 13",
-    "3x3 64-64 56",
-    "3x3 512-512 7",
-    "3x3 s2 64-128 56",
-    "5x5 24-48 20",
-    "3x3 groups 4",
-    "dense 1024-1000",
+    *("1x1 32-64 112", "1x1 144-24 56", "1x1 512-512 14", "1x1 1024-1024 7", "1x1 s2 256-512 56", "1x1 64-255 13"),
+    *("3x3 64-64 56", "3x3 512-512 7", "3x3 s2 64-128 56", "5x5 24-48 20", "3x3 groups 4", "dense 1024-1000"),
 ]
 DEPTHWISE = ["depthwise 3x3 112", "depthwise 3x3 s2 112", "depthwise 5x5 28"]
 
@@ -193,9 +182,7 @@ def test_sums_of_bytes_stay_in_registers(tmp_path: Path, board: str) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "converted"), [(240, False), (272, True)])
-def test_sums_below_two_to_the_22_need_no_conversion_on_cortex_a76(
-    tmp_path: Path, inputs: int, converted: bool
-) -> None:
+def test_sums_below_2_to_the_22_need_no_conversion_on_cortex_a76(tmp_path: Path, inputs: int, converted: bool) -> None:
     """So many times -127 by -128, and the bias: what data there are makes no difference."""
     assert ("scvtf" in code_of_bytes(tmp_path, "rpi5", inputs)) is converted
 

@@ -18,6 +18,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import ROOT, Command
+from support.commands import output_of
 from support.networks import Graph, tiny
 from support.notebook import Notebook
 from support.patience import becomes, generous
@@ -166,8 +167,7 @@ def test_outputs_that_cannot_be_compared_are_refused(outputs: dict[str, np.ndarr
 
 
 def test_means_are_over_the_networks_that_an_engine_ran(found: report.Report) -> None:
-    means = found.geometric_means()
-    assert means == pytest.approx({"onnxruntime": 1.0, "ncnn": 2.0, "best": 2.0})
+    assert found.geometric_means() == pytest.approx({"onnxruntime": 1.0, "ncnn": 2.0, "best": 2.0})
 
 
 def test_the_table_names_the_fastest_engine_and_ends_with_the_means(found: report.Report) -> None:
@@ -245,31 +245,11 @@ def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
     written = json.loads(json.dumps(found.to_dict()))
     assert written["machine"] == {"cpu": "Example CPU", "cores": 2, "os": "Example 1, Linux 6", "load": 0.25}
     assert written["rows"][2] == {
-        "model": "small",
-        "batch": None,
-        "engine": "ncnn",
-        "version": "1.0",
-        "device": "CPU",
-        "threads": 2,
-        "runs": 3,
-        "min_ms": 0.225,
-        "median_ms": 0.25,
-        "mean_ms": pytest.approx(0.275),
-        "max_ms": 0.35,
-        "std_ms": pytest.approx(0.0540, abs=1e-4),
-        "p90_ms": pytest.approx(0.33),
-        "p99_ms": pytest.approx(0.348),
-        "per_second": pytest.approx(4000),
-        "turns_ms": [],
-        "compile_s": None,
-        "load_s": None,
-        "first_s": None,
-        "peak_bytes": None,
-        "size_bytes": None,
-        "ratio": 2.0,
-        "max_rel_diff": 0.01,
-        "max_abs_diff": 0.1,
-        "same_top1": None,
+        **{"model": "small", "engine": "ncnn", "version": "1.0", "device": "CPU", "threads": 2, "runs": 3},
+        **{"min_ms": 0.225, "median_ms": 0.25, "mean_ms": pytest.approx(0.275), "max_ms": 0.35, "turns_ms": []},
+        **{"std_ms": pytest.approx(0.0540, abs=1e-4), "p90_ms": pytest.approx(0.33), "p99_ms": pytest.approx(0.348)},
+        **{"per_second": pytest.approx(4000), "ratio": 2.0, "max_rel_diff": 0.01, "max_abs_diff": 0.1},
+        **dict.fromkeys(["batch", "compile_s", "load_s", "first_s", "peak_bytes", "size_bytes", "same_top1"]),
     }
     assert written["geometric_means"]["best"] == pytest.approx(2.0)
     assert written["skipped"] == [{"engine": "ncnn", "models": ["large"], "reason": "it has no Loop"}]
@@ -304,9 +284,7 @@ def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
 
 def test_the_bundled_network_is_measured_and_compared(command: Command, tmp_path: Path) -> None:
     options = ["--threads", 1, "--rounds", 2, "--runs", 7, "--report", tmp_path / "out.html", "--json"]
-    code, out, err = command("bench", "digits", "--against", "onnxruntime,mnn", *options)
-    assert code == 0, err
-    printed = json.loads(out)
+    printed = json.loads(output_of(command, "bench", "digits", "--against", "onnxruntime,mnn", *options))
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     [embedded] = re.findall(r'<script type="application/json" id="report">(.*?)</script>', page, re.DOTALL)
     assert json.loads(embedded) == printed
@@ -373,8 +351,7 @@ def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
 
 def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Command) -> None:
     others = ["openvino", "ncnn", "mnn", "torch"]
-    code, out, err = command("bench", "digits", "--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json")
-    assert code == 0, err
+    out = output_of(command, "bench", "digits", "--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json")
     printed = json.loads(out)
     measured = {entry["engine"] for entry in printed["rows"]}
     left_out = {entry["engine"]: entry["reason"] for entry in printed["skipped"]}
@@ -383,7 +360,7 @@ def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Co
     assert all(entry["max_rel_diff"] < 1e-4 for entry in printed["rows"])
 
 
-def test_an_engine_that_is_not_installed_is_named_and_left_out_of_the_tables(
+def test_a_missing_engine_is_named_and_omitted(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = replace(cpu.MNN, module="no_such_module")
@@ -406,8 +383,7 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out_of_the_tables(
 def test_markdown_names_an_engine_that_reads_other_files_with_the_reason(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
     options = ["--against", "onnxruntime,litert", "--threads", 1, "--rounds", 1, "--markdown"]
-    code, out, err = command("bench", net, *options)
-    assert code == 0, err
+    out = output_of(command, "bench", net, *options)
     assert "| model | edgedeploy ms | onnxruntime ms (ratio) | ratio to the best |" in out
     assert "- litert was not measured on net: it reads .tflite files, and the network is a .onnx file" in out
 
@@ -420,8 +396,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
     net = tmp_path / "net.tflite"
     net.write_bytes(small())
     engines = "litert,onnxruntime"
-    code, out, _ = command("bench", net, "--against", engines, "--threads", 1, "--rounds", 1, "--json")
-    assert code == 0
+    out = output_of(command, "bench", net, "--against", engines, "--threads", 1, "--rounds", 1, "--json")
     printed = json.loads(out)
     assert printed["reference"] == "litert"
     assert [entry["engine"] for entry in printed["rows"]] == ["edgedeploy", "litert"]
@@ -460,9 +435,7 @@ def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Comman
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_wrong_requests_are_refused_before_anything_is_measured(
-    command: Command, arguments: list[str], code: int, message: str
-) -> None:
+def test_wrong_requests_are_refused_unmeasured(command: Command, arguments: list[str], code: int, message: str) -> None:
     found, out, err = command("bench", *arguments)
     assert found == code
     assert message in err

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from scipy import stats
+from support.commands import output_of
 
 from edgedeploy.benchmarking.comparison import compare_reports, mann_whitney, read_report
 from edgedeploy.errors import InputError, SlowerError
@@ -62,8 +63,7 @@ def test_probabilities_are_corrected_for_their_number_as_holm_does(tmp_path: Pat
 def test_what_changed_is_shown_with_what_is_gone_and_new(command: Command, tmp_path: Path) -> None:
     before = write(tmp_path / "a.json", row(FAST), row(FAST, "mnn"), row(FAST, "ncnn"))
     after = write(tmp_path / "b.json", row(SLOW), row(FAST, "mnn"), row(FAST, batch=4))
-    code, out, err = command("bench", "compare", before, after)
-    assert code == 0, err
+    out = output_of(command, "bench", "compare", before, after)
     lines = {line.split()[1]: line.split() for line in out.splitlines() if line.startswith("net ")}
     assert lines["edgedeploy"][2:5] == ["1.00", "1.20", "1.199"]
     assert lines["edgedeploy"][-1] == "slower"

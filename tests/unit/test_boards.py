@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.profiles import x86
 
 from edgedeploy.base.catalog import builtin_folder
@@ -62,8 +63,7 @@ def test_another_cpu_has_vectors_of_its_own(cpu: str, bits: int) -> None:
     for board in (load_board("nuc-opencl"), x86("znver4", 512)):
         vector = board.overridden({"cpu": cpu}).vector
         assert (vector.bits, vector.registers) == (bits, 32 if bits == 512 else 16)
-        stated = board.overridden({"cpu": cpu, "vector": {"bits": 128, "registers": 16}})
-        assert stated.vector.bits == 128
+        assert board.overridden({"cpu": cpu, "vector": {"bits": 128, "registers": 16}}).vector.bits == 128
 
 
 def test_a_cpu_that_the_table_does_not_know_keeps_the_boards_vectors() -> None:
@@ -87,9 +87,7 @@ def test_local_is_this_machine(own_cpu: None) -> None:
     assert board.cores == len(os.sched_getaffinity(0))
 
 
-def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_profiles_in_the_working_folder_precede_installed_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "boards").mkdir()
     profile(tmp_path / "boards").rename(tmp_path / "boards" / "rpi4.yaml")
     monkeypatch.chdir(tmp_path)
@@ -112,9 +110,7 @@ def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(
         ("aarch64-unknown-linux-gnu", "aarch64-gnu", 1, "not of the form"),
     ],
 )
-def test_a_fault_is_reported_with_file_line_and_field(
-    tmp_path: Path, old: str, new: str, line: int, field: str
-) -> None:
+def test_faults_name_file_line_and_field(tmp_path: Path, old: str, new: str, line: int, field: str) -> None:
     path = profile(tmp_path, old, new)
     with pytest.raises(ConfigurationError) as raised:
         load_board(str(path))
@@ -130,24 +126,19 @@ def test_an_unknown_board_answers_with_near_names() -> None:
 
 
 def test_boards_are_listed_for_scripts(command: Command) -> None:
-    code, out, _ = command("boards", "--json")
-    assert code == 0
-    boards = {board["name"]: board for board in json.loads(out)}
+    boards = {board["name"]: board for board in json.loads(output_of(command, "boards", "--json"))}
     assert boards["rpi4"]["vector"] == {"bits": 128, "registers": 32}
 
 
 def test_show_prints_profile_and_target(command: Command) -> None:
-    code, out, _ = command("boards", "show", "rpi4")
-    assert code == 0
+    out = output_of(command, "boards", "show", "rpi4")
     assert "cortex-a72" in out
     assert '"mtriple": "aarch64-unknown-linux-gnu"' in out
 
 
 def test_a_new_board_starts_as_a_copy_and_is_found_by_its_name(command: Command) -> None:
     assert command("boards", "new", "my-board", "--from", "rpi4")[0] == 0
-    code, out, _ = command("boards", "show", "my-board", "--json")
-    assert code == 0
-    shown, original = json.loads(out), load_board("rpi4")
+    shown, original = json.loads(output_of(command, "boards", "show", "my-board", "--json")), load_board("rpi4")
     assert Path(shown["file"]).read_bytes() == (builtin_folder() / "boards" / "rpi4.yaml").read_bytes()
     assert shown["cpu"] == original.cpu
 
@@ -155,8 +146,7 @@ def test_a_new_board_starts_as_a_copy_and_is_found_by_its_name(command: Command)
 @pytest.mark.parametrize("name", ["../escape", "rpi 4", ""])
 def test_a_new_board_needs_a_plain_name(command: Command, name: str) -> None:
     code, _, err = command("boards", "new", name, "--from", "rpi4")
-    assert code == 7
-    assert "cannot name a board" in err
+    assert (code, "cannot name a board" in err) == (7, True), err
 
 
 def test_a_new_board_of_a_name_that_is_taken_says_which_one_is_used(command: Command) -> None:
@@ -168,8 +158,7 @@ def test_a_new_board_of_a_name_that_is_taken_says_which_one_is_used(command: Com
 def test_a_new_board_never_replaces_another(command: Command) -> None:
     command("boards", "new", "mine", "--from", "rpi4")
     code, _, err = command("boards", "new", "mine", "--from", "rpi3")
-    assert code == 7
-    assert "exists" in err
+    assert (code, "exists" in err) == (7, True), err
     assert json.loads(command("boards", "show", "mine", "--json")[1])["cpu"] == "cortex-a72"
 
 

@@ -60,7 +60,13 @@ def test_the_help_lists_every_command_in_a_section_before_the_options(command: C
     out = command("--help")[1].partition("\nNetworks:\n")[2]
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
         assert f"\n  {name} " in f"\n{out}"
-    assert [line for line in out.splitlines() if line.endswith(":")] == ["Boards:", "Speed:", "Files:", "About:", "Options:"]
+    assert [line for line in out.splitlines() if line.endswith(":")] == [
+        "Boards:",
+        "Speed:",
+        "Files:",
+        "About:",
+        "Options:",
+    ]
     assert [line for line in out.splitlines() if line.endswith("...")] == []
 
 

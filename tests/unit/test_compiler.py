@@ -22,6 +22,12 @@ from edgedeploy.target.board import load_board
 pytestmark = pytest.mark.compiles
 
 
+def begun(*shape: int) -> tuple[Graph, str]:
+    """A graph and its input."""
+    graph = Graph()
+    return graph, graph.input("data", shape)
+
+
 @pytest.mark.parametrize(
     ("size", "inputs", "outputs", "kernel", "attributes"),
     [
@@ -43,8 +49,7 @@ pytestmark = pytest.mark.compiles
     ],
 )
 def test_convolution(size: tuple, inputs: int, outputs: int, kernel: int, attributes: dict) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, inputs, *size])
+    graph, data = begun(1, inputs, *size)
     compiled = agreeing(graph, graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes)))
     assert {"convolution", "winograd convolution"} & set(compiled.templates.values())
 
@@ -60,11 +65,8 @@ def test_convolution(size: tuple, inputs: int, outputs: int, kernel: int, attrib
         ((6, 6), {"dilations": [1, 1], "pads": [9, 9, 9, 9]}, (3, 3)),
     ],
 )
-def test_kernel_elements_that_read_only_padding_are_left_out(
-    size: tuple, attributes: dict, trimmed: tuple[int, int]
-) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 8, *size])
+def test_kernel_elements_in_padding_alone_are_left_out(size: tuple, attributes: dict, trimmed: tuple[int, int]) -> None:
+    graph, data = begun(1, 8, *size)
     compiled = agreeing(graph, graph.conv(graph.node("Relu", graph.conv(data, 8, 8, 1)), 8, 16, 3, **attributes))
     kernels = [constant.shape for constant in _constants(compiled) if constant.size == 8 * 16 * math.prod(trimmed)]
     assert kernels
@@ -81,17 +83,14 @@ def test_kernel_elements_that_read_only_padding_are_left_out(
     ],
 )
 def test_depthwise_convolution(size: tuple, channels: int, kernel: int, attributes: dict) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, channels, *size])
+    graph, data = begun(1, channels, *size)
     convolved = graph.conv(data, channels, channels, kernel, group=channels, **attributes)
-    compiled = agreeing(graph, graph.node("Relu", convolved))
-    assert "depthwise convolution" in compiled.templates.values()
+    assert "depthwise convolution" in agreeing(graph, graph.node("Relu", convolved)).templates.values()
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_batch_normalisation_folds_into_the_convolution(bias: bool) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 10, 10])
+    graph, data = begun(1, 16, 10, 10)
     normalised = graph.batch_norm(graph.conv(data, 16, 32, 3, bias=bias), 32)
     compiled = agreeing(graph, graph.node("Relu", normalised))
     [kernel] = [name for name in compiled.templates if "conv2d" in name]
@@ -100,8 +99,7 @@ def test_batch_normalisation_folds_into_the_convolution(bias: bool) -> None:
 
 
 def test_batch_normalisation_of_a_tensor_with_another_use_is_not_folded() -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 10, 10])
+    graph, data = begun(1, 16, 10, 10)
     convolved = graph.conv(data, 16, 16, 1)
     agreeing(graph, graph.node("Add", graph.batch_norm(convolved, 16), graph.node("Relu", convolved)))
 
@@ -136,8 +134,7 @@ def other_layers(graph: Graph, data: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", other_layers(Graph(), "data"))
 def test_layer_after_a_convolution(name: str) -> None:
     graph = Graph()
-    convolved = graph.conv(graph.input("data", [1, 6, 14, 13]), 6, 12, 3)
-    result = other_layers(graph, convolved)[name]
+    result = other_layers(graph, graph.conv(graph.input("data", [1, 6, 14, 13]), 6, 12, 3))[name]
     agreeing(graph, result)
 
 
@@ -145,11 +142,9 @@ def test_layer_after_a_convolution(name: str) -> None:
     ("rows", "inputs", "outputs"), [(1, 64, 10), (1, 33, 128), (5, 40, 24), (1, 20, 7), (13, 30, 41)]
 )
 def test_fully_connected_layer(rows: int, inputs: int, outputs: int) -> None:
-    graph = Graph()
-    data = graph.input("data", [rows, inputs])
+    graph, data = begun(rows, inputs)
     product = graph.node("Gemm", data, graph.normal(outputs, inputs), graph.normal(outputs), transB=1)
-    compiled = agreeing(graph, graph.node("Relu", product))
-    assert compiled.templates.popitem()[1] == "matmul"
+    assert agreeing(graph, graph.node("Relu", product)).templates.popitem()[1] == "matmul"
 
 
 @pytest.mark.parametrize(
@@ -197,8 +192,7 @@ def test_attention_of_any_number_of_tokens(tokens: int) -> None:
 
 
 def test_a_network_without_a_convolution() -> None:
-    graph = Graph()
-    data = graph.input("data", [3, 50])
+    graph, data = begun(3, 50)
     agreeing(graph, graph.node("Softmax", graph.node("Exp", data), axis=-1), graph.node("Abs", data))
 
 
@@ -209,8 +203,7 @@ def test_several_inputs_keep_their_order() -> None:
 
 
 def test_weights_too_small_for_a_normal_float_become_zero() -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 8, 8])
+    graph, data = begun(1, 16, 8, 8)
     weights = np.full((16, 16, 1, 1), 1e-40, np.float32)
     weights[0] = 1
     compiled = agreeing(graph, graph.node("Conv", data, graph.weight(weights)))
@@ -237,8 +230,7 @@ def test_channels_fill_whole_vectors(channels: int, padded: int) -> None:
 
 @pytest.mark.parametrize("between", ["relu", "prelu", "sigmoid", "max pool", "depthwise", "add", "resize"])
 def test_channels_stay_padded_up_to_the_next_convolution(between: str) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 3, 12, 12])
+    graph, data = begun(1, 3, 12, 12)
     first = graph.conv(data, 3, 21, 3)
     result = {
         "relu": lambda: graph.node("Relu", first),
@@ -267,10 +259,8 @@ def test_channels_stay_padded_up_to_the_next_convolution(between: str) -> None:
 )
 def test_small_images_with_many_weights(size: int, inputs: int, outputs: int, kernel: int, attributes: dict) -> None:
     """Their weights are used slice by slice, and the next slice is fetched meanwhile."""
-    graph = Graph()
-    data = graph.input("data", [1, inputs, size, size])
-    result = graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes))
-    compiled = agreeing(graph, result)
+    graph, data = begun(1, inputs, size, size)
+    compiled = agreeing(graph, graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes)))
     in_winograds_form = load_board("local").vector.bits < 512 and attributes == {"pads": [1, 1, 1, 1]}
     assert ("winograd convolution" if in_winograds_form else "convolution") in compiled.templates.values()
 
@@ -302,8 +292,7 @@ def test_a_single_pixel_is_computed_by_several_vectors(kernel: int) -> None:
 
 
 def test_a_division_by_padded_channels_makes_no_nan() -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 3, 6, 6])
+    graph, data = begun(1, 3, 6, 6)
     divisor = graph.weight(graph.random.uniform(1, 2, (1, 21, 1, 1)).astype(np.float32))
     agreeing(graph, graph.conv(graph.node("Div", graph.conv(data, 3, 21, 3), divisor), 21, 8, 1))
 
@@ -319,8 +308,7 @@ def test_a_division_by_padded_channels_makes_no_nan() -> None:
     ],
 )
 def test_the_first_convolution_reads_the_planes_as_they_come(size: tuple, attributes: dict) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 3, *size])
+    graph, data = begun(1, 3, *size)
     compiled = agreeing(graph, graph.conv(graph.conv(data, 3, 16, 3, **attributes), 16, 8, 1))
     # One transpose is left, that of the output.
     assert [name for name in compiled.templates if "transpose" in name] == ["transpose_scheduled"]
@@ -328,8 +316,7 @@ def test_the_first_convolution_reads_the_planes_as_they_come(size: tuple, attrib
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_convolution_of_concatenated_channels_copies_nothing(pooled: bool) -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 12, 12])
+    graph, data = begun(1, 16, 12, 12)
     parts = [graph.node("Relu", graph.conv(data, 16, 32, kernel, pads=[kernel // 2] * 4)) for kernel in (1, 3)]
     joined = graph.node("Concat", *parts, axis=1)
     if pooled:
@@ -339,12 +326,10 @@ def test_a_convolution_of_concatenated_channels_copies_nothing(pooled: bool) -> 
 
 
 def test_concatenated_channels_that_are_read_twice_are_joined_once() -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 12, 12])
+    graph, data = begun(1, 16, 12, 12)
     joined = graph.node("Concat", graph.conv(data, 16, 32, 1), graph.conv(data, 16, 8, 1), axis=1)
     result = graph.node("Add", graph.conv(joined, 40, 16, 1), graph.conv(joined, 40, 16, 3, pads=[1] * 4))
-    compiled = agreeing(graph, result)
-    assert [name for name in compiled.templates if "concat" in name]
+    assert [name for name in agreeing(graph, result).templates if "concat" in name]
 
 
 @pytest.mark.quick("size0-channels0-*", "size1-channels2-*", "size2-channels1-*")
@@ -361,8 +346,7 @@ def test_winograd_convolution(monkeypatch: pytest.MonkeyPatch, size: tuple, chan
     monkeypatch.setattr(winograd, "direct_cycles", lambda *_: math.inf)
     graph = Graph()
     data = graph.conv(graph.input("data", [1, 3, *size]), 3, channels[0], 1)
-    result = graph.node("Relu", graph.conv(data, *channels, 3, pads=pads))
-    compiled = agreeing(graph, result)
+    compiled = agreeing(graph, graph.node("Relu", graph.conv(data, *channels, 3, pads=pads)))
     assert "winograd convolution" in compiled.templates.values()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph
 from tvm.script import tirx
 from unit.test_integer_steps import BOARDS
@@ -47,11 +48,9 @@ def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path
     weights[2:5] = 0
     dead = graph.node("Conv", graph.input("data", [1, 3, 8, 8]), graph.weight(weights), graph.normal(8))
     path = graph.save(tmp_path / "net.onnx", graph.conv(graph.node("Relu", dead), 8, 4, 1))
-    code, out, _ = command("build", path, "--explain", "--json")
-    assert code == 0
-    [built] = json.loads(out)
+    [built] = json.loads(output_of(command, "build", path, "--explain", "--json"))
     assert built["removed"] == [{"layer": "conv2d 1 (8 x 6 x 6)", "before": 8, "after": 5}]
-    code, out, _ = command("build", path, "--explain")
+    out = output_of(command, "build", path, "--explain")
     assert "template" in out
     assert "conv2d 1 (8 x 6 x 6)" in out
     assert out.splitlines()[-1] == "0 fallbacks; 1 transposes at inputs and outputs, 0 inside"
@@ -105,8 +104,7 @@ def test_operators_that_are_slow_or_that_no_template_knows_are_named(command: Co
         "cumsum": "no template is known to do it well",
         "tan": "on a CPU, a call of the C library for each value",
     }
-    code, out, _ = command("build", path, "--explain", "--no-check")
-    assert code == 0
+    out = output_of(command, "build", path, "--explain", "--no-check")
     assert "slow operator: cumsum (no template is known to do it well)" in out.replace("\n", " ")
 
 

@@ -50,8 +50,7 @@ def tensors_between(lowered: Lowered | Optimised) -> list[tuple[str, int]]:
 
 def layers(form: str) -> Graph:
     graph = Graph()
-    data = graph.input("data", [1, 5, 17, 13])
-    first = graph.node("Relu", graph.conv(data, 5, 19, 3, pads=[1] * 4))
+    first = graph.node("Relu", graph.conv(graph.input("data", [1, 5, 17, 13]), 5, 19, 3, pads=[1] * 4))
     depthwise = graph.conv(first, 19, 19, 3, pads=[0, 1, 2, 1], group=19, strides=[2, 2])
     bounds = [graph.weight(np.float32(bound)) for bound in (-0.5, 1)]
     outputs = {
@@ -96,9 +95,7 @@ def moves(form: str) -> Graph:
 @pytest.mark.quick("x86-64-v3-pairs-u8s8-channels-layers", "cascadelake-pairs-u8s8-channels-moves")
 @pytest.mark.parametrize("make", [layers, moves])
 @pytest.mark.parametrize("form", ["pairs-u8s8-channels", "pairs-u8s8", "pairs-s8s8-channels", "pairs-u8u8"])
-def test_operators_give_what_onnxruntime_gives(
-    tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str
-) -> None:
+def test_operators_agree_with_onnxruntime(tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str) -> None:
     """Of int8 on x86 it computes some operators in float: few values, which lie at a half, are rounded otherwise."""
     graph, few = make(form), 1e-3 if "s8s8" in form else 0.0
     graph.save(tmp_path / "float.onnx", *graph.outputs)
@@ -132,6 +129,12 @@ class Quantised(Graph):
         return self.node("Conv", data, weights, pads=[1] * 4, **attributes)
 
 
+def begun(*shape: int) -> tuple[Quantised, str]:
+    """A graph and its input in bytes."""
+    graph = Quantised()
+    return graph, graph.pair(graph.input("data", shape), 0.02, np.uint8(120))
+
+
 @pytest.fixture
 def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
     """Compiles a graph whose outputs must be onnxruntime's to the last bit."""
@@ -158,8 +161,7 @@ def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
 
 
 def test_all_tensors_between_layers_are_bytes(exact: Callable) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 16, 16]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 16, 16)
     first = graph.pair(graph.node("Relu", graph.convolution(data, 3, 16)), 0.05, np.uint8(0))
     second = graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100))
     gate = graph.pair(graph.node("Sigmoid", second), 1 / 256, np.uint8(0))
@@ -184,19 +186,15 @@ def test_padding_holds_the_zero_point(exact: Callable, zero_point: Any) -> None:
 
 @pytest.mark.parametrize("zero_point", [128, 3])
 def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 9, 7)
     weights = graph.stored(graph.random.integers(0, 256, (6, 3, 3, 3)).astype(np.uint8), 0.004, zero_point)
     exact(graph, graph.pair(graph.node("Conv", data, weights), 0.05, np.uint8(100)))
 
 
 @pytest.mark.quick("cascadelake")
-def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(
-    each_cpu: str, exact: Callable
-) -> None:
+def test_weights_beyond_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(each_cpu: str, exact: Callable) -> None:
     """Of uint8 with a zero point: those of one pixel's kernel and of products; the first has too few outputs."""
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 12, 9, 7]), 0.02, np.uint8(120))
+    graph, data = begun(1, 12, 9, 7)
 
     def held(*shape: int) -> str:
         return graph.stored(graph.random.integers(0, 256, shape).astype(np.uint8), 0.004, 101)
@@ -218,8 +216,7 @@ def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_
 @pytest.mark.parametrize("operator", ["layer", "Add", "Mul", "LeakyRelu", "GlobalAveragePool"])
 def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable, operator: str, scale: float) -> None:
     """Also where 16 bits do not hold them before: there, wrapped ones would be within the bounds."""
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 9, 7)
     first, second = (graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100)) for _ in range(2))
     operands = {"Add": [first, second], "Mul": [first, second]}.get(operator, [first])
     result = graph.convolution(first, 6, 8) if operator == "layer" else graph.node(operator, *operands)
@@ -227,8 +224,7 @@ def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable
 
 
 def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 9, 7)
     scales = graph.random.uniform(0.001, 0.01, 6).astype(np.float32)
     weights = graph.stored(graph.random.integers(-127, 128, (6, 3, 3, 3)).astype(np.int8), scales, 0)
     bias = graph.stored(graph.random.integers(-9000, 9000, 6).astype(np.int32), np.float32(0.02) * scales, 0)
@@ -236,8 +232,7 @@ def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
 
 
 def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact: Callable) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 9, 7)
     quantised = graph.quantised(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     first = graph.node("DequantizeLinear", quantised, *graph.steps)
     second = graph.pair(graph.convolution(first, 6, 6), 0.1, np.uint8(90))
@@ -248,8 +243,7 @@ def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact:
 
 def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> None:
     """As the residual sums of networks whose activations stand before their convolutions."""
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 12, 12]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 12, 12)
     first = graph.pair(graph.convolution(data, 3, 16), 0.02, np.uint8(120))
     total = graph.pair(graph.node("Add", graph.convolution(first, 16, 16), first), 0.04, np.uint8(110))
     normal = graph.node("Mul", total, graph.weight(graph.random.normal(1, 0.1, (16, 1, 1)).astype(np.float32)))
@@ -267,8 +261,7 @@ def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> Non
 
 
 def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_result(tmp_path: Path) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 12, 12]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 12, 12)
     first = graph.pair(graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1), 0.03, np.uint8(30))
     total = graph.node("Add", graph.convolution(first, 16, 16), first)
     second = graph.pair(graph.node("LeakyRelu", total, alpha=0.2), 0.04, np.uint8(40))
@@ -280,17 +273,14 @@ def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_
     assert len(layers) == 3
     assert not any(" / " in each for each in layers)
     given = np.random.default_rng(1).standard_normal((1, 3, 12, 12)).astype(np.float32)
-    [result], [wanted] = (
-        outputs_of(compile_network(network, LOCAL), {"data": given}),
-        reference(tmp_path / "net.onnx", given),
-    )
+    [result] = outputs_of(compile_network(network, LOCAL), {"data": given})
+    [wanted] = reference(tmp_path / "net.onnx", given)
     np.testing.assert_allclose(result, wanted, atol=0.0501, rtol=0)  # one step, where a sum lies at a half
     assert (result != wanted).mean() < 0.01
 
 
 def test_single_channels_are_not_converted_to_integers_and_back(tmp_path: Path) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 40, 40]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 40, 40)
     first = graph.pair(graph.convolution(data, 3, 16), 0.03, np.uint8(30))
     graph.save(tmp_path / "net.onnx", graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100)))
     compiled = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2)
@@ -299,8 +289,7 @@ def test_single_channels_are_not_converted_to_integers_and_back(tmp_path: Path) 
 
 
 def test_rows_that_are_only_widened_are_copied_by_whole_vectors(tmp_path: Path) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 16, 16]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 16, 16)
     first = graph.pair(graph.convolution(data, 3, 4), 0.03, np.uint8(30))
     weights = graph.stored(graph.random.integers(-127, 128, (24, 4, 1, 1)).astype(np.int8), 2.0**-7, 0)
     graph.save(tmp_path / "net.onnx", graph.pair(graph.node("Conv", first, weights), 0.05, np.uint8(100)))
@@ -309,8 +298,7 @@ def test_rows_that_are_only_widened_are_copied_by_whole_vectors(tmp_path: Path) 
 
 
 def test_what_is_used_elsewhere_too_is_computed_once(tmp_path: Path) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 12, 12]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 12, 12)
     rectified = graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1)
     both = [graph.pair(rectified, scale, np.uint8(30)) for scale in (0.03, 0.05)]
     [one, other] = [graph.convolution(each, 16, 8) for each in both]
@@ -350,8 +338,7 @@ def test_a_network_of_float_layers_between_pairs_stays_as_it_was(tmp_path: Path)
 
 
 def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 9, 7)
     whole = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     function = graph.pair(graph.node("Sigmoid", whole), 1 / 256, np.uint8(0))
     average = graph.pair(graph.node("AveragePool", whole, kernel_shape=[3, 3]), 0.05, np.uint8(100))
@@ -370,11 +357,8 @@ def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("whole", "template"), [(True, "integer steps"), (False, "winograd convolution")])
-def test_only_networks_that_are_not_exact_anyway_have_sums_that_are_rounded(
-    tmp_path: Path, whole: bool, template: str
-) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 32, 40, 40]), 0.02, np.uint8(120))
+def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(tmp_path: Path, whole: bool, template: str) -> None:
+    graph, data = begun(1, 32, 40, 40)
     output = graph.convolution(data, 32, 64)
     board = BOARDS["haswell"].model_copy(update={"devices": []})
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.pair(output, 0.05, np.uint8(100)) if whole else output))
@@ -384,11 +368,10 @@ def test_only_networks_that_are_not_exact_anyway_have_sums_that_are_rounded(
 
 
 @pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])
-def test_processors_store_bytes_as_they_multiply_them_and_devices_compute_in_float(
+def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
     tmp_path: Path, board: str, stored: str | None
 ) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    graph, data = begun(1, 3, 9, 7)
     output = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Relu", output)))
     types = {dtype for dtype, _ in tensors_between(optimise(network, load_board(board)))}
@@ -401,18 +384,14 @@ def test_processors_store_bytes_as_they_multiply_them_and_devices_compute_in_flo
     ids=["sums that int32 does not hold", "weights that int16 does not hold"],
 )
 def test_what_integers_do_not_hold_stays_in_float(tmp_path: Path, weights: np.ndarray, scale: float) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, len(weights)]), 0.02, np.uint8(120))
+    graph, data = begun(1, len(weights))
     product = graph.node("MatMul", data, graph.stored(weights, scale, 0))
     lowered = module_of(graph, graph.pair(product, 1, np.uint8(1)), tmp_path, "local")
     assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
 
 
-def test_atrous_convolutions_of_groups_read_the_zero_point_where_their_kernels_meet_nothing_else(
-    exact: Callable,
-) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 3, 20, 20]), 0.02, np.uint8(120))
+def test_grouped_atrous_convolutions_whose_kernels_meet_only_padding_read_the_zero_point(exact: Callable) -> None:
+    graph, data = begun(1, 3, 20, 20)
     first = graph.pair(graph.convolution(data, 3, 16), 0.05, np.uint8(131))
     weights = graph.stored(graph.random.integers(-127, 128, (16, 2, 3, 3)).astype(np.int8), 0.004, 0)
     atrous = graph.node("Conv", first, weights, pads=[12] * 4, dilations=[12, 12], group=8)
@@ -433,9 +412,7 @@ def test_each_pass_leaves_a_well_formed_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [{"kernel_shape": [1, 5]}, {"kernel_shape": [2, 2], "strides": [2, 2]}], ids=str)
-def test_averages_of_windows_of_any_size_are_exact(
-    exact: Callable[..., tuple[Lowered, Network]], window: dict[str, list[int]]
-) -> None:
+def test_averages_of_windows_of_any_size_are_exact(exact: Callable, window: dict[str, list[int]]) -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 5, 12, 10]), 0.03, np.uint8(117))
     layer = graph.pair(graph.convolution(data, 5, 16), 0.02, np.uint8(120))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph
 
 from edgedeploy.compile.pipeline import Compiled, compile_network
@@ -63,12 +64,9 @@ def test_a_network_without_work_needs_only_its_output(tmp_path: Path) -> None:
 def test_the_manifest_and_the_command_tell_it(command: Command, tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", chain(graph, 2))
-    code, out, _ = command("build", path, "--json")
-    assert code == 0
-    [built] = json.loads(out)
+    [built] = json.loads(output_of(command, "build", path, "--json"))
     assert built["memory"] == read_manifest(Path(built["package"])).memory.model_dump()
-    code, out, _ = command("build", path)
-    assert f"{built['memory']['workspace_bytes']:,} bytes of workspace" in out
+    assert f"{built['memory']['workspace_bytes']:,} bytes of workspace" in output_of(command, "build", path)
 
 
 class _Mallinfo(ctypes.Structure):
@@ -90,9 +88,7 @@ def allocated() -> int:
 def test_no_memory_is_taken_by_later_inferences(command: Command, tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", chain(graph, 4, size=64)))
-    code, out, _ = command("build", path, "--json")
-    assert code == 0
-    session = Session.open(Path(json.loads(out)[0]["package"]))
+    session = Session.open(Path(json.loads(output_of(command, "build", path, "--json"))[0]["package"]))
     tensors = {"data": np.ones((1, 16, 64, 64), np.float32)}
     for _ in range(20):
         session.run(tensors)

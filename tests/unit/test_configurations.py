@@ -110,9 +110,7 @@ def test_every_configuration_gives_the_reference_s_outputs(
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("shared", "band"), [(False, 2), (True, 4)])
-def test_values_of_winograd_s_tiles_may_be_multiplied_one_after_the_other(
-    tmp_path: Path, shared: bool, band: int
-) -> None:
+def test_winograd_tiles_may_be_multiplied_one_value_after_another(tmp_path: Path, shared: bool, band: int) -> None:
     network = NETWORKS["3x3"](tmp_path)
     layer = last_group(network, LOCAL).layer
     chosen = Winograd(size=4, band=band, product=Tile(1, 4, 16), shared=shared, by_element=True)
@@ -152,9 +150,7 @@ def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -
         (GPU, Product(whole=32, rows=1, columns=32)),
     ],
 )
-def test_a_configuration_that_does_not_fit_is_not_taken(
-    tmp_path: Path, board: Board, impossible: Configuration
-) -> None:
+def test_a_configuration_that_does_not_fit_is_ignored(tmp_path: Path, board: Board, impossible: Configuration) -> None:
     """Records may be of another profile, of another version, of what a device or a CPU was measured with."""
     network = NETWORKS["3x3"](tmp_path)
     assert not backend_of(board).strategy(last_group(network, board).layer).fits(impossible)
@@ -166,8 +162,7 @@ def test_a_function_is_one_workload_whatever_board_its_form_is_chosen_for(tmp_pa
     network = NETWORKS["3x3"](tmp_path)
     hashes = []
     for board in ("local", "rpi4"):
-        profile = load_board(board)
-        narrow = profile.model_copy(update={"vector": load_board("rpi4").vector})
+        narrow = load_board(board).model_copy(update={"vector": load_board("rpi4").vector})
         modules = [workload_of(function) for function in optimise(network, narrow).functions.values()]
         hashes.append(sorted(map(workload_hash, modules)))
     assert hashes[0] == hashes[1]

@@ -153,7 +153,7 @@ def test_a_spot_is_followed_on_pages_too(session: DemoSession) -> None:
     assert runs(session) == [1, 3]
 
 
-def test_images_that_do_not_follow_each_other_are_looked_at_anew(session: DemoSession) -> None:
+def test_unrelated_images_are_searched_afresh(session: DemoSession) -> None:
     for index in range(3):
         session.infer(shot(index, (24, 24)), repeat=0)
     assert runs(session) == [3, 3]

@@ -91,8 +91,7 @@ def test_the_bundled_image_is_recognised() -> None:
     assert min(image.shape) > max(ENTRY.input.size)
     height, width = ENTRY.input.size
     data = (cv2.resize(image, (width, height)) - ENTRY.input.mean[0]) * ENTRY.input.scale[0]
-    session = cpu_session(MODEL)
-    (prob,) = session.run(ENTRY.outputs, {ENTRY.input.name: data.astype(np.float32)[None, None]})
+    (prob,) = cpu_session(MODEL).run(ENTRY.outputs, {ENTRY.input.name: data.astype(np.float32)[None, None]})
     assert prob.argmax() == 3
     assert prob.max() > 0.9
 

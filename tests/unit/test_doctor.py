@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.patience import generous
 from support.profiles import write_profile
 
@@ -54,18 +55,14 @@ def local() -> Iterator[Case]:
 
 
 def test_a_machine_on_which_everything_works_is_ready(command: Command) -> None:
-    code, out, err = command("doctor", "--json")
-    assert code == 0, out + err
-    said = json.loads(out)
+    said = json.loads(output_of(command, "doctor", "--json"))
     assert said["ready"]
     states = {each["name"]: each["state"] for each in said["checks"]}
     assert {states[name] for name in ("system", "TVM", "toolchain", "program", "folders")} == {"ok"}
     assert "login" not in states, "this machine is not logged in to"
 
 
-def test_what_is_not_in_order_stands_in_lines_with_what_to_do_and_in_the_exit_code(
-    command: Command, tmp_path: Path
-) -> None:
+def test_faults_are_listed_with_what_to_do_and_set_the_exit_code(command: Command, tmp_path: Path) -> None:
     board = write_profile(tmp_path, "rpi4", cpu="cortex-a7777", ssh=None)
     code, out, err = command("doctor", "--board", board)
     assert code == 22
@@ -191,9 +188,7 @@ def gnu(tmp_path: Path) -> str:
     return write_profile(tmp_path, "rpi4", toolchain="gnu-aarch64", ssh=None)
 
 
-def test_a_toolchain_that_is_not_in_the_path_is_missing(
-    gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_toolchain_outside_the_path_is_missing(gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = look("toolchain", gnu)
     assert finding.state is State.FAILED
@@ -208,9 +203,7 @@ def compiler(folder: Path, *lines: str) -> None:
     path.chmod(0o755)
 
 
-def test_a_toolchain_that_makes_code_for_another_machine_is_refused(
-    gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_toolchain_for_another_machine_is_refused(gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler to take for another one")
     compiler(tmp_path, 'exec cc "$@"')
@@ -221,7 +214,7 @@ def test_a_toolchain_that_makes_code_for_another_machine_is_refused(
 
 
 @pytest.mark.slow
-def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(
+def test_a_hanging_compiler_is_ended_with_its_children(
     gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler(tmp_path, "sleep 1000 &", f"echo $! > {tmp_path}/pid", "wait")

@@ -132,7 +132,7 @@ def test_a_device_that_is_not_the_one_of_the_profile_does_not_do(tmp_path: Path,
     assert said.hints[0] == "name another device in the profile: `devices` of mine"
 
 
-def test_a_variable_that_names_a_device_which_is_not_there_is_what_to_correct(
+def test_a_variable_with_an_unknown_device_is_to_correct(
     board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, "GeForce")
@@ -142,9 +142,7 @@ def test_a_variable_that_names_a_device_which_is_not_there_is_what_to_correct(
     assert said.hints[0].startswith(f"unset {DEVICE_VARIABLE}")
 
 
-def test_drivers_without_devices_are_that_whatever_name_is_asked_for(
-    board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drivers_may_know_no_device(board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POCL_DEVICES", "")
     said = found(board)["devices"]
     assert (said.state, said.found) == (State.FAILED, "the drivers know no device")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from support.agents import answer, call, request, unpack
+from support.commands import output_of
 from support.networks import Graph, tiny
 from support.packages import manifest
 from support.tflite_networks import small
@@ -164,15 +165,13 @@ def test_the_agent_runs_each_entry(package: Path, tmp_path: Path) -> None:
 @pytest.mark.compiles
 def test_the_command_takes_the_entry_that_fits(network: Path, command: Command) -> None:
     np.savez("in.npz", x=image((4, 3, 8, 8)))
-    code, out, err = command("run", network, "--input-shape", "x:1,3,8,8", "--batch", "1,4", "-i", "in.npz", "--json")
-    assert code == 0, err
+    out = output_of(command, "run", network, "--input-shape", "x:1,3,8,8", "--batch", "1,4", "-i", "in.npz", "--json")
     assert json.loads(out)["outputs"][0]["shape"] == [4, 4000]
 
 
 @pytest.mark.compiles
 def test_package_show_lists_the_entries(package: Path, command: Command) -> None:
-    code, out, _ = command("package", "show", package)
-    assert code == 0
+    out = output_of(command, "package", "show", package)
     assert "inputs, shape 2" in out
     assert "float32 [4, 3, 12, 12]" in out
 
@@ -186,9 +185,7 @@ def test_the_second_shape_of_an_input_belongs_to_the_second_entry() -> None:
         parse_shapes(["a:1", "a:2"])
 
 
-def test_shapes_that_come_twice_or_too_often_are_refused_before_anything_is_built(
-    network: Path, tmp_path: Path
-) -> None:
+def test_duplicate_or_too_many_shapes_are_refused_before_anything_is_built(network: Path, tmp_path: Path) -> None:
     source = find_source(str(network), {"x": [1, 3, 8, 8]})
     with pytest.raises(InputError, match="two entries have the same shapes"):
         source.with_further([{"x": [1, 3, 12, 12]}, {"x": [1, 3, 8, 8]}])

@@ -97,7 +97,7 @@ def test_winograds_sums_are_rounded_and_results_hardly_ever_another_byte(tmp_pat
         ("rpi-armhf", "steps"),
     ],
 )
-def test_the_forms_of_3x3_convolutions_are_those_of_the_least_estimate(name: str, chosen: str) -> None:
+def test_3x3_convolutions_take_the_form_with_the_least_estimate(name: str, chosen: str) -> None:
     assert form(convolution(name, 28, 128, 128), name) == chosen
 
 
@@ -133,9 +133,7 @@ def test_other_convolutions_have_sums_of_integers_alone(name: str, others: dict[
         ("rpi-armhf", 1, "depthwise"),
     ],
 )
-def test_the_forms_of_depthwise_convolutions_are_those_of_the_least_estimate(
-    name: str, stride: int, chosen: str
-) -> None:
+def test_depthwise_convolutions_take_the_form_with_the_least_estimate(name: str, stride: int, chosen: str) -> None:
     assert form(depthwise(name, 56, 128, stride=stride), name) == chosen
 
 

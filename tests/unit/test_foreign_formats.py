@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.ncnn_files import plain, write
 from support.networks import tiny
 
@@ -158,9 +159,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_with_one_network_of_ncnn_is_that_network(
-    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_one_ncnn_network_is_read(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     source = find_source("net_ncnn_model")
     assert (source.name, source.format.name) == ("net_ncnn_model", "ncnn")
@@ -217,5 +216,4 @@ def test_other_text_and_folders_are_no_such_network(command: Command, tmp_path: 
 
 def test_a_network_is_known_by_its_content_whatever_its_name_says(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx").rename(tmp_path / "net.pb")
-    code, _, err = command("models", "import", net, "--name", "mine")
-    assert code == 0, err
+    output_of(command, "models", "import", net, "--name", "mine")

@@ -105,14 +105,11 @@ def test_a_command_line_of_tvmc_is_answered_with_ours(command: Command, typed: s
         "compile net.onnx --target llvm --dump-code tir,asm --output net.tar",
     ],
 )
-def test_the_answer_is_a_command_that_works(
-    command: Command, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_works(command: Command, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path / "net.onnx")
     _, _, err = command(*shlex.split(typed))
-    answer = err.splitlines()[-1].removeprefix("  try: edgedeploy ")
-    output_of(command, *shlex.split(answer), "--no-check")
+    output_of(command, *shlex.split(err.splitlines()[-1].removeprefix("  try: edgedeploy ")), "--no-check")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.quantisation.quantising import without_inner_pairs
 from edgedeploy.target.board import load_board
 
+Make = Callable[[Graph, str], str]
+
 
 def residual(graph: Graph, data: str) -> str:
     first = graph.node("LeakyRelu", graph.conv(data, 8, 16, 3, pads=[1] * 4), alpha=0.1)
@@ -51,7 +53,7 @@ def seen_elsewhere(graph: Graph, data: str) -> str:
     return graph.node("Add", graph.node("LeakyRelu", layer), graph.node("MaxPool", layer, kernel_shape=[1, 1]))
 
 
-def pairs(folder: Path, make: Callable[[Graph, str], str]) -> tuple[Path, Path, Path]:
+def pairs(folder: Path, make: Make) -> tuple[Path, Path, Path]:
     """A float network; the same with pairs everywhere; and without those inside."""
     graph = Graph(opset=13)
     value = make(graph, graph.input("data", [1, 8, 12, 10]))
@@ -71,7 +73,7 @@ def count(path: Path, operator: str) -> int:
 @pytest.mark.parametrize(
     ("make", "gone"), [(residual, 3), (gate, 2), (two_layers, 1), (excitation, 1), (seen_elsewhere, 0), (bounded, 0)]
 )
-def test_one_loop_has_the_sums_of_one_layer(tmp_path: Path, make: Callable[[Graph, str], str], gone: int) -> None:
+def test_one_loop_has_the_sums_of_one_layer(tmp_path: Path, make: Make, gone: int) -> None:
     _, every, fewer = pairs(tmp_path, make)
     assert count(every, "QuantizeLinear") - count(fewer, "QuantizeLinear") == gone
     assert count(fewer, "QuantizeLinear") > 1
@@ -79,9 +81,7 @@ def test_one_loop_has_the_sums_of_one_layer(tmp_path: Path, make: Callable[[Grap
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("make", [residual, gate, two_layers])
-def test_compiled_code_gives_what_onnxruntime_gives_but_for_what_lies_at_a_half(
-    tmp_path: Path, make: Callable[[Graph, str], str]
-) -> None:
+def test_compiled_code_gives_what_onnxruntime_gives_but_for_what_lies_at_a_half(tmp_path: Path, make: Make) -> None:
     plain, every, fewer = pairs(tmp_path, make)
     compiled = compile_network(read_onnx(fewer), load_board("local"))
     errors = dict.fromkeys((every, fewer), 0.0)

@@ -16,20 +16,8 @@ KEY = paramiko.ECDSAKey.generate()
 LINE = f"{KEY.get_name()} {KEY.get_base64()}"
 
 NAMES = (
-    "plain",
-    "PLAIN",
-    "one,two,three",
-    "*.example.org,!bad.example.org",
-    "!bad.example.org,*.example.org",
-    "10.0.0.?",
-    "[10.0.0.*]:22??",
-    "[plain]:2222",
-    "fe80::1",
-    "[fe80::1]:2222",
-    "a[bc]d",
-    "a.c",
-    "!only",
-    "*",
+    *("plain", "PLAIN", "one,two,three", "*.example.org,!bad.example.org", "!bad.example.org,*.example.org"),
+    *("10.0.0.?", "[10.0.0.*]:22??", "[plain]:2222", "fe80::1", "[fe80::1]:2222", "a[bc]d", "a.c", "!only", "*"),
 )
 HOSTS = (
     *("plain", "Plain", "two", "good.example.org", "bad.example.org", "example.org", "10.0.0.7", "10.0.0.77"),
@@ -41,15 +29,8 @@ HOSTS = (
 def known_hosts(tmp_path: Path) -> Path:
     path = tmp_path / "known_hosts"
     lines = [f"{names} {LINE}" for names in NAMES]
-    odd = [
-        "",
-        "# a comment",
-        "plain",
-        "plain ssh-rsa",
-        "plain ssh-rsa AAAA",
-        f"@other plain {LINE}",
-        "plain ssh-ed25519 ?",
-    ]
+    odd = ["", "# a comment", "plain", "plain ssh-rsa", "plain ssh-rsa AAAA", f"@other plain {LINE}"]
+    odd += ["plain ssh-ed25519 ?"]
     marked = [f"@revoked plain {LINE}", f"@cert-authority *.example.org {LINE}", f"\t plain\t {LINE} x y"]
     path.write_text("\n".join([*lines, *odd, *marked]))
     return path

@@ -127,9 +127,7 @@ class TestWhatItShows:
         showing.end()
         assert state(port)["state"] == "ended"
 
-    def test_a_frame_is_saved_in_its_own_size_and_streamed_no_larger_than_needed(
-        self, showing: Showing, port: int
-    ) -> None:
+    def test_a_frame_is_saved_whole_and_streamed_no_larger_than_needed(self, showing: Showing, port: int) -> None:
         assert asked(port, "/frame.jpg")[0] == 404
         showing.put(seen(7, 10, (1500, 2000)))
         status, headers, content = asked(port, "/frame.jpg")
@@ -221,9 +219,7 @@ class TestSlowBrowsers:
             each.close()
         assert becomes(lambda: is_served(port))
 
-    def test_requests_that_come_byte_by_byte_hold_no_place(
-        self, showing: Showing, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_requests_sent_byte_by_byte_hold_no_place(self, showing: Showing, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(server, "_PATIENCE_S", 0.5)
         with serving(showing, "digits", 0) as address:
             port = int(address.rstrip("/").rpartition(":")[2])
@@ -305,9 +301,7 @@ class TestTheCommand:
     def film(self, tmp_path: Path) -> Path:
         return write_film(tmp_path / "three.avi", [np.roll(DIGIT, index, axis=1) for index in range(8)], rate=20)
 
-    def test_a_video_is_shown_at_its_rate_and_ends(
-        self, run_demo: RunDemo, film: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_video_keeps_time_and_ends(self, run_demo: RunDemo, film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(monkeypatch)
         code, out, err = run_demo("demo", "digits", "--image", film, "--serve", "--port", "0", "--json")
         assert clock.slept == pytest.approx(7 / 20)
@@ -335,7 +329,7 @@ class TestTheCommand:
         code, _, err = run_demo("demo", *arguments.split())
         assert (code, message in err, built) == (7, True, [])
 
-    def test_a_port_that_is_taken_ends_before_anything_is_built(
+    def test_a_taken_port_ends_before_any_build(
         self, run_demo: RunDemo, built: list[dict[str, Any]], film: Path, port: int
     ) -> None:
         code, _, err = run_demo("demo", "digits", "--image", film, "--serve", "--port", port)

@@ -112,9 +112,7 @@ class TestWeights:
             (101, [1, 1, -1], "'conv'.*scales .* impossible"),
         ],
     )
-    def test_impossible_scales_name_the_layer(
-        self, form: int, scales: list[float], message: str, tmp_path: Path
-    ) -> None:
+    def test_bad_scales_name_the_layer(self, form: int, scales: list[float], message: str, tmp_path: Path) -> None:
         weights = tagged([1, 2, 3], INT8) + plain([1], scales)
         refused(write(tmp_path, [INPUT, f"{CONVOLUTION} 8={form}"], weights), message)
 
@@ -153,8 +151,7 @@ class TestNames:
             "ReLU relu 1 1 left relu",
             "Mish mish 1 1 right mish",
         ]
-        path = write(tmp_path, layers, tagged([1, 2, 3]))
-        graph = FORMAT.convert(FORMAT.files(path), {}).model.graph
+        graph = FORMAT.convert(FORMAT.files(write(tmp_path, layers, tagged([1, 2, 3]))), {}).model.graph
         assert [value.name for value in graph.output] == ["relu", "mish"]
         assert {"first", "relu", "mish"} <= {name for node in graph.node for name in node.output}
 
@@ -209,8 +206,7 @@ class TestShapes:
         assert FORMAT.open_input(FORMAT.files(path), {}) == "data"
 
     def test_a_shape_is_taken_from_the_user_then_the_file(self, tmp_path: Path) -> None:
-        path = write(tmp_path, self.OPEN)
-        assert self.input_shape(path, {"data": [1, 3, 4, 6]}) == [1, 3, 4, 6]
+        assert self.input_shape(write(tmp_path, self.OPEN), {"data": [1, 3, 4, 6]}) == [1, 3, 4, 6]
         stated = write(tmp_path, [INPUT, self.OPEN[1]], name="stated")
         assert self.input_shape(stated, {}) == [1, 3, SIDE, SIDE]
         assert self.input_shape(stated, {"data": [1, 3, 4, 6]}) == [1, 3, 4, 6]

@@ -1,4 +1,4 @@
-"""Layers of 8 bits compute what ncnn computes from the same files."""
+"""Layers of ncnn, of floats and of 8 bits, compute what ncnn computes from the same files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from support.ncnn_cases import CASES, Case, by_name
 from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
@@ -14,6 +15,7 @@ from support.running import outputs_of
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.frontends.ncnn import FORMAT
+from edgedeploy.selftest.tolerance import TOLERANCE
 from edgedeploy.target.board import load_board
 
 RANDOM = np.random.default_rng(11)
@@ -57,8 +59,7 @@ def test_convolutions(stored: str, tmp_path: Path) -> None:
     if stored == "float32":
         weights = RANDOM.standard_normal((OUTPUTS, CHANNELS, 3, 3)) * 0.2
         content = tagged(weights) + plain(RANDOM.standard_normal(OUTPUTS), scales(OUTPUTS))
-    path = write(tmp_path, [INPUT, line], content + plain([42.0]))
-    same(path, "conv")
+    same(write(tmp_path, [INPUT, line], content + plain([42.0])), "conv")
 
 
 @pytest.mark.parametrize("form", [1, 2])
@@ -101,8 +102,7 @@ def test_weights_stay_integers_with_a_scale_of_each_output(tmp_path: Path) -> No
 
 def test_random_weights_of_a_quantised_network_do_not_vanish(tmp_path: Path) -> None:
     line, _ = convolution("conv", "data", CHANNELS, OUTPUTS, 101)
-    path = write(tmp_path, [INPUT, line])
-    model = FORMAT.convert([path], {}, ImportOptions(weights="random")).model
+    model = FORMAT.convert([write(tmp_path, [INPUT, line])], {}, ImportOptions(weights="random")).model
     [found] = run_onnx(model, image()[None]).values()
     assert len(np.unique(found)) > 20
 
@@ -110,8 +110,7 @@ def test_random_weights_of_a_quantised_network_do_not_vanish(tmp_path: Path) -> 
 @pytest.mark.compiles
 def test_a_compiled_network_computes_what_onnxruntime_does(tmp_path: Path) -> None:
     first, content = convolution("first", "data", CHANNELS, OUTPUTS, 101)
-    path = write(tmp_path, [INPUT, first], content + plain([42.0, 0.6]))
-    network = FORMAT.read(FORMAT.files(path), {})
+    network = FORMAT.read(FORMAT.files(write(tmp_path, [INPUT, first], content + plain([42.0, 0.6]))), {})
     assert network.quantised
     inputs = {"data": image()[None]}
     [found] = outputs_of(compile_network(network, load_board("local")), inputs)
@@ -139,3 +138,28 @@ def test_values_at_a_half_go_away_from_zero_as_in_ncnn(form: int, tmp_path: Path
     [wanted] = run_in_ncnn(path, {"data": data}, ["second"]).values()
     [found] = outputs_of(compile_network(network, load_board("local")), {"data": data[None]})
     np.testing.assert_array_equal(found[0], wanted)
+
+
+# Layers of ncnn's networks compute what ncnn computes, and compiled what onnxruntime does.
+
+
+@pytest.mark.parametrize("case", CASES, ids=by_name)
+def test_a_layer_computes_what_ncnn_computes(case: Case, tmp_path: Path) -> None:
+    path = case.write(tmp_path)
+    model = FORMAT.convert(FORMAT.files(path), case.shapes).model
+    found = run_onnx(model, *(array[None] for array in case.tensors.values()))
+    assert list(found) == case.names
+    for array, wanted in zip(found.values(), run_in_ncnn(path, case.tensors, case.names).values(), strict=True):
+        assert array.shape[1:] == wanted.shape
+        np.testing.assert_allclose(array[0], wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=by_name)
+def test_a_compiled_layer_computes_what_onnxruntime_does(case: Case, tmp_path: Path) -> None:
+    network = FORMAT.read(FORMAT.files(case.write(tmp_path)), case.shapes)
+    inputs = {name: array[None] for name, array in case.tensors.items()}
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    relative, absolute = TOLERANCE
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        assert np.abs(array - wanted).max() <= relative * np.abs(wanted).max() + absolute

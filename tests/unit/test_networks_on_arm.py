@@ -33,8 +33,7 @@ def detector(folder: Path) -> Path:
         depthwise = graph.conv(value, inputs, inputs, 3, group=inputs, pads=[1] * 4, strides=[strides] * 2)
         return graph.conv(bounded(depthwise), inputs, outputs, 1)
 
-    first = bounded(graph.conv(image, 3, 8, 3, pads=[1] * 4, strides=[2, 2]))
-    second = bounded(separable(first, 8, 16))
+    second = bounded(separable(bounded(graph.conv(image, 3, 8, 3, pads=[1] * 4, strides=[2, 2])), 8, 16))
     third = graph.node("Add", separable(second, 16, 16), second)
     gate = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", third), 16, 16, 1))
     fine = graph.node("Mul", third, gate)

@@ -1,22 +1,152 @@
-"""Operators of onnxruntime's own domain, and what it writes into files of older opsets, give its values."""
+"""Attention, embeddings and operators of onnxruntime's own domain give its values; bfloat16 is computed in float32."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from support.networks import Graph
 from support.running import outputs_of
 
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.onnx.folding import folded
+from edgedeploy.frontends.onnx.fused import plain_attention
+from edgedeploy.frontends.onnx.nodes import body_of
+from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import load_board
 
-RANDOM = np.random.default_rng(3)
+RANDOM = np.random.default_rng(11)
+
+# Batch, heads, rows, width; keys and values may have other heads and columns.
+FOLDED, APART = [(2, 5, 24), (2, 7, 12), (2, 7, 12)], [(2, 4, 5, 6), (2, 2, 7, 6), (2, 2, 7, 3)]
+PAST = [(2, 2, 3, 6)] * 2
+GROUPED = {"q_num_heads": 4, "kv_num_heads": 2}
+
+
+def attention(
+    folder: Path, shapes: list[Any], kinds: dict[int, int] | None = None, outputs: int = 1, **attributes: Any
+) -> Path:
+    names = [f"given{place}" if shape else "" for place, shape in enumerate(shapes)]
+    made = [f"made{place}" for place in range(outputs)]
+    node = helper.make_node("Attention", names, made, **attributes)
+    values = [
+        helper.make_tensor_value_info(name, (kinds or {}).get(place, TensorProto.FLOAT), shape)
+        for place, (name, shape) in enumerate(zip(names, shapes, strict=True))
+        if shape
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made]
+    model = helper.make_model(
+        helper.make_graph([node], "test", values, results), opset_imports=[helper.make_opsetid("", 23)], ir_version=11
+    )
+    onnx.save(model, folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def check(path: Path) -> None:
+    network = read_onnx(path)
+    inputs = {
+        spec.name: RANDOM.random(spec.shape) < 0.7
+        if spec.dtype == "bool"
+        else RANDOM.standard_normal(spec.shape).astype(np.float32)
+        for spec in network.inputs
+    }
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("shapes", "attributes"),
+    [
+        (FOLDED, GROUPED),
+        (FOLDED, {**GROUPED, "is_causal": 1}),
+        (APART, {"scale": 0.3}),
+        (APART, {"is_causal": 1}),
+        ([*FOLDED, None, *PAST], {**GROUPED, "is_causal": 1, "outputs": 3}),
+        ([*APART, (5, 7)], {}),
+        ([*APART, (4, 5, 7)], {}),
+        ([*APART, (2, 1, 5, 7)], {"kinds": {3: TensorProto.BOOL}, "is_causal": 1}),
+        ([*FOLDED, (5, 10), *PAST], {**GROUPED, "kinds": {3: TensorProto.BOOL}, "outputs": 3}),
+    ],
+    ids=["folded", "folded causal", "apart", "apart causal", "past", "mask", "mask by head", "truths", "past truths"],
+)
+def test_attention_is_two_products_and_a_softmax(shapes: list[Any], attributes: dict[str, Any], tmp_path: Path) -> None:
+    path = attention(tmp_path, shapes, **attributes)
+    operators = [node.op_type for node in folded(onnx.load(path)).graph.node]
+    of_masks = {"Equal", "ReduceMax", "Where"}
+    assert sorted(set(operators) - {"Add", "Concat", "Identity", "Reshape", "Transpose"} - of_masks) == [
+        "MatMul",
+        "Mul",
+        "Softmax",
+    ]
+    assert len([name for name in operators if name == "MatMul"]) == 2
+    check(path)
+
+
+@pytest.mark.compiles
+def test_rows_that_a_mask_hides_are_zeros(tmp_path: Path) -> None:
+    network = read_onnx(attention(tmp_path, [*APART, (1, 1, 5, 7)], {3: TensorProto.BOOL}))
+    inputs = {spec.name: RANDOM.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
+    inputs["given3"] = np.tri(5, 7, -1, dtype=bool).reshape(1, 1, 5, 7)
+    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    [wanted] = network.reference(inputs).values()
+    assert not found[:, :, 0].any()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_attention_waits_until_the_type_of_its_mask_is_known() -> None:
+    node = helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"])
+    shapes = {name: (TensorProto.FLOAT, [1, 2, 4, 8]) for name in ("q", "k", "v")}
+    writers = {"Attention": plain_attention}
+    assert body_of(node, shapes, writers) is None
+    body = body_of(node, {**shapes, "mask": (TensorProto.FLOAT, [4, 4])}, writers)
+    assert body is not None
+    assert "Softmax" in [each.op_type for each in body.node]
+
+
+@pytest.mark.compiles
+def test_attention_with_a_soft_cap_gives_onnxruntime_values(tmp_path: Path) -> None:
+    check(attention(tmp_path, [*APART, (5, 7)], softcap=2.0))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rotary_embeddings_of_whole_heads_give_onnxruntime_values(interleaved: int, tmp_path: Path) -> None:
+    graph = Graph(opset=23)
+    data = graph.input("data", [1, 6, 24])
+    turns = RANDOM.standard_normal((1, 6, 4)).astype(np.float32)
+    tables = [graph.weight(function(turns)) for function in (np.cos, np.sin)]
+    normal = graph.node("RMSNormalization", data, graph.normal(24), axis=-1)
+    made = graph.node("RotaryEmbedding", normal, *tables, num_heads=3, interleaved=interleaved)
+    check(graph.save(tmp_path / "net.onnx", made))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("whole", [False, True], ids=["plain", "mask and bias"])
+def test_deformable_convolutions_give_onnxruntime_values(groups: int, whole: bool, tmp_path: Path) -> None:
+    graph = Graph(opset=19)
+    places = 3 * 2
+    data, offsets = graph.input("data", [2, 4, 7, 8]), graph.input("offsets", [2, 2 * groups * places, 4, 8])
+    rest = [graph.normal(6), graph.input("mask", [2, groups * places, 4, 8])] if whole else []
+    attributes = {"pads": [1, 1, 1, 1], "strides": [2, 1], "dilations": [1, 2], "group": 2, "offset_group": groups}
+    made = graph.node("DeformConv", data, graph.normal(6, 2, 3, 2), offsets, *rest, **attributes)
+    check(graph.save(tmp_path / "net.onnx", made))
+
+
+# Operators of onnxruntime's own domain, and what it writes into files of older opsets, give its values.
+
+CONTRIB_RANDOM = np.random.default_rng(3)
 
 IMAGE, KERNELS = (2, 3, 6, 5), (4, 3, 3, 3)
 ROWS, ROW = (2, 7, 8), (8,)
@@ -58,11 +188,9 @@ def saved(path: Path, operator: str, shapes: list[Any], outputs: int, domain: st
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_operator_of_onnxruntime_gives_its_values(
-    operator: str, shapes: list[Any], attributes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_contrib_operators_agree(operator: str, shapes: list[Any], attributes: dict[str, Any], tmp_path: Path) -> None:
     outputs = 4 if operator.startswith("Skip") else 1
-    check(saved(tmp_path / "net.onnx", operator, shapes, outputs, "com.microsoft", attributes))
+    check_contrib(saved(tmp_path / "net.onnx", operator, shapes, outputs, "com.microsoft", attributes))
 
 
 @pytest.mark.compiles
@@ -70,7 +198,7 @@ def test_an_operator_of_onnxruntime_gives_its_values(
     ("operator", "shapes"), [("LayerNormalization", [ROWS, ROW, ROW]), ("SimplifiedLayerNormalization", [ROWS, ROW])]
 )
 def test_normalisation_is_known_in_files_of_older_opsets(operator: str, shapes: list[Any], tmp_path: Path) -> None:
-    check(saved(tmp_path / "net.onnx", operator, shapes, 1, "", {"axis": -1, "epsilon": 1e-5}))
+    check_contrib(saved(tmp_path / "net.onnx", operator, shapes, 1, "", {"axis": -1, "epsilon": 1e-5}))
 
 
 def test_an_operator_that_asks_for_more_is_refused_by_name_and_domain(tmp_path: Path) -> None:
@@ -79,10 +207,67 @@ def test_an_operator_that_asks_for_more_is_refused_by_name_and_domain(tmp_path: 
         read_onnx(path)
 
 
-def check(path: Path) -> None:
+def check_contrib(path: Path) -> None:
     network = read_onnx(path)
-    inputs = {spec.name: RANDOM.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
+    inputs = {spec.name: CONTRIB_RANDOM.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
     found = outputs_of(compile_network(network, load_board("local")), inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-5)
+
+
+# ONNX networks in bfloat16 are computed in float32.
+
+NARROW_RANDOM = np.random.default_rng(3)
+NARROW, WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
+
+
+def narrow(*shape: int) -> np.ndarray:
+    return NARROW_RANDOM.standard_normal(shape).astype(ml_dtypes.bfloat16)
+
+
+def outputs(path: Path, data: np.ndarray) -> list[np.ndarray]:
+    return outputs_of(compile_network(read_onnx(path), load_board("local")), {"data": data})
+
+
+@pytest.mark.compiles
+def test_weights_in_bfloat16_keep_their_values(tmp_path: Path) -> None:
+    graph = Graph()
+    weights, bias = (graph.node("Cast", graph.weight(narrow(*shape)), to=WIDE) for shape in ((32, 16), (16,)))
+    made = graph.node("Add", graph.node("MatMul", graph.input("data", [4, 32]), weights), bias)
+    path, data = graph.save(tmp_path / "net.onnx", made), NARROW_RANDOM.standard_normal((4, 32)).astype(np.float32)
+    [wanted] = cpu_session(path.read_bytes()).run(None, {"data": data})
+    [found] = outputs(path, data)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.compiles
+def test_a_network_in_bfloat16_takes_and_gives_float32(tmp_path: Path) -> None:
+    graph = Graph(opset=21)
+    made = graph.node(
+        "Add", graph.node("MatMul", graph.input("data", [4, 32], NARROW), graph.weight(narrow(32, 16))), "c"
+    )
+    graph.nodes.insert(0, helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(narrow(16))))
+    rounded = graph.node("Cast", graph.node("Cast", made, to=WIDE), to=NARROW)
+    model = graph.model(graph.node("Max", rounded, graph.node("CastLike", rounded, made)))
+    model.graph.output[0].type.tensor_type.elem_type = NARROW
+    onnx.save(model, tmp_path / "net.onnx")
+    data = narrow(4, 32)
+    [wanted] = ReferenceEvaluator(model).run(None, {"data": data})
+    [spec] = read_onnx(tmp_path / "net.onnx").inputs
+    [found] = outputs(tmp_path / "net.onnx", data.astype(np.float32))
+    assert (spec.dtype, found.dtype, found.shape) == ("float32", np.float32, wanted.shape)
+    np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=0, atol=2**-6 * np.abs(found).max())
+
+
+def test_a_malformed_weight_in_bfloat16_is_named(tmp_path: Path) -> None:
+    graph = Graph(opset=21)
+    path = graph.save(
+        tmp_path / "net.onnx", graph.node("Add", graph.input("data", [4], NARROW), graph.weight(narrow(4)))
+    )
+    model = onnx.load(path)
+    model.graph.initializer[0].raw_data = b"123"
+    onnx.save(model, path)
+    with pytest.raises(ModelError, match="weight 'w0' is malformed"):
+        read_onnx(path)

@@ -154,9 +154,7 @@ WEIGHTS = {
         pytest.param([node("Slice", ["data", "ends", "far", "last", "back"], ["a"])], ["a"], id="a slice backwards"),
     ],
 )
-def test_operators_with_several_outputs_and_empty_ones(
-    tmp_path: Path, nodes: list[onnx.NodeProto], outputs: list[str]
-) -> None:
+def test_several_outputs_and_empty_ones(tmp_path: Path, nodes: list[onnx.NodeProto], outputs: list[str]) -> None:
     arrays = {**WEIGHTS, "zeros": np.zeros((2, 3), np.float32), "shape": np.array([1, 1, 2, 3])}
     weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     nodes = [node("ReduceSum", ["data"], ["sum"], keepdims=0), node("Sub", ["sum", "sum"], ["nothing"]), *nodes]
@@ -267,9 +265,7 @@ def test_a_branch_that_reads_from_around_it_is_inlined(tmp_path: Path) -> None:
         ("Tile", ["one", "sizes"]),
     ],
 )
-def test_constants_that_would_fill_the_memory_are_refused_by_their_shapes(
-    tmp_path: Path, operator: str, inputs: list[str], size: int
-) -> None:
+def test_constants_beyond_memory_are_refused(tmp_path: Path, operator: str, inputs: list[str], size: int) -> None:
     nodes = [
         node(operator, inputs, ["a"]),
         node("Cast", ["a"], ["f"], to=TensorProto.FLOAT),
@@ -324,9 +320,7 @@ def test_resize_with_both_scales_and_sizes_takes_the_sizes(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("scales", [[], [1.0, 1.0, 2.0, 2.0], None], ids=["empty", "as sizes", "left out"])
 @pytest.mark.parametrize("opset", [11, 13])
-def test_resize_by_sizes_gives_onnxruntime_values_whatever_its_scales_are(
-    tmp_path: Path, scales: list[float] | None, opset: int
-) -> None:
+def test_resize_by_sizes_ignores_its_scales(tmp_path: Path, scales: list[float] | None, opset: int) -> None:
     graph = Graph(opset=opset)
     data = graph.input("data", [1, 1, 4, 4])
     given = "" if scales is None else graph.weight(np.array(scales, np.float32))

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from support.networks import Graph
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
@@ -20,6 +20,7 @@ from edgedeploy.compile.ir.expressions import constant_value, is_call, parts_of,
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx.folding import folded
+from edgedeploy.frontends.onnx.network import with_nudged_weights
 from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.target.board import load_board
@@ -166,9 +167,7 @@ OF_UINT8_ONLY = ("Gemm", "Gemm in float", "Conv of groups")
 @pytest.mark.compiles
 @pytest.mark.quick("x86-64-v3-int8", "cascadelake-uint8")
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_every_quantised_operator_gives_the_steps_of_onnxruntime_but_for_ties(
-    dtype: Any, each_cpu: str, tmp_path: Path
-) -> None:
+def test_quantised_operators_give_onnxruntimes_steps_but_for_ties(dtype: Any, each_cpu: str, tmp_path: Path) -> None:
     graph, outputs = every_operator(dtype)
     outputs = {name: made for name, made in outputs.items() if dtype is np.uint8 or name not in OF_UINT8_ONLY}
     network = read(graph, tmp_path, *outputs.values())
@@ -231,13 +230,11 @@ def test_pools_and_copies_of_integers_stand_between_pairs(tmp_path: Path) -> Non
     data = graph.node("QuantizeLinear", graph.input("data", [1, 4, 8, 8]), *parameters)
     pooled = graph.node("MaxPool", data, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
     edges, border = graph.weight(np.array([0, 0, 1, 1, 0, 0, 1, 1])), graph.weight(np.uint8(3))
-    padded = graph.node("Pad", pooled, edges, border)
-    first = graph.node("Split", padded, axis=1, outputs=2)
+    first = graph.node("Split", graph.node("Pad", pooled, edges, border), axis=1, outputs=2)
     joined = graph.node("Concat", f"{first}_1", first, graph.stored(np.uint8, 1, 2, 6, 6), axis=1)
     resized = graph.node("Resize", joined, "", graph.weight(np.float32([1, 1, 2, 2])), mode="nearest")
     turned = graph.node("Transpose", resized, perm=[0, 2, 3, 1])
-    output = graph.node("DequantizeLinear", turned, *parameters)
-    network = read(graph, tmp_path, output)
+    network = read(graph, tmp_path, graph.node("DequantizeLinear", turned, *parameters))
     moving = ("nn.max_pool2d", "nn.pad", "split", "concat", "image.resize2d", "permute_dims")
     for operator in moving:
         [call] = calls(network, operator)
@@ -407,9 +404,7 @@ def test_weights_of_4_bits_and_of_blocks_are_read(tmp_path: Path) -> None:
     ("bits", "block", "inputs", "zeros"),
     [(4, 16, 40, None), (4, 16, 40, np.uint8), (4, 32, 96, np.float32), (8, 16, 48, None), (8, 16, 48, np.uint8)],
 )
-def test_weights_that_are_packed_in_bytes_by_blocks(
-    bits: int, block: int, inputs: int, zeros: type | None, tmp_path: Path
-) -> None:
+def test_weights_packed_by_blocks(bits: int, block: int, inputs: int, zeros: type | None, tmp_path: Path) -> None:
     """MatMulNBits, whose weights become float when the network is imported."""
     graph, outputs, blocks = Quantised(opset=17), 6, -(-inputs // block)
     data = graph.input("data", [2, 5, inputs])
@@ -447,8 +442,7 @@ def test_onnxruntime_is_asked_for_exact_sums_and_makes_sessions_where_it_has_non
 @pytest.mark.parametrize("form", FORMS)
 def test_what_onnxruntimes_quantiser_writes_is_imported(form: str, tmp_path: Path) -> None:
     graph = Graph()
-    data = graph.input("data", [1, 3, 16, 16])
-    first = graph.node("Relu", graph.conv(data, 3, 8, 3, pads=[1] * 4))
+    first = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 8, 3, pads=[1] * 4))
     second = graph.node("Sigmoid", graph.conv(first, 8, 8, 3, group=8, pads=[1] * 4))
     pooled = graph.node("MaxPool", graph.node("Add", first, second), kernel_shape=[2, 2], strides=[2, 2])
     mean = graph.node("GlobalAveragePool", graph.node("Concat", pooled, pooled, axis=1))
@@ -468,3 +462,53 @@ def test_what_onnxruntimes_quantiser_writes_is_imported(form: str, tmp_path: Pat
         assert {str(call.ty.dtype) for call in calls(network, "nn.conv2d") + calls(network, "nn.max_pool2d")} == {
             "float32"
         }
+
+
+# What rounding alone does to a quantised network shows where its weights are larger by their last bit.
+
+
+def halves(activation: str = "LeakyRelu") -> tuple[Graph, str]:
+    """A product of whole numbers by a half, an activation, and its rounding to whole numbers again."""
+    graph = Graph()
+    one, half = (graph.weight(np.asarray(value, np.float32)) for value in (1, 0.5))
+    zero, none = graph.weight(np.asarray(0, np.int8)), graph.weight(np.asarray(0, np.int32))
+
+    def rounded(value: str) -> str:
+        return graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, one, zero), one, zero)
+
+    read = rounded(graph.input("data", [1, 16]))
+    weights = graph.node("DequantizeLinear", graph.weight(np.eye(16, dtype=np.int8)), half, zero)
+    bias = graph.node("DequantizeLinear", graph.weight(np.zeros(16, np.int32)), half, none)
+    return graph, rounded(graph.node(activation, graph.node("Gemm", read, weights, bias)))
+
+
+def test_values_at_a_half_move_by_a_step(tmp_path: Path) -> None:
+    graph, output = halves()
+    network = read_onnx(graph.save(tmp_path / "net.onnx", output))
+    data = {"data": np.arange(16, dtype=np.float32).reshape(1, 16)}
+    assert network.quantised
+    assert network.other_kernels is not None
+    [wanted], [found] = network.reference(data).values(), network.other_kernels(data).values()
+    # 0.5, 2.5, 4.5 and 6.5 go to the even number below them.
+    assert (found - wanted).ravel().tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0]
+
+
+def test_scales_of_activations_and_biases_stay() -> None:
+    graph, output = halves()
+    model = graph.model(output)
+    nudged = with_nudged_weights(model)
+    scales = {each.name: numpy_helper.to_array(each).item() for each in nudged.graph.initializer if each.data_type == 1}
+    changed = [
+        (scales[after.input[1]], scales[before.input[1]])
+        for before, after in zip(model.graph.node, nudged.graph.node, strict=True)
+        if before.input != after.input
+    ]
+    assert changed == [(np.nextafter(np.float32(0.5), np.float32(1)).item(), 0.5)]
+    assert [node.input[1] for node in model.graph.node if node.op_type == "DequantizeLinear"].count("w1") == 2
+    onnx.checker.check_model(nudged)
+
+
+def test_layers_of_which_the_reference_has_integer_kernels_stay() -> None:
+    graph, output = halves("Relu")
+    model = graph.model(output)
+    assert with_nudged_weights(model) == model

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.profiles import write_profile
 
 from edgedeploy.benchmarking.engines import openvino
@@ -22,9 +23,7 @@ QUICK = ("--against", "onnxruntime", "--json")
 
 @pytest.mark.slow
 def test_kernels_and_the_whole_are_measured_beside_another_engine(opencl: Any, command: Command) -> None:
-    code, out, err = command("bench", "digits", "--board", BOARD, *QUICK)
-    assert code == 0, err
-    ours, theirs = json.loads(out)["rows"]
+    ours, theirs = json.loads(output_of(command, "bench", "digits", "--board", BOARD, *QUICK))["rows"]
     assert (ours["runs"], theirs["runs"]) == (600, 600)
     assert (ours["device"], theirs["device"]) == (opencl.device_name, "CPU")
     assert 0 < ours["kernels"]["mean_ms"] < ours["mean_ms"]
@@ -36,8 +35,7 @@ def test_kernels_and_the_whole_are_measured_beside_another_engine(opencl: Any, c
 
 @pytest.mark.slow
 def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command) -> None:
-    code, out, err = command("bench", "digits", "--board", BOARD, "--runs", 12, "--against", "onnxruntime")
-    assert code == 0, err
+    out = output_of(command, "bench", "digits", "--board", BOARD, "--runs", 12, "--against", "onnxruntime")
     assert f"on {opencl.device_name}" in out
     assert "12 runs of each in 10 rounds" in out
     [titles] = [line for line in out.splitlines() if "edgedeploy kernels" in line]
@@ -47,12 +45,9 @@ def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command)
 
 
 @pytest.mark.slow
-def test_what_was_built_for_another_board_is_measured_here_on_request(
-    opencl: Any, command: Command, tmp_path: Path
-) -> None:
+def test_a_package_for_another_board_is_measured_here_on_request(opencl: Any, command: Command, tmp_path: Path) -> None:
     elsewhere = write_profile(tmp_path, BOARD, ssh={"host": "board.invalid", "user": "nobody"})
-    code, out, err = command("bench", "digits", "--board", elsewhere, "--host", "local", "--runs", 5, *QUICK)
-    assert code == 0, err
+    out = output_of(command, "bench", "digits", "--board", elsewhere, "--host", "local", "--runs", 5, *QUICK)
     rows = json.loads(out)["rows"]
     assert [(row["engine"], row["device"]) for row in rows] == [
         ("edgedeploy", opencl.device_name),
@@ -62,8 +57,7 @@ def test_what_was_built_for_another_board_is_measured_here_on_request(
 
 def test_this_machine_is_not_reached_over_ssh_by_that_name(command: Command) -> None:
     code, _, err = command("push", "digits", "--board", "rpi4", "--host", "local")
-    assert code == 7
-    assert "this machine" in err
+    assert (code, "this machine" in err) == (7, True), err
 
 
 @pytest.mark.skipif(not openvino.ENGINE.installed(), reason="OpenVINO is not installed")
@@ -74,8 +68,7 @@ def test_openvino_takes_the_processor_where_it_knows_no_graphics_processor(openc
     if any(name.startswith("GPU") for name in library.Core().available_devices):
         pytest.skip("OpenVINO has a graphics processor here")
     arguments = ("--board", BOARD, "--runs", 5, "--against", "openvino", "--json")
-    code, out, err = command("bench", "digits", *arguments)
-    assert code == 0, err
+    out = output_of(command, "bench", "digits", *arguments)
     assert [row["device"] for row in json.loads(out)["rows"]] == [opencl.device_name, "CPU"]
 
 
@@ -92,6 +85,5 @@ def test_a_device_that_went_away_after_the_build_is_named(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     code, out, err = command("bench", "digits", "--board", BOARD, "--runs", 5, "--against", "onnxruntime")
-    assert code == NoOpenCLError.exit_code
-    assert message in err
+    assert (code, message in err) == (NoOpenCLError.exit_code, True), err
     assert not out

@@ -193,9 +193,7 @@ print(count, tvm.runtime.tensor(np.ones(64 << 20, "int8"), device=tvm.opencl(0))
     ],
 )
 @pytest.mark.slow
-def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
-    program: Program, faulty: dict[str, str], fault: str, says: str
-) -> None:
+def test_a_lost_device_is_said_then_and_later(program: Program, faulty: dict[str, str], fault: str, says: str) -> None:
     begin = time.monotonic()
     done = program(UNTIL_LOST, FAULT=fault, FAULT_AFTER="3", EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
     assert time.monotonic() - begin < generous(30)

@@ -89,9 +89,7 @@ def test_memory_in_use_is_counted_and_given_back(opencl: Any) -> None:
 
 
 @pytest.mark.parametrize(("source", "destination"), [(0, 0), (0, 1), (1, 0), (None, 0), (0, None)])
-def test_copies_in_all_directions_begin_and_end_where_they_are_told(
-    opencl: Any, source: int | None, destination: int | None
-) -> None:
+def test_copies_begin_and_end_where_they_are_told(opencl: Any, source: int | None, destination: int | None) -> None:
     devices = [tvm.cpu() if index is None else tvm.opencl(index) for index in (source, destination)]
     values = random(100)
     whole, into = tensor(values, devices[0]), tensor(np.zeros(100, "float32"), devices[1])

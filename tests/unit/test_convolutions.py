@@ -1,19 +1,21 @@
-"""Blocks of depthwise convolutions: copies stay in the first cache, and tasks read whole lines of memory."""
+"""Convolutions on CPUs: copies stay in the first cache, tasks read whole lines, tiles leave out their padding."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from support.agreement import assert_agrees
+from support.agreement import agreeing, assert_agrees
 from support.layer_networks import convolution, is_of_layer
+from support.networks import Graph
 
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.depthwise import Block
+from edgedeploy.compile.backends.cpu.schedules.dense import skipped
 from edgedeploy.compile.backends.cpu.traffic import LINE
 from edgedeploy.compile.ir.types import FLOAT32
-from edgedeploy.compile.layers import DepthwiseConvolution
+from edgedeploy.compile.layers import Convolution, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, optimise
 from edgedeploy.compile.tiles import Tile
@@ -76,3 +78,60 @@ def test_blocks_of_columns_give_the_reference_s_outputs(tmp_path: Path, stride: 
     compiled = compile_network(network, LOCAL, tuned=lambda workload: chosen if is_of_layer(workload, layer) else None)
     assert chosen in [entry.configuration for entry in compiled.functions.values() if entry.tuned]
     assert_agrees(compiled, network, 1e-4)
+
+
+# Atrous convolutions leave out what reads nothing but padding, tile by tile.
+
+CHANNELS = 32
+
+
+def layer(size: int, padding: int) -> Convolution:
+    window = Window((3, 3), (1, 1), (padding, padding), (padding,) * 4)
+    return Convolution(data=(1, size, size, 8), weights=(3, 3, 8, 16), types=FLOAT32, constant=True, window=window)
+
+
+@pytest.mark.parametrize(
+    ("size", "padding", "tile", "wanted"),
+    [
+        (20, 12, Tile(1, 1, 16), 1 - 0.6**2),  # 20 - 12 of 20 places meet a pixel before, and behind
+        (20, 12, Tile(1, 5, 16), 1 - 0.6 * 8 / 12),
+        (20, 12, Tile(1, 20, 16), 0.4),
+        (56, 1, Tile(1, 14, 16), 2 / (3 * 56)),
+    ],
+)
+def test_what_is_left_out_is_counted(size: int, padding: int, tile: Tile, wanted: float) -> None:
+    assert skipped(layer(size, padding), tile) == pytest.approx(wanted)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("size", "dilations", "pads", "strides", "outputs"),
+    [
+        ((20, 20), [12, 12], [12, 12, 12, 12], [1, 1], 32),
+        ((19, 14), [9, 5], [9, 5, 7, 6], [1, 1], 64),
+        ((23, 21), [8, 10], [10, 9, 6, 11], [2, 3], 48),
+        ((20, 20), [6, 6], [6, 6, 6, 6], [1, 1], 1024),  # weights come slice by slice
+    ],
+    ids=str,
+)
+def test_atrous_convolutions(
+    size: tuple[int, int], dilations: list[int], pads: list[int], strides: list[int], outputs: int
+) -> None:
+    graph = Graph()
+    first = graph.node("Conv", graph.input("data", [1, 3, *size]), graph.normal(CHANNELS, 3, 1, 1))
+    weights = graph.normal(outputs, CHANNELS, 3, 3)
+    atrous = graph.node("Conv", first, weights, dilations=dilations, pads=pads, strides=strides)
+    compiled = agreeing(graph, graph.node("ReduceMax", graph.node("Relu", atrous), axes=[2, 3]))
+    [function] = [
+        entry.function for name, entry in compiled.functions.items() if "conv2d" in name and "nchw" not in name
+    ]
+    assert " if " in function.script().replace("if_then_else", "")
+
+
+@pytest.mark.compiles
+def test_layers_with_little_padding_ask_nothing() -> None:
+    graph = Graph()
+    first = graph.node("Conv", graph.input("data", [1, 3, 40, 40]), graph.normal(CHANNELS, 3, 1, 1))
+    plain = graph.node("Conv", first, graph.normal(CHANNELS, CHANNELS, 3, 3), pads=[1] * 4, strides=[2, 2])
+    compiled = agreeing(graph, plain)
+    assert not any(" if " in entry.function.script() for entry in compiled.functions.values())
