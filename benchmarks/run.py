@@ -57,8 +57,8 @@ QUANTISED_PAGE = """\
 Written by `python benchmarks/run.py --calibrate FOLDER` on {date}.
 
 {remark}Networks are in single precision, and in 8 bits from `edgedeploy quantize` (`-int8`). If that omits
-roundings which other engines' kernels need, the network is also measured with all of them (`-int8-all-pairs`). All engines read the
-same files. ResNet-18 and ResNet-50 have random weights; `mobilenet_v2-int8` was quantised by others. The method is
+roundings which other engines' kernels need, the network is also measured with all of them (`-int8-all-pairs`). All
+engines read the same files. ResNet-18 and ResNet-50 have random weights; `mobilenet_v2-int8` was quantised by others. The method is
 the one for [single precision](performance.md).
 
 {report}"""
@@ -70,8 +70,8 @@ Written by `python benchmarks/run.py` on {date}. Measure your own networks with
 [`edgedeploy bench`](commands.md#edgedeploy-bench).
 
 {remark}Each engine runs in its own process with the same number of threads, in single precision, on one
-image, and otherwise with its defaults. The engines take turns in each round; each time is the median over all inferences of all rounds.
-ResNet-18 and ResNet-50 have random weights.
+image, and otherwise with its defaults. The engines take turns in each
+round; each time is the median over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 
 {report}
 ## Batches and compilation
