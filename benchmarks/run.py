@@ -58,8 +58,8 @@ Written by `python benchmarks/run.py --calibrate FOLDER` on {date}.
 
 {remark}Networks are in single precision, and in 8 bits from `edgedeploy quantize` (`-int8`). If that omits
 roundings which other engines' kernels need, the network is also measured with all of them (`-int8-all-pairs`). All
-engines read the same files. ResNet-18 and ResNet-50 have random weights; `mobilenet_v2-int8` was quantised by others. The method is
-the one for [single precision](performance.md).
+engines read the same files. ResNet-18 and ResNet-50 have random weights; `mobilenet_v2-int8` was quantised by others.
+The method is the one for [single precision](performance.md).
 
 {report}"""
 
