@@ -145,40 +145,41 @@ PAGE = """\
 Written by `python benchmarks/onnx_tests.py --output docs/operators.md` on {date}, with onnx {onnx} and onnxruntime
 {onnxruntime}.
 
-The ONNX project has tests of its own for every operator (`onnx.backend.test`: node, simple and PyTorch). Each case is
-built for this machine as `edgedeploy build` does it, with its self-test, and run on the case's inputs; outputs are
-compared with the case's own: count, shapes, dtypes, and values within the case's tolerance, or a millionth of the
-largest value where that is more. Each case has a deadline of {deadline:g} s and {memory} GB of address space.
+The ONNX project has its own tests for every operator (`onnx.backend.test`: node, simple and PyTorch). This benchmark
+builds each case for this machine like `edgedeploy build`, with its self-test, and runs it on the case's inputs. It
+compares number, shapes, dtypes and values of the outputs, within the case's tolerance or a millionth of the largest
+value, whichever is greater. Each case has {deadline:g} s and {memory} GB of address space.
 
-Packages have tensors of fixed shapes. So inputs that networks keep as constants, as the axes of a sum or the bounds of
-a slice, are made constants with the case's values. They are, by their places:
+Packages have tensors of fixed shapes. Inputs that are usually constants, such as the axes of a sum or the bounds of a
+slice, therefore become constants with the case's values. By position, these are:
 
 {constants}.
 
-* **pass**: built, and all outputs are right.
-* **wrong**: built, and an output is not right.
-* **caught**: the build's own check found that its outputs are not onnxruntime's, and gave no package.
-* **refused**: an error says what cannot be built and why.
-* **untyped**: an error that is none of [those documented](exit-codes.md).
+* **pass**: built, and all outputs are correct.
+* **wrong**: built, but an output is wrong.
+* **caught**: the build's own check found a difference from onnxruntime, and wrote no package.
+* **refused**: an error names the unsupported part and the reason.
+* **untyped**: an [undocumented](exit-codes.md) error.
 * **crash**: the process ended, or took too long.
 
-"Expanded" cases are operators written out as the functions of others that ONNX says they are. Newer opsets than
-{newest} are taken where an operator's newer meaning is known, else the error names opset and operator.
+"Expanded" cases are operators replaced by ONNX's own definition from other operators. Opsets newer than
+{newest} are supported operator by operator; otherwise the error names opset and operator.
 
 {totals}
 
 ## By operator
 
-Of all cases; the last column is how many onnxruntime passes.
+All cases; the last column counts those that onnxruntime passes.
 
 {table}
 
-## What is not built
+## Not supported
 
-Strings, sequences and optional values, operators whose results are as large as the values of their inputs make them
-(NonMaxSuppression, NonZero, Unique) if nothing before them can be compiled (else they are computed as
-[a tail](tails.md)), training (Gradient, Adam...), and what has no translation yet: an error names the operator and its
-node.
+* Strings, sequences and optional values.
+* Operators whose output size depends on values (NonMaxSuppression, NonZero, Unique), if nothing before them can be
+  compiled; otherwise they become [a tail](tails.md).
+* Training (Gradient, Adam...).
+* Operators without a translation; the error names operator and node.
 """
 
 

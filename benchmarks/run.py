@@ -56,10 +56,10 @@ QUANTISED_PAGE = """\
 
 Written by `python benchmarks/run.py --calibrate FOLDER` on {date}.
 
-{remark}Networks are in single precision, and as `edgedeploy quantize` made them of 8 bits (`-int8`); where that
-leaves out roundings that kernels of other engines want, also with all of them (`-int8-all-pairs`). Every engine is
-given the same files. ResNet-18 and ResNet-50 have random weights; `mobilenet_v2-int8` was quantised by others. They
-were measured as [those in single precision](performance.md) are.
+{remark}Networks are in single precision, and in 8 bits from `edgedeploy quantize` (`-int8`). If that omits
+roundings which other engines' kernels need, the network is also measured with all of them (`-int8-all-pairs`). All
+engines read the same files. ResNet-18 and ResNet-50 have random weights; `mobilenet_v2-int8` was quantised by others.
+The method is the one for [single precision](performance.md).
 
 {report}"""
 
@@ -69,20 +69,19 @@ PAGE = """\
 Written by `python benchmarks/run.py` on {date}. Measure your own networks with
 [`edgedeploy bench`](commands.md#edgedeploy-bench).
 
-{remark}Every engine runs in a process of its own, with the same number of threads, in single precision, on one
-image, and otherwise with its own defaults. The engines' runs are interleaved, round after round, and each time is the
-median over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
+{remark}Each engine runs in its own process with the same number of threads, in single precision, on one
+image, and otherwise with its defaults. The engines take turns in each
+round; each time is the median over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 
 {report}
-## By batch, with compiling
+## Batches and compilation
 
-ConvNeXt-Tiny and ResNet-50, both with random weights, with batches of {batches}. Times are those of a whole batch; an
-engine that is missing in a line has no batch, or was left out as said below. [Measuring](measuring.md#what-is-told)
-describes the columns.
+ConvNeXt-Tiny and ResNet-50, with random weights, in batches of {batches}. Times are per batch; missing engines do not
+support batches, or are listed below. [Measuring](measuring.md#output) describes the columns.
 
 ![Median times by network and batch]({charts}/medians.svg)
 
-![What compiling takes, against what an inference takes]({charts}/compiling.svg)
+![Compilation time against inference time]({charts}/compiling.svg)
 
 {by_batch}"""
 

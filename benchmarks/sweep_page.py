@@ -24,30 +24,29 @@ SLOW = 1.10  # what the project's aim allows, in onnxruntime's times
 WORTH_NAMING = 0.02  # of a network's time, below which no fallback is named
 
 PAGE = """\
-# Networks of today
+# Popular networks
 
 Written by `python benchmarks/sweep.py measure --output docs/networks.md` on {date}, with
 {versions}.
 
-{remark}Architectures of torchvision, timm and Ultralytics, and small ones of kinds that these lack
-(`benchmarks/networks/pytorch.py`), as PyTorch's exporters write them: `legacy` and `dynamo` are its two exporters to
-ONNX, `pt2` are exported programs, and `tflite` is litert-torch. Weights are random, with batch normalisation that
-knows the statistics of random inputs. `benchmarks/sweep_networks.yaml` lists the networks with their inputs.
+{remark}The networks are architectures of torchvision, timm and Ultralytics, and small ones of other kinds
+(`benchmarks/networks/pytorch.py`), from PyTorch's exporters: `legacy` and `dynamo` are its two exporters to ONNX,
+`pt2` are exported programs, and `tflite` is litert-torch. Weights are random, with batch normalisation fitted to random
+inputs. `benchmarks/sweep_networks.yaml` lists the networks with their inputs.
 
-Each is built for this machine as `edgedeploy build` does it, with its self-test. Times are medians of processor time
-on one thread; a network as its exporters write it and onnxruntime have {rounds} turns each, one after the other in one
-process. The ratio is edgedeploy's time divided by onnxruntime's: below 1, edgedeploy is quicker. onnxruntime runs the
-file of the older exporter where there is one. On {threads} threads the times are the clock's, and each engine has a
-process of its own. Machine: {machine}.
+Each is built for this machine like `edgedeploy build`, with its self-test. Times are medians of processor time on one
+thread; the network's exported forms and onnxruntime take {rounds} turns each, in one process. The ratio is edgedeploy's
+time divided by onnxruntime's: below 1, edgedeploy is faster. onnxruntime runs the older exporter's file if there is
+one. On {threads} threads, times are wall-clock times, and each engine has its own process. Machine: {machine}.
 
 {totals}
 
 * **on threads**: the ratio on {threads} threads.
-* **to legacy**: edgedeploy's time divided by its own for the same network from the older exporter's file.
-* **general**: the part of the time that functions without a template of their own take.
-* **scalar**: the part that fallbacks take, functions that compute one value at a time (`edgedeploy build --explain`).
-  Those that take {worth} % or more are named.
-* **error**: why it was not built, or not measured.
+* **to legacy**: edgedeploy's time divided by its time for the older exporter's file.
+* **general**: the share of time of functions that use the general template.
+* **scalar**: the share of fallbacks, which compute one value at a time (`edgedeploy build --explain`); fallbacks of
+  {worth} % or more are named.
+* **error**: why it was not built or measured.
 
 {tables}
 """

@@ -104,7 +104,7 @@ def test_every_field_of_a_data_file_is_documented(section: str, model: type[Base
 def test_every_operator_of_tengines_is_documented() -> None:
     from edgedeploy.frontends.tengine.translation import CONVERTERS
 
-    listed = (DOCS / "tengine.md").read_text(encoding="utf-8").split("is named:\n\n")[1]
+    listed = (DOCS / "tengine.md").read_text(encoding="utf-8").split("Supported operators:\n\n")[1]
     assert listed.rstrip(".\n").replace("\n", " ").split(", ") == sorted(CONVERTERS)
 
 

@@ -1,4 +1,4 @@
-"""The sweep of networks of today: benchmarks/sweep.py and the page that it writes."""
+"""The sweep of popular networks: benchmarks/sweep.py and the page that it writes."""
 
 from __future__ import annotations
 
