@@ -36,7 +36,6 @@ class Cable(Closing):
         self.cut()
 
     def lead_to(self, virtual: VirtualBoard) -> None:
-        """Lead to another virtual board, whose host key is then the one that is trusted."""
         self._virtual = virtual
         key = virtual.known_hosts.read_text().partition(" ")[2]
         self._known_hosts.write_text(f"[{HOST}]:{self._port} {key}")
@@ -47,7 +46,6 @@ class Cable(Closing):
             flows.clear()
 
     def cut(self) -> None:
-        """Cut it: no connection that goes through it survives."""
         _hang_up(*self._ends)
         for flows in self._flowing:
             flows.set()

@@ -46,7 +46,6 @@ AGENT = f"{BASE}/releases/digits/current/agent"
 
 
 def used(board: str, path: Path) -> Path:
-    """A package of the bundled network that says how it is used."""
     return build(find_source("digits"), resolve(board), path, use=find_use("digits")).path
 
 
@@ -71,7 +70,6 @@ def jpeg_of(path: Path, target: Path) -> Path:
 
 
 def messages(content: bytes) -> list[tuple[Any, bytes]]:
-    """Lines of JSON, each with the bytes that it announces."""
     found = []
     while content:
         line, _, content = content.partition(b"\n")
@@ -258,7 +256,6 @@ def camera(bench: Bench) -> Iterator[np.ndarray]:
 
 
 def looking(bench: Bench) -> bool:
-    """Whether a camera's program or an agent still runs on the board."""
     return bool(bench.say("ps | grep -e '[r]picam-vid' -e '[a]gent demo'"))
 
 

@@ -62,7 +62,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def build(project: Path, toolchain_file: Path) -> Path:
-    """Configure and build the project; its executable."""
     output = project / "build"
     for command in (
         ["cmake", "-S", project, "-B", output, f"-DCMAKE_TOOLCHAIN_FILE={toolchain_file}"],

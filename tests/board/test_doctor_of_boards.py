@@ -47,7 +47,6 @@ def virtual(start: Start) -> VirtualBoard:
 
 @pytest.fixture
 def line(virtual: VirtualBoard) -> Iterator[Connection]:
-    """A connection to the board, on which nothing lies."""
     clear = "cd && chmod -R u+rwx . && rm -rf ./* ./.l* ./.e*"
     with Connection(address_of(virtual)) as connection:
         connection.run(clear)
@@ -57,7 +56,6 @@ def line(virtual: VirtualBoard) -> Iterator[Connection]:
 
 @pytest.fixture
 def case(virtual: VirtualBoard, line: Connection) -> Iterator[Case]:
-    """The case of that board, which was logged in to."""
     with case_of(resolve("local"), ["virtual:patient"]) as made:
         found = look(made, *WAY)
         assert {each.state for each in found.values()} == {State.OK}

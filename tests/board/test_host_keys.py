@@ -33,8 +33,6 @@ def cases(table: dict[str, object], *quick: str) -> list[object]:
 
 @dataclass
 class Server:
-    """An SSH server with one host key, and the home folder of who logs in to it."""
-
     address: Address
     ssh: Path
     key: str
@@ -81,7 +79,6 @@ def server(board: VirtualBoard, ssh: Path) -> Server:
 
 
 def hashed(name: str, key: str, folder: Path) -> str:
-    """A line whose name OpenSSH has hashed."""
     path = folder / "to-hash"
     path.write_text(f"{name} {key}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(path)], check=True, capture_output=True)

@@ -59,7 +59,6 @@ Making = Callable[..., library.Network]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `edgedeploy library` writes for this machine."""
     folder = tmp_path_factory.mktemp("library")
     write_library(load_board("local"), folder)
     return folder
@@ -67,13 +66,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def network(written: Path) -> Making:
-    """The class of the Python package."""
     return network_class(written)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network's file; its package lies beside it, in a folder of its name."""
     path = tiny(tmp_path_factory.mktemp("model") / "net.onnx")
     unpacked(path)
     return path
@@ -97,7 +94,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of the bundled network, unpacked."""
     return unpacked_digits("local", tmp_path_factory.mktemp("digits"))
 
 

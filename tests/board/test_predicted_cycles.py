@@ -39,8 +39,6 @@ def network(path: Path) -> Path:
 
 
 def of_bytes(path: Path) -> Path:
-    """The same network, quantised by onnxruntime."""
-
     class Samples(CalibrationDataReader):
         def __init__(self) -> None:
             random = np.random.default_rng(0)

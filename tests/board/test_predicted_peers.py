@@ -49,7 +49,6 @@ def test_the_machine_says_what_the_board_is(tmp_path: Path, board: str) -> None:
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the command keeps what other engines execute."""
     path = tmp_path / "results" / "other-engines.jsonl"
     monkeypatch.setattr(PeerResults, "of_user", lambda: PeerResults(path))
     return path

@@ -44,7 +44,6 @@ from edgedeploy.zoo.source import find_source
 
 @pytest.fixture
 def old(bench: Bench) -> str:
-    """The release that is in use when things go wrong."""
     pushed = bench.push(bench.first)
     assert pushed.id is not None
     return pushed.id
@@ -190,7 +189,6 @@ def small(start: Start, bench: Bench) -> Iterator[Bench]:
 
 
 def fill(bench: Bench, *, leaving_kib: int) -> None:
-    """Fill the board's disk but for so many KiB."""
     free = int(bench.say("df -Pk . | awk 'NR == 2 { print $4 }'"))
     bench.say(f"dd if=/dev/zero of=filler bs=1k count={free - leaving_kib}")
 
@@ -236,7 +234,6 @@ def test_going_back_needs_no_room_on_the_disk(small: Bench) -> None:
 
 
 def flip(bench: Bench, path: str) -> None:
-    """Change one byte of a file on the board."""
     bench.say(f"cd {BASE} && printf 'X' | dd of={path} bs=1 seek=5000 conv=notrunc")
 
 
@@ -317,8 +314,6 @@ def test_the_host_key_changes(bench: Bench, old: str, tmp_path: Path, start: Sta
 
 @pytest.fixture(scope="module")
 def packages_of_boards(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Packages of the bundled network for boards of other architectures."""
-
     def package(board: str) -> Path:
         return build(find_source("digits"), resolve(board), tmp_path_factory.mktemp("package") / f"{board}.tar.gz").path
 

@@ -32,7 +32,6 @@ from edgedeploy.target.resolved import resolve
 
 
 def pushed(bench: Bench, *packages: Path) -> list[str]:
-    """The names of releases that are pushed one after another."""
     return [str(bench.push(package).id) for package in packages]
 
 
@@ -281,7 +280,6 @@ def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Co
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
-    """A board's profile with a health check."""
     fields = load_board("local").model_dump(mode="json", exclude_defaults=True)
     check = {"health_check": "echo from the profile; exit 4", "health_check_s": 30}
     path = tmp_path / "checked.yaml"

@@ -39,7 +39,6 @@ from edgedeploy.zoo.source import find_source
 
 @pytest.fixture
 def folder(bench: Bench) -> str:
-    """A release on the board."""
     pushed = bench.push(bench.first)
     assert pushed.id is not None
     return folder_of("digits", pushed.id)
@@ -181,7 +180,6 @@ def test_a_demo_prints_the_same_log_and_the_boards_line(bench: Bench, board_comm
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collects the addresses of the connections that are made."""
     made: list[str] = []
     make = Connection.__init__
 

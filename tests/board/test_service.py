@@ -192,7 +192,6 @@ def _is_welcome(home: Home) -> bool:
 
 @contextmanager
 def sealed(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> Iterator[tuple[int, mmap.mmap]]:
-    """Memory to be shared: its descriptor, and what lies in it."""
     descriptor = os.memfd_create("frames", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, size)

@@ -115,7 +115,6 @@ def test_an_unknown_host_key_is_refused_where_that_is_asked_for(board: VirtualBo
 
 
 def other_key(board: VirtualBoard) -> str:
-    """A line of a file of known hosts that says another key of the board."""
     return f"[127.0.0.1]:{board.port} {new_key()}\n"
 
 
@@ -239,7 +238,6 @@ def test_a_key_that_needs_its_passphrase_is_named(board: VirtualBoard, ssh: Path
 
 
 def swapped(board: VirtualBoard) -> tuple[str, str]:
-    """The known line of a board, and another one in its place."""
     [line] = [line for line in known_hosts_file().read_text().splitlines(True) if f":{board.port} " in line]
     return line, other_key(board)
 
@@ -257,7 +255,6 @@ def test_keys_of_the_ssh_agent_are_offered(board: VirtualBoard, ssh: Path, agent
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Starts an ssh-agent that holds keys."""
     need("ssh-agent", "openssh-client")
     socket = tmp_path / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as process:
@@ -291,7 +288,6 @@ def test_says_why_a_board_is_not_reached(board: VirtualBoard, spoil: Spoil, mess
 
 
 def open_ends() -> tuple[int, int]:
-    """How many sockets and threads this process has."""
     sockets = sum(path.is_socket() for path in Path("/proc/self/fd").iterdir())
     return sockets, threading.active_count()
 

@@ -45,7 +45,6 @@ STOPS_S, BEGINS_S = 60, 120
 
 @pytest.fixture
 def network(tmp_path: Path) -> Path:
-    """Three tasks: a first convolution, a 3x3 and a 1x1."""
     graph = Graph()
     value = graph.input("data", [1, 3, 32, 32])
     value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
@@ -107,7 +106,6 @@ def running(*arguments: object, **variables: str) -> Iterator[Run]:
 
 
 def tuned(*arguments: object, limit_s: float = 300) -> Run:
-    """A run that does what it should."""
     with running(*arguments) as run:
         assert run.end(limit_s) == 0, run.messages()
         return run
@@ -251,7 +249,6 @@ def kill_agent(virtual: VirtualBoard, run: Run) -> None:
 
 
 def kill_tracker(virtual: VirtualBoard | None, run: Run) -> int:
-    """End the tracker of a run; gives how many there were."""
     killed = 0
     for process in of_run(run):
         if holds(process, "edgedeploy.rpc.tracker"):
@@ -267,7 +264,6 @@ def of_run(run: Run) -> list[psutil.Process]:
 
 
 def kill_connection(virtual: VirtualBoard, run: Run) -> None:
-    """End the SSH server's processes of all logins."""
     with Connection(address_of(virtual)) as connection:
         connection.open("kill -9 $(grep -la '^sshd[^ ]*: ' /proc/[0-9]*/cmdline | cut -d / -f 3)")
         time.sleep(1)

@@ -26,7 +26,6 @@ from edgedeploy.virtual.board import VirtualBoard, down, find, running
 
 
 def connect(virtual: VirtualBoard) -> paramiko.SSHClient:
-    """Log in as any SSH client would; an unknown host key is refused."""
     client = paramiko.SSHClient()
     client.load_host_keys(str(virtual.known_hosts))
     client.connect(

@@ -86,7 +86,6 @@ def published(shared: Path) -> dict[str, Any]:
 
 
 def transcript(outcome: Outcome) -> list[str]:
-    """The log without its first line, with times masked."""
     renamed = replace(outcome, network=replace(outcome.network, file=Path("MODEL")))
     lines = log_lines(renamed, Path("IMAGE"), "tengine")
     return [re.sub(r"\d+\.\d+ ms", "# ms", line) for line in lines[1:]]

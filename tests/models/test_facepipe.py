@@ -29,13 +29,11 @@ def shared_models(shared: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def facepipe(shared_models: None) -> Iterator[DemoSession]:
-    """The demo, compiled and open."""
     with Program.of("facepipe").opened(Place(resolve("local")), threads=1) as show:
         yield show
 
 
 def reference(shared: Path, demo_name: str, image: np.ndarray) -> Outcome:
-    """What onnxruntime makes of an image, with the demo of one network."""
     return infer(image, demo_network(shared, demo_name), repeat=0)
 
 

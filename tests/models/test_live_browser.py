@@ -61,7 +61,6 @@ def served(shared: Path, folder: Path) -> Iterator[tuple[str, dict[int, list[Any
 
 
 def frame_of(page: Browser) -> int:
-    """The image that the page says it shows."""
     found = re.match(r"frame (\d+),", page.text("rates"))
     return int(found[1]) if found else -1
 

@@ -30,7 +30,6 @@ def source_of(path: Path) -> Source:
 
 
 def assert_agrees(runner: Runner, source: Source) -> None:
-    """Random inputs give what onnxruntime makes of them."""
     network = source.read()
     inputs = random_inputs(network, 7)
     found, expected = runner.run(inputs), network.reference(inputs)

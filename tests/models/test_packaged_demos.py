@@ -36,8 +36,6 @@ ONE_SIZE = [name for name in all_demos() if isinstance(DEMOS.load(name).fit, str
 
 @dataclass(frozen=True)
 class Packaged:
-    """A demo's first network and image."""
-
     model: str
     image: Path
     package: Path

@@ -30,7 +30,6 @@ PYTHON = os.environ.get("EDGEDEPLOY_ORIGINALS", sys.executable)
 
 
 def original(package: str, *arguments: str) -> dict[str, Any]:
-    """What the original makes of a file."""
     if subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode:
         pytest.skip(f"{package} is not installed for {PYTHON}; EDGEDEPLOY_ORIGINALS names a Python that has it")
     done = subprocess.run([PYTHON, str(LISTENERS), *arguments], capture_output=True, text=True, check=False)

@@ -24,7 +24,6 @@ ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM")
 
 @pytest.fixture(scope="session")
 def agent(_own_user_folders: None) -> Path:
-    """The agent for this machine."""
     return agent_for(load_board("local")).path
 
 
@@ -37,13 +36,11 @@ class Server:
     work: Path
 
     def beat(self) -> None:
-        """Send a sign of life."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def end_input(self) -> None:
-        """Send no more signs of life."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
@@ -63,5 +60,4 @@ def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int 
 
 
 def greeting(text: bytes) -> bytes:
-    """What a client says of itself."""
     return MAGIC + struct.pack("<i", len(text)) + text

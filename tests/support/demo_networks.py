@@ -13,7 +13,6 @@ from support.onnxruntime_runner import OnnxruntimeRunner
 
 
 def on_onnxruntime(entry: ZooModel, path: Path) -> Runner:
-    """An ONNX file of the zoo."""
     return OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
 
 

@@ -47,7 +47,6 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def run_demo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, built: list[dict[str, Any]]
 ) -> RunDemo:
-    """The command line in an empty folder: its exit code, standard output and standard error."""
     from conftest import run_command
 
     monkeypatch.chdir(tmp_path)

@@ -18,8 +18,6 @@ OPSETS = range(7, 22)
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """An input of the network."""
-
     shape: tuple[int, ...]
     dtype: int = TensorProto.FLOAT
     name: str = "data"
@@ -40,8 +38,6 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """An output of an operator but its first."""
-
     node: Node
     index: int
 

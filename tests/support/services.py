@@ -45,7 +45,6 @@ class Client(Closing):
         self.socket.close()
 
     def reply(self) -> tuple[dict[str, Any], bytes]:
-        """The next reply and its bytes; an empty one if none comes any more."""
         try:
             line = self._stream.readline()
         except ConnectionResetError:  # what was sent was not read to its end
@@ -55,7 +54,6 @@ class Client(Closing):
         return said, self._stream.read(said.get("bytes", 0))
 
     def share(self, descriptor: int, size: int) -> tuple[dict[str, Any], bytes]:
-        """Share memory with the service."""
         socket.send_fds(self.socket, [request("share", size=size)], [descriptor])
         return self.reply()
 
@@ -87,7 +85,6 @@ class Home:
         return self.folder / BASE / "releases" / "digits"
 
     def add(self, package: Path, name: str) -> None:
-        """Put a release there."""
         folder = unpack(package, self.releases / name)
         (folder / "agent").symlink_to(self.agent[-1])
         self.inputs[name] = (folder / "selftest" / "input-0.bin").read_bytes()
@@ -146,12 +143,10 @@ def is_listening(path: Path) -> bool:
 
 
 def events(lines: list[str]) -> list[dict[str, Any]]:
-    """A log."""
     return [json.loads(line) for line in lines]
 
 
 def until(is_so: Callable[[], object], seconds: float = 30) -> None:
-    """Wait for something."""
     deadline = time.monotonic() + generous(seconds)
     while not is_so():
         assert time.monotonic() < deadline

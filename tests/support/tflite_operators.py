@@ -22,7 +22,6 @@ class Steps:
     axis: int = 0
 
     def table(self, write: Writer) -> int:
-        """The record of it in a file."""
         scales = [float(each) for each in np.atleast_1d(self.scale)]
         zeros = np.full(len(scales), self.zero_point, np.int64)
         return write.table("QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=self.axis)
