@@ -216,9 +216,7 @@ def test_a_package_that_does_not_say_its_use_is_refused(agent: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("board", ["rpi4", pytest.param("rpi-armhf", marks=pytest.mark.slow)])
-def test_an_emulated_board_sees_alone_what_this_machine_sees(
-    start: Start, command: Command, for_rpi4: Path, tmp_path: Path, board: str
-) -> None:
+def test_an_emulated_board_agrees(start: Start, command: Command, for_rpi4: Path, tmp_path: Path, board: str) -> None:
     """The agent and the package are copied there; JPEG and PNG are read by the board's own libraries."""
     images = {"digit.png": DIGIT, "digit.jpg": jpeg_of(DIGIT, tmp_path / "digit.jpg")}
     shown = ("demo", "digits", "--board", "local", "--image")
@@ -276,9 +274,7 @@ def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path
     assert ends(bench)
 
 
-def test_the_boards_camera_is_watched_from_here(
-    bench: Bench, board_command: Command, camera: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_boards_camera_is_watched(bench: Bench, board_command: Command, camera: np.ndarray, tmp_path: Path) -> None:
     options = ("--camera", "auto", "--frames", 3, "--json", "--save", tmp_path / "seen.avi")
     said = [json.loads(line) for line in output_of(board_command, "demo", "digits", *bench.at, *options).splitlines()]
     *frames, last = said

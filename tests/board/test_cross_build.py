@@ -23,9 +23,7 @@ from edgedeploy.target.toolchain import zig_triple
         ("visionfive2", "EM_RISCV", 64, "hard"),
     ],
 )
-def test_the_code_fits_the_board(
-    tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None
-) -> None:
+def test_code_fits_the_board(tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None) -> None:
     abi = packaged(tiny(tmp_path / "net.onnx"), board).manifest.abi
     assert (abi.machine, abi.elf_class, abi.float_abi) == (machine, elf_class, float_abi)
     floor = load_board(board).glibc
@@ -59,9 +57,7 @@ def test_a_toolchain_for_another_architecture_is_refused(command: Command, tmp_p
     assert "--toolchain zig" in err
 
 
-def test_a_missing_toolchain_says_what_to_install(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_toolchain_names_packages(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--board", "rpi4", "--toolchain", "gnu-aarch64")
     assert code == 11

@@ -52,9 +52,7 @@ def test_scalars_are_scalars_there(tmp_path: Path, board: str) -> None:
     assert package.manifest.outputs[0].shape == []
 
 
-def test_wrong_values_of_the_boards_code_keep_it_from_being_written(
-    tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_with_wrong_values_is_not_written(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network is imported rightly, and only what is compiled for the board is another one, of other weights."""
 
     def network(path: Path, weight: float) -> Path:

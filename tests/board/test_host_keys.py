@@ -280,9 +280,7 @@ def test_authorities_have_keys_of_other_types(kind: str, certified: Certify, tmp
     assert server.is_trusted(True)
 
 
-def test_a_certificate_of_another_authority_is_refused_and_says_why(
-    certified: Certify, authority: Path, tmp_path: Path
-) -> None:
+def test_a_certificate_of_another_authority_is_refused(certified: Certify, authority: Path, tmp_path: Path) -> None:
     server = certified("-h", "-n", "127.0.0.1", signed_by=made_key(tmp_path / "signer"))
     server.configure(known=authority_line(authority))
     assert not server.openssh_lets_in()

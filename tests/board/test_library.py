@@ -119,9 +119,6 @@ def assert_agree(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) ->
         np.testing.assert_allclose(found[name], values, atol=1e-4 * np.abs(values).max() + 1e-6, rtol=0)
 
 
-# The interface
-
-
 def test_the_interface_is_the_one_that_is_written_down(written: Path, tmp_path: Path) -> None:
     """Programs that were linked earlier need all of it: only add to that file."""
     (tmp_path / "layout.c").write_text(LAYOUT)
@@ -146,9 +143,6 @@ def test_it_is_small_and_needs_only_an_old_glibc(written: Path) -> None:
     abi = read_abi(shared, load_board("local"))
     assert not [name for name in abi.libraries if "c++" in name or "gcc" in name]
     assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
-
-
-# Inferences
 
 
 def test_outputs_are_those_of_onnxruntime(network: Making, model: Path, package: Path) -> None:
@@ -291,9 +285,6 @@ def test_each_shape_of_a_package_is_an_entry(network: Making, tmp_path: Path) ->
             opened.set_entry(opened.entries)
 
 
-# Buffers of the caller's
-
-
 def aligned(array: np.ndarray) -> np.ndarray:
     """A copy that begins at a multiple of 64 bytes."""
     memory = np.zeros(array.nbytes + 64, np.uint8)
@@ -329,9 +320,6 @@ def test_a_buffer_that_cannot_be_read_is_refused(network: Making, package: Path)
         assert b"no multiple of 64 bytes" in calls.ed_error()
         assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes - 4) == INPUT
         assert calls.ed_run(handle) == OK
-
-
-# What cannot be meant
 
 
 def test_wrong_calls_are_told_and_change_nothing(network: Making, model: Path, package: Path) -> None:
@@ -440,9 +428,6 @@ def test_arrays_that_fit_no_input_are_refused(network: Making, package: Path) ->
             opened.run({"x": data})
 
 
-# Releases
-
-
 def switch(link: Path, target: Path) -> None:
     """Lead a link elsewhere, as a release is switched: by one rename."""
     temporary = link.with_name("next")
@@ -457,9 +442,7 @@ def run_until(done: Callable[[], bool], opened: library.Network) -> None:
         assert time.monotonic() < end
 
 
-def test_a_network_changes_to_the_next_release_between_two_inferences(
-    network: Making, model: Path, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_a_network_follows_releases(network: Making, model: Path, package: Path, other: Path, tmp_path: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(package)
     [data] = images(1)
@@ -476,9 +459,7 @@ def test_a_network_changes_to_the_next_release_between_two_inferences(
         assert_agree(opened.run({}), reference(model, data))
 
 
-def test_a_bound_buffer_goes_along_to_the_next_release(
-    network: Making, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_a_bound_buffer_moves_to_the_next_release(network: Making, package: Path, other: Path, tmp_path: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(package)
     first, second = images(2)
@@ -493,9 +474,7 @@ def test_a_bound_buffer_goes_along_to_the_next_release(
         assert_agree(opened.run({}), reference(other, second))
 
 
-def test_a_release_that_cannot_be_used_is_told_once_and_left(
-    network: Making, model: Path, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_a_bad_release_is_told_once(network: Making, model: Path, package: Path, other: Path, tmp_path: Path) -> None:
     link, broken = tmp_path / "current", tmp_path / "broken"
     link.symlink_to(package)
     broken.mkdir()
@@ -518,9 +497,7 @@ def test_a_release_that_cannot_be_used_is_told_once_and_left(
         assert_agree(opened.run({}), reference(other, data))
 
 
-def test_what_the_program_throws_when_it_is_told_comes_out_of_the_inference(
-    network: Making, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_the_inference_raises_a_callbacks_error(network: Making, package: Path, other: Path, tmp_path: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(package)
 
@@ -560,9 +537,6 @@ def test_a_models_name_means_its_release_in_use(
 def test_only_a_link_can_be_followed(network: Making, package: Path) -> None:
     with pytest.raises(library.NetworkError, match="is no link to a release"):
         network(package, follow=True)
-
-
-# Programs
 
 
 def test_every_example_has_less_than_60_lines() -> None:
@@ -655,9 +629,7 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
         assert process.wait(generous(60)) == 0
 
 
-def test_the_service_answers_whoever_writes_frames(
-    written: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_service_takes_frames(written: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The unit's commands, as systemd calls them."""
     unit = (EXAMPLES / "systemd" / "edgedeploy-watch@.service").read_text()
     model = tmp_path / ".local" / "share" / "edgedeploy" / "releases" / "digits"
@@ -767,9 +739,6 @@ def test_wheels_have_the_tag_of_the_boards_system(board: str, tag: str) -> None:
     assert platform_tag(machine, "2.28") == tag
 
 
-# On this machine's side
-
-
 def test_the_same_class_on_the_host_builds_what_it_is_asked_for(command: Command, model: Path, tmp_path: Path) -> None:
     [data] = images(1)
     for release in (str(model), model.with_suffix(".tar.gz"), model.with_suffix("")):
@@ -784,9 +753,6 @@ def test_the_same_class_on_the_host_raises_typed_errors(package: Path) -> None:
         opened.run({"x": 1})
     with pytest.raises(PackageError, match="is no link to a release"):
         HostNetwork(package, follow=True)
-
-
-# The command
 
 
 def test_the_command_says_what_it_wrote(command: Command, tmp_path: Path) -> None:
@@ -816,9 +782,6 @@ def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_p
     code, _, err = command("library", "--board", board, "--output", tmp_path / "a" / "b")
     assert (code, "no agent can be built for the architecture sparc64" in err) == (11, True), err
     assert not (tmp_path / "a").exists()
-
-
-# Other architectures
 
 
 @pytest.mark.slow  # zig builds its C++ library for each first

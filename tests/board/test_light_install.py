@@ -97,9 +97,7 @@ def test_packages_run_here_as_they_do_in_tvm(edgedeploy: Edgedeploy, packages: d
     assert ran["functions"]
 
 
-def test_packages_are_pushed_and_shown_on_a_board(
-    edgedeploy: Edgedeploy, packages: dict[str, Path], start: Start
-) -> None:
+def test_packages_are_pushed_and_shown(edgedeploy: Edgedeploy, packages: dict[str, Path], start: Start) -> None:
     start("rpi4")
     [pushed] = json.loads(edgedeploy("push", str(packages["rpi4"]), "--board", "rpi4", "--virtual", "--json").stdout)
     assert pushed["selftest"]["passed"] is True

@@ -74,9 +74,7 @@ def functions(path: Path, board: str) -> list[Any]:
     ]
 
 
-def test_functions_of_a_network_are_timed(
-    builder: Builder, measurer: Measurer, server: BoardServer, tmp_path: Path
-) -> None:
+def test_each_function_is_timed(builder: Builder, measurer: Measurer, server: BoardServer, tmp_path: Path) -> None:
     batch = builder.build(functions(tmp_path / "net.onnx", "local"))
     outcomes = measurer.measure(batch)
     assert failures(outcomes) == [None] * len(batch.entries)

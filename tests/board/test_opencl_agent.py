@@ -122,9 +122,7 @@ def refused(agent: Path, package: Path) -> OpenCLError:
     return error
 
 
-def test_a_device_of_another_name_is_said_with_those_that_are_there(
-    agent: Path, package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_device_lists_those_there(agent: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "GeForce")
     error = refused(agent, package)
     assert isinstance(error, NoOpenCLError)

@@ -61,9 +61,7 @@ def test_doctor_finds_all_in_order(virtual: VirtualBoard, board_command: Command
 
 
 @pytest.mark.slow
-def test_probing_lists_its_devices_which_are_not_those_of_the_real_board(
-    virtual: VirtualBoard, board_command: Command
-) -> None:
+def test_probing_lists_its_own_devices_not_the_real_boards(virtual: VirtualBoard, board_command: Command) -> None:
     out = output_of(board_command, "boards", "probe", "--board", BOARD, "--virtual", "--json")
     [device] = json.loads(out)["opencl"]
     assert (device["kind"], device["platform"]) == ("CPU", "Portable Computing Language")

@@ -54,9 +54,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_onnxruntime_computes_the_same_and_its_cycles_are_predicted_once(
-    command: Command, tmp_path: Path, board: str, results: Path
-) -> None:
+def test_onnxruntime_agrees_and_is_predicted_once(command: Command, tmp_path: Path, board: str, results: Path) -> None:
     path = network(tmp_path / "net.onnx")
     options = ["--board", board, "--against", "onnxruntime", "--json"]
     said = json.loads(output_of(command, "predict", path, *options))

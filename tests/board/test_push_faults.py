@@ -127,9 +127,7 @@ def test_what_was_uploaded_before_is_not_sent_again(bench: Bench, old: str) -> N
     assert second_push_succeeds(bench).uploaded == {}
 
 
-def test_the_lock_of_a_connection_that_is_lost_hides_no_error(
-    bench: Bench, old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_lock_hides_no_error(bench: Bench, old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """paramiko raises EOFError where it meets the loss first, at whatever channel sends something next."""
 
     def lost(_: object, data: bytes) -> None:
@@ -332,18 +330,14 @@ def refused(bench: Bench, package: Path, numbers: str) -> None:
     assert bench.current() == before
 
 
-def test_an_armhf_package_does_not_go_to_an_aarch64_board(
-    start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]
-) -> None:
+def test_aarch64_boards_refuse_armhf(start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]) -> None:
     with replace(bench, virtual=start("rpi4")) as board:
         refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
 
 
 # Slow, as every test that needs an agent for another architecture.
 @pytest.mark.slow
-def test_after_an_armhf_package_an_aarch64_board_still_works(
-    start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]
-) -> None:
+def test_a_refusal_changes_nothing(start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]) -> None:
     right = packages_of_boards("rpi4")
     other = with_manifest(right, "other.tar.gz", build_key="0" * 64)
     with Bench(start("rpi4"), agent_for(load_board("rpi4")).path, right, other, start, "rpi4") as board:
@@ -354,9 +348,7 @@ def test_after_an_armhf_package_an_aarch64_board_still_works(
         second_push_succeeds(board)
 
 
-def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(
-    start: Start, bench: Bench, tmp_path: Path
-) -> None:
+def test_a_package_that_needs_a_newer_glibc_is_refused(start: Start, bench: Bench, tmp_path: Path) -> None:
     profile = tmp_path / "old.yaml"
     native = "".join(f"{field}: native\n" for field in ("triple", "cpu", "cores", "vector", "fma", "cache"))
     profile.write_text(f'description: this machine, an old system\n{native}toolchain: zig\nglibc: "2.28"\n')

@@ -288,9 +288,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
-    bench: Bench, board_command: Command, profile: Path
-) -> None:
+def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_command: Command, profile: Path) -> None:
     at = ("--board", profile, "--host", bench.host)
     code, _, err = board_command("push", bench.first, *at)
     assert code == 23
@@ -309,9 +307,7 @@ def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
 
 
 @pytest.mark.slow
-def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
-    bench: Bench, board_command: Command, tmp_path: Path
-) -> None:
+def test_a_break_after_the_switch_leaves_it_unconfirmed(bench: Bench, board_command: Command, tmp_path: Path) -> None:
     [first] = pushed(bench, bench.first)
 
     def cut_off() -> None:

@@ -18,9 +18,7 @@ from edgedeploy.runtime.opening import Place
 from edgedeploy.target.resolved import resolve
 
 
-def test_times_are_the_boards_and_outputs_are_compared_here(
-    bench: Bench, board_command: Command, tmp_path: Path
-) -> None:
+def test_the_board_measures_and_outputs_are_compared_here(bench: Bench, board_command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
     options = ["--host", bench.host, "--against", "onnxruntime,ncnn", "--rounds", 2, "--threads", 1, "--json"]
     said = json.loads(output_of(board_command, "bench", "digits", net, *options))

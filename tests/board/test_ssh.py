@@ -142,9 +142,7 @@ def test_a_jump_host_is_gone_through_and_its_host_key_checked(board: VirtualBoar
         logged_in(parse_address("behind"))
 
 
-def test_several_jump_hosts_are_gone_through_in_the_order_that_is_stated(
-    board: VirtualBoard, start: Start, ssh: Path, tmp_path: Path
-) -> None:
+def test_jump_hosts_are_used_in_their_order(board: VirtualBoard, start: Start, ssh: Path, tmp_path: Path) -> None:
     """As OpenSSH does: the second board is asked for the third, and each is known under the name that it has there."""
     first, second, third = board, start("local", name="second"), start("local", name="third")
     aliases = [stanza("one", first), stanza("two", second, more="ProxyJump none")]
@@ -212,9 +210,7 @@ def test_without_openssh_its_configuration_is_ignored_and_a_note_says_so(
         logged_in(parse_address("desk"))
 
 
-def test_only_the_keys_that_are_configured_are_offered_where_that_is_asked_for(
-    board: VirtualBoard, ssh: Path, agent: Callable[..., None]
-) -> None:
+def test_identities_only_offers_configured_keys(board: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
     """sshd ends a login after six keys; OpenSSH offers those of the agent that are configured first."""
     others = [str(made_key(ssh / f"other{number}")) for number in range(6)]
     agent(*others, board.key)

@@ -220,9 +220,7 @@ LENGTHY = ("--min-repeat-ms", 50, "--repeat", 3, "--trials", 48, "--tasks", "0-1
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
-    how: signal.Signals, network: Path, tmp_path: Path
-) -> None:
+def test_an_ended_run_leaves_nothing_running_and_resumes(how: signal.Signals, network: Path, tmp_path: Path) -> None:
     arguments, files = (network, "-o", tmp_path / "records", *LENGTHY), tmp_path / "files"
     files.mkdir()
     before = descendants()
@@ -303,9 +301,7 @@ def test_a_tracker_may_be_killed_at_any_moment_and_again(seed: int, network: Pat
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_a_message_when_its_board_is_gone_and_goes_on_when_it_is_back(
-    start: Start, network: Path, tmp_path: Path
-) -> None:
+def test_a_run_says_that_its_board_is_gone_and_resumes_with_it(start: Start, network: Path, tmp_path: Path) -> None:
     virtual = start("local", name="tune-gone")
     arguments = (network, "--host", "virtual:tune-gone", "-o", tmp_path / "records", *LENGTHY)
     with running(*arguments) as run:
@@ -344,7 +340,7 @@ def test_several_hosts_share_the_work(start: Start, network: Path, tmp_path: Pat
         (("--host", "nobody@127.0.0.1:9"), BoardConnectionError, "cannot be reached"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(
+def test_wrong_options_are_refused_at_once(
     wrong: tuple[str, ...], error: type[Exception], message: str, network: Path, board_command: Command
 ) -> None:
     began, before = time.monotonic(), descendants()

@@ -70,9 +70,7 @@ def test_is_of_this_machines_architecture_without_an_emulator(own: VirtualBoard)
         pytest.param("visionfive2", "riscv64", "sifive,u74-mc", False, marks=pytest.mark.slow),
     ],
 )
-def test_emulates_the_boards_architecture_and_core(
-    start: Start, board: str, machine: str, part: str, core_is_known: bool
-) -> None:
+def test_emulates_the_boards_core(start: Start, board: str, machine: str, part: str, core_is_known: bool) -> None:
     virtual = start(board)
     assert said(virtual, "uname -m; id -un") == f"{machine}\n{virtual.user}"
     assert part in said(virtual, "cat /proc/cpuinfo")
@@ -156,9 +154,7 @@ def test_ends_with_all_its_processes_and_mounts(start: Start) -> None:
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
-def test_one_that_was_killed_ends_and_is_no_longer_listed(
-    start: Start, board_command: Command, kind: signal.Signals
-) -> None:
+def test_a_killed_one_ends_and_is_no_longer_listed(start: Start, board_command: Command, kind: signal.Signals) -> None:
     before = mounted_here()
     virtual = start("local", name="killed")
     os.kill(virtual.process.pid, kind)

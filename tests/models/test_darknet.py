@@ -127,9 +127,7 @@ def test_either_file_of_the_pair_is_built_into_a_package_that_knows_its_heads(sh
 
 
 @pytest.mark.slow
-def test_the_zoos_entry_is_built_from_both_its_files(
-    shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_zoos_entry_is_built_of_both_files(shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "models"))
     code, printed, _ = command("build", "yolo-lite-voc-darknet")
     assert code == 0

@@ -103,9 +103,7 @@ class TestRetinaFace:
     @pytest.mark.parametrize(
         ("model", "pixels"), [(None, 0.01), pytest.param("retinaface-ncnn", 0.05, id="the half precision of ncnn's")]
     )
-    def test_published_boxes_and_scores(
-        self, show: Infer, published: dict[str, Any], model: str | None, pixels: float
-    ) -> None:
+    def test_published_results(self, show: Infer, published: dict[str, Any], model: str | None, pixels: float) -> None:
         outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png", model)
         expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
         found = boxes(outcome)

@@ -38,9 +38,7 @@ def reference(shared: Path, demo_name: str, image: np.ndarray) -> Outcome:
 
 
 @pytest.mark.parametrize(("name", "count"), [("mtcnn_face4.jpg", 4), ("mtcnn_face6.jpg", 5)])
-def test_faces_and_landmarks_are_those_of_onnxruntime(
-    facepipe: DemoSession, shared: Path, name: str, count: int
-) -> None:
+def test_faces_and_landmarks_match_onnxruntime(facepipe: DemoSession, shared: Path, name: str, count: int) -> None:
     image = read_image(shared / "images" / name)
     size = np.array(image.shape[1::-1])
     outcome = facepipe.infer(Shot(0, Path(name), image)).outcome

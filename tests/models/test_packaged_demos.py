@@ -71,9 +71,7 @@ def test_a_package_alone_detects_what_its_demo_does(name: str, packaged: Callabl
 
 
 @pytest.mark.parametrize("model", ["landmark-106", pytest.param("face-mesh-attention", marks=pytest.mark.slow)])
-def test_a_network_that_looks_at_a_crop_gives_its_points(
-    model: str, shared: Path, packaged: Callable[..., Packaged]
-) -> None:
+def test_a_network_of_crops_gives_its_points(model: str, shared: Path, packaged: Callable[..., Packaged]) -> None:
     """The second networks of demos are shown what was cut out."""
     face = read_image(shared / "images" / "mtcnn_face4.jpg")[60:170, 10:110]
     package = prepare(model, resolve("local"), use=find_use(model)).package_path
@@ -126,9 +124,7 @@ def assert_library_sees(package: Path, image: np.ndarray, wanted: list[Detection
 
 @pytest.mark.slow  # zig builds its C++ library for each first
 @pytest.mark.parametrize(("board", "name"), [("rpi4", "retinaface"), ("rpi-armhf", "yolo-fastest")])
-def test_a_program_on_a_board_detects_what_the_demo_does(
-    board: str, name: str, packaged: Callable[..., Packaged], tmp_path: Path
-) -> None:
+def test_a_boards_program_agrees(board: str, name: str, packaged: Callable[..., Packaged], tmp_path: Path) -> None:
     """The example in C++, under emulation."""
     profile = load_board(board)
     qemu, root = emulator(EMULATED[board]), Path("/usr", multiarch(profile.triple))

@@ -146,9 +146,7 @@ def test_compiled_it_sees_what_onnxruntime_sees(shared: Path, tmp_path: Path) ->
     assert same >= 9
 
 
-def test_a_check_allows_for_what_sums_in_another_order_do_to_layers_that_are_rounded_behind_their_activation(
-    shared: Path, tmp_path: Path
-) -> None:
+def test_a_check_allows_for_rounding_behind_leaky_activations(shared: Path, tmp_path: Path) -> None:
     """Convolutions with a leaky ReLU inside the loop are floats in the reference, whose graph is the same without
     optimisation: calibrated with these images, edge inputs lead to halves, and the outputs differ by five steps."""
     found = task(shared, "yolo-fastest-1.1", ".")

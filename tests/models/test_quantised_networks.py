@@ -35,9 +35,7 @@ pytestmark = pytest.mark.skipif(not IMAGES, reason=f"there are no images in {SHA
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "file", "form"), CASES, ids=lambda value: Path(value).stem)
-def test_a_quantised_network_gives_onnxruntimes_values_or_its_class(
-    model: str, file: str, form: str, tmp_path: Path
-) -> None:
+def test_a_quantised_network_matches_onnxruntime(model: str, file: str, form: str, tmp_path: Path) -> None:
     path = quantise(SHARED / "models" / file, tmp_path / "net.onnx", FORMS[form], image_samples(model, IMAGES[:8]))
     network = read_onnx(path)
     compiled = compile_network(network, load_board("local"))
