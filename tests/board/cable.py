@@ -13,11 +13,7 @@ from edgedeploy.virtual.board import HOST, VirtualBoard
 
 
 class Cable(Closing):
-    """A port of this machine that leads to a virtual board's; a context manager.
-
-    Attributes:
-        sent: how many bytes went to the board.
-    """
+    """A port of this machine that leads to a virtual board's, and counts the bytes sent to it; a context manager."""
 
     def __init__(self, virtual: VirtualBoard, folder: Path, *, cut_after: int | None = None) -> None:
         self.sent = 0

@@ -20,14 +20,13 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import call, command_of, unpack
-from support.board_cameras import rpicam
 from support.board_releases import BASE, Bench
 from support.commands import output_of
-from support.demo_logs import masked
+from support.demo_runs import masked
 from support.ending import assert_ends
 from support.films import read_film
 from support.patience import becomes, generous
-from support.virtual_boards import Start, root_of
+from support.virtual_boards import Start, root_of, rpicam
 
 from edgedeploy.building import build
 from edgedeploy.demo.board_camera import AgentDemo
@@ -158,7 +157,6 @@ def endless(agent: Path, package: Path, tmp_path: Path) -> Iterator[subprocess.P
     command = [agent, "demo", package, "--camera", "rpicam", "--json"]
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
-        assert process.stdout is not None
         assert json.loads(process.stdout.readline())["kind"] == "camera"
         assert json.loads(process.stdout.readline())["results"][0]["class_id"] == 3
         yield process
@@ -178,7 +176,6 @@ def test_who_ends_a_camera_gets_its_summary(endless: subprocess.Popen[bytes], nu
 
 
 def test_a_demo_whose_reader_is_gone_ends(endless: subprocess.Popen[bytes]) -> None:
-    assert endless.stdout is not None
     endless.stdout.close()
     assert endless.wait(generous(20)) == 10
 
@@ -293,8 +290,6 @@ def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, came
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stderr is not None
-        assert process.stdout is not None
         address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
         told = json.loads(process.stdout.readline())
         assert told["results"][0]["label"] == "3"

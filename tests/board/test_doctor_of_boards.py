@@ -20,7 +20,7 @@ from conftest import Command
 from support.commands import need, output_of
 from support.patience import becomes, generous
 from support.profiles import write_profile
-from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
+from support.ssh_servers import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start
 
 from edgedeploy.doctor import opencl

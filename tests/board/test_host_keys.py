@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.notebook import Notebook
-from support.ssh_homes import made_key, new_key, own_home
-from support.ssh_servers import own_servers
+from support.ssh_servers import made_key, new_key, own_home, own_servers
 from support.virtual_boards import Start
 
 from edgedeploy.errors import HostKeyError

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from conftest import Command, run_command
 from support.board_releases import Bench
-from support.services import BASE, FIRST, SECOND, Client, Home, events, until
-from support.user_systemd import UserSystemd, user_systemd
+from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, until, user_systemd
 
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection

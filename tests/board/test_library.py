@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.agents import EMULATED, unpack, unpacked
+from support.agents import emulation_here, unpack, unpacked
 from support.commands import need, output_of
 from support.library_programs import (
     EXAMPLES,
@@ -47,8 +47,7 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
-from edgedeploy.target.triples import architecture_of, multiarch
-from edgedeploy.virtual.emulation import emulator
+from edgedeploy.target.triples import architecture_of
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
 
@@ -604,8 +603,6 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
     with subprocess.Popen(
         [tmp_path / "build" / "watch", "16", "16", link], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
 
         def answer() -> str:
             process.stdin.write(frame)
@@ -650,7 +647,6 @@ def test_the_service_takes_frames(written: Path, digits: Path, tmp_path: Path, m
     for _ in range(2):  # when it is started again, the pipe is there
         subprocess.run(words("ExecStartPre"), check=True)
         with subprocess.Popen(words("ExecStart"), stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
             for number in range(2):
                 (tmp_path / "digits.frames").write_bytes(frame)
                 assert process.stdout.readline().startswith(f"frame {number}: {best.label} 0.")
@@ -788,9 +784,7 @@ def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_p
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
 def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, tmp_path: Path) -> None:
     profile = load_board(board)
-    qemu, root = emulator(EMULATED[board]), Path("/usr", multiarch(profile.triple))
-    if qemu is None or not (root / "lib").is_dir():
-        pytest.skip(f"needs qemu-{EMULATED[board]} and {root}: scripts/system_packages.sh virtual-boards")
+    command = emulation_here(profile)
     write_library(profile, tmp_path / "library")
     shared = tmp_path / "library" / "lib" / "libedgedeploy.so.1"
     abi = read_abi(shared, profile)
@@ -800,7 +794,6 @@ def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, 
     (tmp_path / "layout.c").write_text(LAYOUT)
     folder, image = unpacked_digits(board, tmp_path), digit_image(tmp_path)
     for how in ("shared", "static"):
-        command = [qemu, "-L", root]
         layout = compiled([tmp_path / "layout.c"], tmp_path / "layout", tmp_path / "library", board=board)
         assert set(said([*command, layout])) <= set(lines)
         for source, suffix in ((EXAMPLES / "c" / "detect.c", "c"), (EXAMPLES / "cpp" / "detect.cc", "cc")):

@@ -240,7 +240,6 @@ def test_the_agent_serves_the_device_over_rpc(agent: Path, kernel: Path) -> None
         [str(agent), "rpc", "--port", "0", "--key", "nuc"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     ) as server:
         try:
-            assert server.stdout is not None
             served(kernel, json.loads(server.stdout.readline())["port"], "nuc")
         finally:
             server.terminate()
@@ -270,10 +269,8 @@ def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path, tmp_path: Path
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment) as server:
         try:
-            assert server.stdout is not None
             served(kernel, int(server.stdout.readline()), "nuc")
         finally:
-            assert server.stdin is not None
             server.stdin.close()
             try:
                 server.wait(generous(20))

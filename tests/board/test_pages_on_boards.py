@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
-from support.board_cameras import rpicam
 from support.commands import need
 from support.consoles import follow
 from support.snippets import BOARD, lay_out, run, snippets
-from support.virtual_boards import Start, emptied
+from support.virtual_boards import Start, emptied, rpicam
 
 from edgedeploy.vision.image import read_image
 

@@ -86,16 +86,8 @@ def nothing_changed(bench: Bench, old: str) -> None:
 KEPT = ["before probe", "before upload", "at 40000", "after upload", "during self-test", "before switch"]
 SWITCHED = ["after switch", "during confirm", "during sweep"]
 # As many again, beside those.
-MORE_KEPT = [
-    "before take stock",
-    "at 1",
-    "at 70000",
-    "before assemble",
-    "during assemble",
-    "after assemble",
-    "before self-test",
-    "after self-test",
-]
+MORE_KEPT = ["before take stock", "at 1", "at 70000", "before self-test", "after self-test"]
+MORE_KEPT += [f"{when} assemble" for when in ("before", "during", "after")]
 MORE_SWITCHED = ["after confirm", "before sweep", "after sweep"]
 SLOW = [pytest.param(moment, marks=pytest.mark.slow) for moment in MORE_KEPT + MORE_SWITCHED]
 

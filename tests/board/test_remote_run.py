@@ -211,8 +211,7 @@ def test_states_are_handed_on_over_one_connection(
     found = {}
     for place in ([], ["--host", f"virtual:{bench.virtual.name}"]):
         files = ["-i", tmp_path / "frames.npz", "-o", tmp_path / f"out{len(place)}.npz"]
-        code, _, err = board_command("run", network, *files, "--state", "hn=h", "--state", "cn=c", *place)
-        assert code == 0, err
+        output_of(board_command, "run", network, *files, "--state", "hn=h", "--state", "cn=c", *place)
         with np.load(files[-1]) as written:
             found[len(connections)] = written["score"]
     assert found[0].shape == (3, 1, 1, 1, 1)

@@ -16,7 +16,7 @@ import pytest
 from support.commands import need
 from support.notebook import Notebook
 from support.patience import becomes
-from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
+from support.ssh_servers import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start, root_of
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError

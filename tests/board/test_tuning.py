@@ -65,12 +65,10 @@ class Run:
             thread.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.events.append(json.loads(line))
 
     def _read_messages(self) -> None:
-        assert self.process.stderr is not None
         self._said.extend(self.process.stderr)
 
     def of(self, kind: str) -> list[Json]:

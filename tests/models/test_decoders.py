@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 from support import plain_decoders as plain
-from support.demo_networks import demo_network
+from support.demo_runs import demo_network
 
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import Stage

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.demo_networks import demo_network
+from support.demo_runs import demo_network
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.building import prepare

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.zoo.entry import MODELS, load_labels
@@ -42,8 +43,7 @@ def test_it_shows_random_results_and_says_so(demo: Command, name: str) -> None:
         assert 0 <= x1 < x2
         assert 0 <= y1 < y2
     assert shown["results"]
-    code, out, _ = demo(name)
-    assert code == 0
+    out = output_of(demo, name)
     *lines, last = out.splitlines()
     assert last == "weights : random, seeded: what it sees means nothing"
     number = r" *\d+(\.\d+)?"

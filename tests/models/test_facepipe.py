@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from support.demo_networks import demo_network
+from support.demo_runs import demo_network
 from support.films import moving, write_film
 
 from edgedeploy.demo.pipeline import Outcome, infer

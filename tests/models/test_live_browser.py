@@ -41,14 +41,12 @@ def served(shared: Path, folder: Path) -> Iterator[tuple[str, dict[int, list[Any
     ) as process:
 
         def read() -> None:
-            assert process.stdout is not None
             for line in process.stdout:
                 told = json.loads(line)
                 if "frame" in told:
                     results[told["frame"]] = told["results"]
 
         try:
-            assert process.stderr is not None
             found = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in process.stderr)
             address = next(each[0] for each in found if each)
             reader = threading.Thread(target=read)

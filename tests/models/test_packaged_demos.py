@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from support.agents import EMULATED, call, unpack
-from support.demo_logs import assert_alike, masked
+from support.demo_runs import assert_alike, masked
 from support.library_programs import EXAMPLES, assert_as_python_says, compiled, said
 
 from edgedeploy.agent.library import write_library

@@ -36,12 +36,10 @@ class Server:
     work: Path
 
     def beat(self) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def end_input(self) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.close()
 
 
@@ -51,7 +49,6 @@ def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int 
     command = [*ENDING_WITH_US, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
-        assert process.stdout is not None
         try:
             yield Server(process, json.loads(process.stdout.readline())["port"], work)
         finally:

@@ -51,14 +51,9 @@ def two_packages(board: str, folder: Path) -> tuple[Path, Path]:
 
 @dataclass(frozen=True)
 class Bench(Closing):
-    """A virtual board and what is pushed to it; a context manager.
+    """A virtual board and what is pushed to it: packages of two networks of one name that differ in a weight.
 
-    Attributes:
-        virtual: the board, on which nothing lies yet.
-        agent: the agent for it.
-        first, second: packages of two networks of one name that differ in a weight.
-        start: starts further boards.
-        board: the profile that the packages are for.
+    `board` is the profile of the packages, and `start` starts further boards.
     """
 
     virtual: VirtualBoard

@@ -20,16 +20,12 @@ import pytest
 
 from support.patience import generous
 
+# fmt: off
 _FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]
+# fmt: on
 
 
 class Browser:
@@ -72,7 +68,6 @@ def browser(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Brow
         pytest.skip("needs Chromium: apt install chromium chromium-driver")
     with subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             started = (re.search(r"started successfully on port (\d+)", line) for line in process.stdout)
             port = next(found[1] for found in started if found)
             options = {

@@ -78,15 +78,10 @@ def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.
 def random_case(
     layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int = -127, *, growth: float = 1, zero_point: int = 117
 ) -> Case:
-    """A layer with random integers over the whole ranges of their types, and runs of extreme ones.
+    """Random integers over the whole ranges of their types, and runs of extreme ones.
 
-    Args:
-        layer: it.
-        dtype: of the bytes.
-        seed: of the integers.
-        least_weight: of bytes.
-        growth: how many times as large as usual results are, before bounds.
-        zero_point: of the bytes, from the least one on.
+    `least_weight` bounds weights of bytes, `growth` is how many times larger than usual results are before bounds, and
+    `zero_point` counts from the least byte.
     """
     random, limits = np.random.default_rng(seed), np.iinfo(layer.types.data)
     data = random.integers(limits.min, limits.max + 1, layer.data).astype(layer.types.data)

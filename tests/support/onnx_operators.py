@@ -135,13 +135,7 @@ def _knows(opset: int, value: Value) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """A network of one operator, or of the few that belong together.
-
-    Attributes:
-        name: what it shows.
-        opsets: those that have it, the oldest first.
-        outputs: what it gives.
-    """
+    """A network of one operator, or of the few that belong together, in the opsets that have it, oldest first."""
 
     name: str
     opsets: list[int]
