@@ -13,11 +13,7 @@ from edgedeploy.virtual.board import HOST, VirtualBoard
 
 
 class Cable(Closing):
-    """A port of this machine that leads to a virtual board's; a context manager.
-
-    Attributes:
-        sent: how many bytes went to the board.
-    """
+    """A port of this machine that leads to a virtual board's, and counts the bytes sent to it; a context manager."""
 
     def __init__(self, virtual: VirtualBoard, folder: Path, *, cut_after: int | None = None) -> None:
         self.sent = 0
@@ -36,7 +32,6 @@ class Cable(Closing):
         self.cut()
 
     def lead_to(self, virtual: VirtualBoard) -> None:
-        """Lead to another virtual board, whose host key is then the one that is trusted."""
         self._virtual = virtual
         key = virtual.known_hosts.read_text().partition(" ")[2]
         self._known_hosts.write_text(f"[{HOST}]:{self._port} {key}")
@@ -47,7 +42,6 @@ class Cable(Closing):
             flows.clear()
 
     def cut(self) -> None:
-        """Cut it: no connection that goes through it survives."""
         _hang_up(*self._ends)
         for flows in self._flowing:
             flows.set()

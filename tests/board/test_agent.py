@@ -46,7 +46,6 @@ def package(archive: Path, tmp_path: Path) -> Path:
 
 @contextmanager
 def manifest_of(package: Path) -> Iterator[Any]:
-    """The package's manifest, which is what the block makes of it."""
     path = package / "manifest.json"
     content = json.loads(path.read_text())
     yield content
@@ -365,7 +364,6 @@ def test_serve_ends_while_it_measures_when_nobody_reads_its_replies(agent: Path,
 
 @contextmanager
 def serving(agent: Path, package: Path, said: bytes) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent that has spoken first, and was then told something."""
     pipe = subprocess.PIPE
     with subprocess.Popen([agent, "serve", package], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         try:

@@ -20,14 +20,13 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import call, command_of, unpack
-from support.board_cameras import rpicam
 from support.board_releases import BASE, Bench
 from support.commands import output_of
-from support.demo_logs import masked
+from support.demo_runs import masked
 from support.ending import assert_ends
 from support.films import read_film
 from support.patience import becomes, generous
-from support.virtual_boards import Start, root_of
+from support.virtual_boards import Start, root_of, rpicam
 
 from edgedeploy.building import build
 from edgedeploy.demo.board_camera import AgentDemo
@@ -46,7 +45,6 @@ AGENT = f"{BASE}/releases/digits/current/agent"
 
 
 def used(board: str, path: Path) -> Path:
-    """A package of the bundled network that says how it is used."""
     return build(find_source("digits"), resolve(board), path, use=find_use("digits")).path
 
 
@@ -71,7 +69,6 @@ def jpeg_of(path: Path, target: Path) -> Path:
 
 
 def messages(content: bytes) -> list[tuple[Any, bytes]]:
-    """Lines of JSON, each with the bytes that it announces."""
     found = []
     while content:
         line, _, content = content.partition(b"\n")
@@ -160,7 +157,6 @@ def endless(agent: Path, package: Path, tmp_path: Path) -> Iterator[subprocess.P
     command = [agent, "demo", package, "--camera", "rpicam", "--json"]
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
-        assert process.stdout is not None
         assert json.loads(process.stdout.readline())["kind"] == "camera"
         assert json.loads(process.stdout.readline())["results"][0]["class_id"] == 3
         yield process
@@ -180,7 +176,6 @@ def test_who_ends_a_camera_gets_its_summary(endless: subprocess.Popen[bytes], nu
 
 
 def test_a_demo_whose_reader_is_gone_ends(endless: subprocess.Popen[bytes]) -> None:
-    assert endless.stdout is not None
     endless.stdout.close()
     assert endless.wait(generous(20)) == 10
 
@@ -218,9 +213,7 @@ def test_a_package_that_does_not_say_its_use_is_refused(agent: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("board", ["rpi4", pytest.param("rpi-armhf", marks=pytest.mark.slow)])
-def test_an_emulated_board_sees_alone_what_this_machine_sees(
-    start: Start, command: Command, for_rpi4: Path, tmp_path: Path, board: str
-) -> None:
+def test_an_emulated_board_agrees(start: Start, command: Command, for_rpi4: Path, tmp_path: Path, board: str) -> None:
     """The agent and the package are copied there; JPEG and PNG are read by the board's own libraries."""
     images = {"digit.png": DIGIT, "digit.jpg": jpeg_of(DIGIT, tmp_path / "digit.jpg")}
     shown = ("demo", "digits", "--board", "local", "--image")
@@ -258,7 +251,6 @@ def camera(bench: Bench) -> Iterator[np.ndarray]:
 
 
 def looking(bench: Bench) -> bool:
-    """Whether a camera's program or an agent still runs on the board."""
     return bool(bench.say("ps | grep -e '[r]picam-vid' -e '[a]gent demo'"))
 
 
@@ -279,9 +271,7 @@ def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path
     assert ends(bench)
 
 
-def test_the_boards_camera_is_watched_from_here(
-    bench: Bench, board_command: Command, camera: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_boards_camera_is_watched(bench: Bench, board_command: Command, camera: np.ndarray, tmp_path: Path) -> None:
     options = ("--camera", "auto", "--frames", 3, "--json", "--save", tmp_path / "seen.avi")
     said = [json.loads(line) for line in output_of(board_command, "demo", "digits", *bench.at, *options).splitlines()]
     *frames, last = said
@@ -300,8 +290,6 @@ def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, came
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stderr is not None
-        assert process.stdout is not None
         address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
         told = json.loads(process.stdout.readline())
         assert told["results"][0]["label"] == "3"

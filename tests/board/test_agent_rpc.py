@@ -310,7 +310,7 @@ STATES = [
 @pytest.mark.parametrize("how", ["SIGTERM", pytest.param("the end of its input", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("start", STATES, ids=lambda start: start.__name__)
 @pytest.mark.parametrize("board", BOARDS)
-def test_whatever_it_waits_for_it_ends_when_it_is_asked_to(board: str, start: Start, how: str, tmp_path: Path) -> None:
+def test_it_ends_when_asked_to_in_every_state(board: str, start: Start, how: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = start(command_of(board), tmp_path, stack)
         time.sleep(0.3)
@@ -329,7 +329,7 @@ def test_it_ends_under_a_silent_tracker_when_its_heartbeat_stops(agent: Path, tm
 
 
 @pytest.mark.slow
-def test_a_tracker_that_answers_a_byte_at_a_time_is_left_and_tried_anew(agent: Path, tmp_path: Path) -> None:
+def test_a_tracker_that_answers_a_byte_at_a_time_is_left_and_tried_again(agent: Path, tmp_path: Path) -> None:
     with tracker_port() as (listener, address), serving(agent, tmp_path, "--tracker", address):
         with listener.accept()[0] as stream:
             answer = struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 1000

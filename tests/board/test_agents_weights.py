@@ -39,9 +39,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Agents of others are built for it alone.
     ["local", "rpi4", *(pytest.param(each, marks=pytest.mark.slow) for each in ("rpi-armhf", "visionfive2"))],
 )
-def test_outputs_are_those_of_weights_transformed_when_it_was_built(
-    tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_match_build_time_weights(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *options = command_of(board)
     (tmp_path / "in.bin").write_bytes(np.random.default_rng(3).standard_normal(32 * 24 * 24).astype("<f4").tobytes())
     outputs = []
@@ -82,9 +80,7 @@ def test_an_agent_that_serves_runs_measures_and_profiles(package: Path) -> None:
         ({"dtype": "int32"}, "cannot be loaded"),
     ],
 )
-def test_manifests_that_lie_about_weights_are_refused(
-    tmp_path: Path, package: Path, damage: dict[str, object], said: str
-) -> None:
+def test_manifests_with_false_weights_fail(tmp_path: Path, package: Path, damage: dict[str, object], said: str) -> None:
     assert said in refused(package, tmp_path / "package", lambda manifest: manifest["transformed"][-1].update(damage))
 
 

@@ -62,7 +62,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def build(project: Path, toolchain_file: Path) -> Path:
-    """Configure and build the project; its executable."""
     output = project / "build"
     for command in (
         ["cmake", "-S", project, "-B", output, f"-DCMAKE_TOOLCHAIN_FILE={toolchain_file}"],
@@ -84,9 +83,7 @@ def said_by(program: Path, machine: str) -> str:
 
 @pytest.mark.slow  # zig compiles its C++ library for each triple once
 @pytest.mark.parametrize(("board", "machine"), [("rpi4", "EM_AARCH64"), ("rpi-armhf", "EM_ARM")])
-def test_zig_builds_programs_that_run_on_the_oldest_system_of_the_profile(
-    command: Command, project: Path, board: str, machine: str
-) -> None:
+def test_zig_programs_run_on_the_oldest_system(command: Command, project: Path, board: str, machine: str) -> None:
     file = project / "board.cmake"
     output_of(command, "toolchains", "cmake", board, "--output", file)
     profile = load_board(board)
@@ -122,9 +119,7 @@ def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
     assert said_by(program, machine) == "hello 42\n"
 
 
-def test_this_machines_own_compiler_builds_programs_for_it(
-    command: Command, project: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_native_compiler_builds_programs(command: Command, project: Path, caplog: pytest.LogCaptureFixture) -> None:
     toolchain._check.cache_clear()
     out = output_of(command, "-v", "toolchains", "cmake", "local")
     assert "CMAKE_SYSTEM_NAME" not in out
@@ -166,9 +161,7 @@ def test_wrong_requests_are_refused(command: Command, arguments: list[str], code
     assert not out
 
 
-def test_toolchains_are_listed_with_what_installs_them(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_toolchains_list_how_to_get_them(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "no: apt install g++-aarch64-linux-gnu" in output_of(command, "toolchains")
     assert '"name": "zig"' in command("toolchains", "--json")[1]

@@ -1,16 +1,27 @@
-"""Packages for boards of other architectures hold code that their systems accept."""
+"""Packages for boards of other architectures: their systems accept the code, and an emulator checks its values."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Command
-from support.agents import packaged
-from support.networks import tiny
+from support.agents import EMULATED, command_of, packaged
+from support.commands import output_of
+from support.networks import Graph, tiny
 
-from edgedeploy.target.board import load_board
-from edgedeploy.target.toolchain import zig_triple
+from edgedeploy.compile import pipeline
+from edgedeploy.compile.output import codegen
+from edgedeploy.compile.pipeline import Compiled, compile_entries
+from edgedeploy.errors import NumericalError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.model.network import Network
+from edgedeploy.package.archive import read_package
+from edgedeploy.target.board import Board, load_board
+from edgedeploy.target.toolchain import link_shared, zig_triple
 
 
 @pytest.mark.parametrize(
@@ -23,9 +34,7 @@ from edgedeploy.target.toolchain import zig_triple
         ("visionfive2", "EM_RISCV", 64, "hard"),
     ],
 )
-def test_the_code_fits_the_board(
-    tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None
-) -> None:
+def test_code_fits_the_board(tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None) -> None:
     abi = packaged(tiny(tmp_path / "net.onnx"), board).manifest.abi
     assert (abi.machine, abi.elf_class, abi.float_abi) == (machine, elf_class, float_abi)
     floor = load_board(board).glibc
@@ -59,9 +68,7 @@ def test_a_toolchain_for_another_architecture_is_refused(command: Command, tmp_p
     assert "--toolchain zig" in err
 
 
-def test_a_missing_toolchain_says_what_to_install(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_toolchain_names_packages(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--board", "rpi4", "--toolchain", "gnu-aarch64")
     assert code == 11
@@ -76,3 +83,68 @@ def test_a_linker_that_fails_is_shown_with_its_command_line(command: Command, tm
     assert "exit code 3: sh -c" in err
     assert "no such library" in err
     assert not Path("dist/local/net.tar.gz").exists()
+
+
+# Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
+
+
+@pytest.fixture(params=EMULATED)
+def board(request: pytest.FixtureRequest) -> str:
+    command_of(request.param)  # builds its agent
+    return str(request.param)
+
+
+@pytest.mark.slow
+def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path, board: str) -> None:
+    path = tiny(tmp_path / "net.onnx")
+    [said] = json.loads(output_of(command, "build", path, "--board", board, "--json"))
+    assert said["checked"] == "emulated"
+    assert said["emulator"].startswith(f"qemu-{EMULATED[board]} ")
+    assert 0 <= said["error_of_tolerance"] <= 1
+    manifest, _ = read_package(Path(said["package"]))
+    assert manifest.checked.line() == f"emulated ({said['emulator']})"
+    assert f"checked: {manifest.checked.line()}" in output_of(command, "build", path, "--board", board)
+
+
+@pytest.mark.slow
+def test_scalars_are_scalars_there(tmp_path: Path, board: str) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [])))
+    package = packaged(path, board)
+    assert package.manifest.checked.how == "emulated"
+    assert package.manifest.outputs[0].shape == []
+
+
+@pytest.mark.slow
+def test_code_with_wrong_values_is_not_written(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network is imported rightly, and only what is compiled for the board is another one, of other weights."""
+
+    def network(path: Path, weight: float) -> Path:
+        graph = Graph()
+        return graph.save(path, graph.node("Mul", graph.input("x", [4, 8]), graph.weight(np.full(8, weight, "f4"))))
+
+    other = read_onnx(network(tmp_path / "other.onnx", 1.001))
+
+    def compile_other(networks: list[tuple[Network, float]], of: Board, *rest: Any, **options: Any) -> Compiled:
+        [(given, limit)] = networks
+        return compile_entries([(given if of.runs_here else other, limit)], of, *rest, **options)
+
+    monkeypatch.setattr(pipeline, "compile_entries", compile_other)
+    path = network(tmp_path / "net.onnx", 1)
+    with pytest.raises(NumericalError, match="inputs, under qemu"):
+        packaged(path, board)
+    assert not (tmp_path / "net.tar.gz").exists()
+
+
+@pytest.mark.slow
+def test_code_that_crashes_there_is_an_error(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = tmp_path / "crash.c"
+    crash.write_text("__attribute__((constructor)) static void crash(void) { __builtin_trap(); }\n")
+
+    def link_with_it(objects: list[Path], output: Path, for_board: object) -> None:
+        link_shared([*objects, crash], output, load_board(board))
+
+    monkeypatch.setattr(codegen, "link_shared", link_with_it)
+    with pytest.raises(NumericalError, match="fails under qemu"):
+        packaged(tiny(tmp_path / "net.onnx"), board)
+    assert not (tmp_path / "net.tar.gz").exists()

@@ -20,7 +20,7 @@ from conftest import Command
 from support.commands import need, output_of
 from support.patience import becomes, generous
 from support.profiles import write_profile
-from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
+from support.ssh_servers import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start
 
 from edgedeploy.doctor import opencl
@@ -47,7 +47,6 @@ def virtual(start: Start) -> VirtualBoard:
 
 @pytest.fixture
 def line(virtual: VirtualBoard) -> Iterator[Connection]:
-    """A connection to the board, on which nothing lies."""
     clear = "cd && chmod -R u+rwx . && rm -rf ./* ./.l* ./.e*"
     with Connection(address_of(virtual)) as connection:
         connection.run(clear)
@@ -57,7 +56,6 @@ def line(virtual: VirtualBoard) -> Iterator[Connection]:
 
 @pytest.fixture
 def case(virtual: VirtualBoard, line: Connection) -> Iterator[Case]:
-    """The case of that board, which was logged in to."""
     with case_of(resolve("local"), ["virtual:patient"]) as made:
         found = look(made, *WAY)
         assert {each.state for each in found.values()} == {State.OK}
@@ -75,13 +73,8 @@ def fault(case: Case, *names: str) -> Finding:
     return found
 
 
-# The whole
-
-
 @pytest.mark.parametrize("board", ["local", pytest.param("rpi4", marks=pytest.mark.slow)])
-def test_a_board_on_which_everything_works_is_ready_and_nothing_stays_there(
-    board: str, board_command: Command, start: Start
-) -> None:
+def test_a_working_board_is_ready_and_nothing_stays_there(board: str, board_command: Command, start: Start) -> None:
     with Connection(address_of(start(board))) as connection:
         before = connection.run(EVERYTHING).text
         out = output_of(board_command, "doctor", "--board", board, "--virtual", "--json")
@@ -92,9 +85,7 @@ def test_a_board_on_which_everything_works_is_ready_and_nothing_stays_there(
 
 
 @pytest.mark.slow
-def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
-    board_command: Command, virtual: VirtualBoard
-) -> None:
+def test_another_architecture_than_the_profiles_is_a_fault(board_command: Command, virtual: VirtualBoard) -> None:
     code, out, err = board_command("doctor", "--board", "rpi4", "--host", "virtual:patient")
     assert code == 22
     assert "board: architecture: failed: its code is EM_AARCH64 (64 bits), the board runs EM_X86_64 (64 bits)" in out
@@ -105,9 +96,7 @@ def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
 
 
 @pytest.mark.slow
-def test_the_agent_that_lies_on_a_board_is_asked_and_one_that_is_not_sent_for_nothing(
-    case: Case, line: Connection, agent: Path
-) -> None:
+def test_an_agent_on_the_board_is_asked_and_none_is_sent_for_nothing(case: Case, line: Connection, agent: Path) -> None:
     assert look(case, "architecture", "agent")["agent"].found.endswith("runs there; it was removed again")
     content = [agent.read_bytes()]
     put = 'mkdir -p "$1" && cat >"$1/agent" && chmod 755 "$1/agent"'
@@ -120,16 +109,11 @@ def test_the_agent_that_lies_on_a_board_is_asked_and_one_that_is_not_sent_for_no
 
 
 @pytest.mark.slow
-def test_an_agent_that_was_not_built_yet_is_no_fault(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_not_built_yet_is_no_fault(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = look(case, "architecture", "agent")["agent"]
     assert found.state is State.WARNING
     assert "not built yet" in found.found
-
-
-# The way there
 
 
 @pytest.fixture
@@ -164,9 +148,7 @@ def test_an_unknown_host_key_is_refused_where_that_is_asked_for(ssh: Path) -> No
     assert not known_hosts_file().exists()
 
 
-def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one(
-    ssh: Path, virtual: VirtualBoard
-) -> None:
+def test_a_changed_host_key_is_refused_with_the_command_to_forget_it(ssh: Path, virtual: VirtualBoard) -> None:
     (ssh / "known_hosts").write_text(f"[127.0.0.1]:{virtual.port} {new_key()}\n")
     found = on_the_way()["host key"]
     assert found.state is State.FAILED
@@ -175,9 +157,7 @@ def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one
 
 
 @pytest.mark.slow
-def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
-    ssh: Path, virtual: VirtualBoard, tmp_path: Path
-) -> None:
+def test_an_unknown_user_key_is_told_from_a_host_key(ssh: Path, virtual: VirtualBoard, tmp_path: Path) -> None:
     other = made_key(tmp_path / "other")
     write_config(ssh, stanza("desk", virtual, key=False, more=f"IdentityFile {other}"))
     found = on_the_way()
@@ -212,9 +192,6 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
     # The check's own limit, or, where a busy machine makes that long, the login's.
     assert re.search("^no answer within|did not answer within", found["host key"].found)
     assert found["folders"].state is State.OK
-
-
-# The board
 
 
 @pytest.mark.slow
@@ -272,9 +249,7 @@ def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["AllowTcpForwarding no", "PermitOpen none", "PermitListen none"])
-def test_a_server_that_forwards_no_ports_is_a_warning_since_tuning_needs_them(
-    case: Case, sshd: Callable[..., Address], line: str
-) -> None:
+def test_a_server_without_port_forwarding_is_a_warning(case: Case, sshd: Callable[..., Address], line: str) -> None:
     with through(case, sshd(line)) as closed:
         found = look(closed, "port forwarding")["port forwarding"]
     assert found.state is State.WARNING

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.notebook import Notebook
-from support.ssh_homes import made_key, new_key, own_home
-from support.ssh_servers import own_servers
+from support.ssh_servers import made_key, new_key, own_home, own_servers
 from support.virtual_boards import Start
 
 from edgedeploy.errors import HostKeyError
@@ -33,8 +32,6 @@ def cases(table: dict[str, object], *quick: str) -> list[object]:
 
 @dataclass
 class Server:
-    """An SSH server with one host key, and the home folder of who logs in to it."""
-
     address: Address
     ssh: Path
     key: str
@@ -81,7 +78,6 @@ def server(board: VirtualBoard, ssh: Path) -> Server:
 
 
 def hashed(name: str, key: str, folder: Path) -> str:
-    """A line whose name OpenSSH has hashed."""
     path = folder / "to-hash"
     path.write_text(f"{name} {key}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(path)], check=True, capture_output=True)
@@ -283,9 +279,7 @@ def test_authorities_have_keys_of_other_types(kind: str, certified: Certify, tmp
     assert server.is_trusted(True)
 
 
-def test_a_certificate_of_another_authority_is_refused_and_says_why(
-    certified: Certify, authority: Path, tmp_path: Path
-) -> None:
+def test_a_certificate_of_another_authority_is_refused(certified: Certify, authority: Path, tmp_path: Path) -> None:
     server = certified("-h", "-n", "127.0.0.1", signed_by=made_key(tmp_path / "signer"))
     server.configure(known=authority_line(authority))
     assert not server.openssh_lets_in()

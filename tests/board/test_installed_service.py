@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from conftest import Command, run_command
 from support.board_releases import Bench
-from support.services import BASE, FIRST, SECOND, Client, Home, events, until
-from support.user_systemd import UserSystemd, user_systemd
+from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, until, user_systemd
 
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection
@@ -46,9 +45,7 @@ def client(systemd: UserSystemd) -> Client:
 
 class TestWithSystemd:
     @pytest.mark.slow
-    def test_it_answers_follows_releases_and_survives_what_kills_or_hangs_it(
-        self, home: Home, systemd: UserSystemd
-    ) -> None:
+    def test_it_answers_follows_releases_and_survives_kills_and_hangs(self, home: Home, systemd: UserSystemd) -> None:
         made = install(systemd.run, "digits", Choices("200M", "150%", watchdog_s=2), where="here")
         assert (made.unit, made.socket) == ("edgedeploy-digits.service", "$XDG_RUNTIME_DIR/edgedeploy-digits/socket")
         with client(systemd) as one:
@@ -100,9 +97,7 @@ class TestWithSystemd:
                 home.assert_right(FIRST, *one.ask("run", home.inputs[FIRST]))
             assert status(next_time.run, "digits", where="here")["enabled"]
 
-    def test_one_that_does_not_start_says_why_and_leaves_the_board_as_it_was(
-        self, home: Home, systemd: UserSystemd
-    ) -> None:
+    def test_one_that_does_not_start_says_why_and_changes_nothing(self, home: Home, systemd: UserSystemd) -> None:
         units = home.folder / ".config" / "systemd" / "user"
         with pytest.raises(ServiceError, match=r"edgedeploy-digits does not start on here: .*no-such-camera"):
             install(systemd.run, "digits", Choices(camera="/dev/no-such-camera"), where="here")
@@ -157,7 +152,7 @@ class TestCommands:
         assert (code, "pi@there has no service edgedeploy-digits" in err) == (26, True)
 
     @pytest.mark.parametrize("words", [("install", "../x"), ("status", "a b"), ("install", "x", "--cpu-quota", "2")])
-    def test_names_and_limits_that_cannot_be_are_refused(
+    def test_bad_names_and_limits_are_refused(
         self, service: Callable[..., tuple[int, str, str]], words: tuple[str, ...]
     ) -> None:
         assert service(*words)[0] == 7
@@ -183,9 +178,7 @@ class TestUnit:
     @pytest.mark.parametrize("user", [None, "pi"])
     @pytest.mark.parametrize("systemd", [252, 257])
     @pytest.mark.parametrize("choices", [Choices(), Choices("256M", "150%", 2), Choices(camera="http://cam/a%20b")])
-    def test_systemd_knows_every_line_of_it(
-        self, tmp_path: Path, user: str | None, systemd: int, choices: Choices
-    ) -> None:
+    def test_systemd_knows_each_line(self, tmp_path: Path, user: str | None, systemd: int, choices: Choices) -> None:
         if shutil.which("systemd-analyze") is None:
             pytest.skip("needs systemd-analyze: apt install systemd")
         agent = tmp_path / BASE / "releases" / "digits" / "current" / "agent"

@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.agents import EMULATED, unpack, unpacked
+from support.agents import emulation_here, unpack, unpacked
 from support.commands import need, output_of
 from support.library_programs import (
     EXAMPLES,
@@ -47,8 +47,7 @@ from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.package.abi import read_abi
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
-from edgedeploy.target.triples import architecture_of, multiarch
-from edgedeploy.virtual.emulation import emulator
+from edgedeploy.target.triples import architecture_of
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
 
@@ -59,7 +58,6 @@ Making = Callable[..., library.Network]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `edgedeploy library` writes for this machine."""
     folder = tmp_path_factory.mktemp("library")
     write_library(load_board("local"), folder)
     return folder
@@ -67,13 +65,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def network(written: Path) -> Making:
-    """The class of the Python package."""
     return network_class(written)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network's file; its package lies beside it, in a folder of its name."""
     path = tiny(tmp_path_factory.mktemp("model") / "net.onnx")
     unpacked(path)
     return path
@@ -97,7 +93,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of the bundled network, unpacked."""
     return unpacked_digits("local", tmp_path_factory.mktemp("digits"))
 
 
@@ -121,9 +116,6 @@ def assert_agree(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) ->
     for name, values in wanted.items():
         assert (found[name].shape, found[name].dtype) == (values.shape, values.dtype)
         np.testing.assert_allclose(found[name], values, atol=1e-4 * np.abs(values).max() + 1e-6, rtol=0)
-
-
-# The interface
 
 
 def test_the_interface_is_the_one_that_is_written_down(written: Path, tmp_path: Path) -> None:
@@ -150,9 +142,6 @@ def test_it_is_small_and_needs_only_an_old_glibc(written: Path) -> None:
     abi = read_abi(shared, load_board("local"))
     assert not [name for name in abi.libraries if "c++" in name or "gcc" in name]
     assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
-
-
-# Inferences
 
 
 def test_outputs_are_those_of_onnxruntime(network: Making, model: Path, package: Path) -> None:
@@ -295,9 +284,6 @@ def test_each_shape_of_a_package_is_an_entry(network: Making, tmp_path: Path) ->
             opened.set_entry(opened.entries)
 
 
-# Buffers of the caller's
-
-
 def aligned(array: np.ndarray) -> np.ndarray:
     """A copy that begins at a multiple of 64 bytes."""
     memory = np.zeros(array.nbytes + 64, np.uint8)
@@ -333,9 +319,6 @@ def test_a_buffer_that_cannot_be_read_is_refused(network: Making, package: Path)
         assert b"no multiple of 64 bytes" in calls.ed_error()
         assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes - 4) == INPUT
         assert calls.ed_run(handle) == OK
-
-
-# What cannot be meant
 
 
 def test_wrong_calls_are_told_and_change_nothing(network: Making, model: Path, package: Path) -> None:
@@ -444,9 +427,6 @@ def test_arrays_that_fit_no_input_are_refused(network: Making, package: Path) ->
             opened.run({"x": data})
 
 
-# Releases
-
-
 def switch(link: Path, target: Path) -> None:
     """Lead a link elsewhere, as a release is switched: by one rename."""
     temporary = link.with_name("next")
@@ -461,9 +441,7 @@ def run_until(done: Callable[[], bool], opened: library.Network) -> None:
         assert time.monotonic() < end
 
 
-def test_a_network_changes_to_the_next_release_between_two_inferences(
-    network: Making, model: Path, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_a_network_follows_releases(network: Making, model: Path, package: Path, other: Path, tmp_path: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(package)
     [data] = images(1)
@@ -480,9 +458,7 @@ def test_a_network_changes_to_the_next_release_between_two_inferences(
         assert_agree(opened.run({}), reference(model, data))
 
 
-def test_a_bound_buffer_goes_along_to_the_next_release(
-    network: Making, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_a_bound_buffer_moves_to_the_next_release(network: Making, package: Path, other: Path, tmp_path: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(package)
     first, second = images(2)
@@ -497,9 +473,7 @@ def test_a_bound_buffer_goes_along_to_the_next_release(
         assert_agree(opened.run({}), reference(other, second))
 
 
-def test_a_release_that_cannot_be_used_is_told_once_and_left(
-    network: Making, model: Path, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_a_bad_release_is_told_once(network: Making, model: Path, package: Path, other: Path, tmp_path: Path) -> None:
     link, broken = tmp_path / "current", tmp_path / "broken"
     link.symlink_to(package)
     broken.mkdir()
@@ -522,9 +496,7 @@ def test_a_release_that_cannot_be_used_is_told_once_and_left(
         assert_agree(opened.run({}), reference(other, data))
 
 
-def test_what_the_program_throws_when_it_is_told_comes_out_of_the_inference(
-    network: Making, package: Path, other: Path, tmp_path: Path
-) -> None:
+def test_the_inference_raises_a_callbacks_error(network: Making, package: Path, other: Path, tmp_path: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(package)
 
@@ -564,9 +536,6 @@ def test_a_models_name_means_its_release_in_use(
 def test_only_a_link_can_be_followed(network: Making, package: Path) -> None:
     with pytest.raises(library.NetworkError, match="is not a link to a release"):
         network(package, follow=True)
-
-
-# Programs
 
 
 def test_every_example_has_less_than_60_lines() -> None:
@@ -634,8 +603,6 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
     with subprocess.Popen(
         [tmp_path / "build" / "watch", "16", "16", link], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
 
         def answer() -> str:
             process.stdin.write(frame)
@@ -659,9 +626,7 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
         assert process.wait(generous(60)) == 0
 
 
-def test_the_service_answers_whoever_writes_frames(
-    written: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_service_takes_frames(written: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The unit's commands, as systemd calls them."""
     unit = (EXAMPLES / "systemd" / "edgedeploy-watch@.service").read_text()
     model = tmp_path / ".local" / "share" / "edgedeploy" / "releases" / "digits"
@@ -682,7 +647,6 @@ def test_the_service_answers_whoever_writes_frames(
     for _ in range(2):  # when it is started again, the pipe is there
         subprocess.run(words("ExecStartPre"), check=True)
         with subprocess.Popen(words("ExecStart"), stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
             for number in range(2):
                 (tmp_path / "digits.frames").write_bytes(frame)
                 assert process.stdout.readline().startswith(f"frame {number}: {best.label} 0.")
@@ -771,9 +735,6 @@ def test_wheels_have_the_tag_of_the_boards_system(board: str, tag: str) -> None:
     assert platform_tag(machine, "2.28") == tag
 
 
-# On this machine's side
-
-
 def test_the_same_class_on_the_host_builds_what_it_is_asked_for(command: Command, model: Path, tmp_path: Path) -> None:
     [data] = images(1)
     for release in (str(model), model.with_suffix(".tar.gz"), model.with_suffix("")):
@@ -788,9 +749,6 @@ def test_the_same_class_on_the_host_raises_typed_errors(package: Path) -> None:
         opened.run({"x": 1})
     with pytest.raises(PackageError, match="is not a link to a release"):
         HostNetwork(package, follow=True)
-
-
-# The command
 
 
 def test_the_command_says_what_it_wrote(command: Command, tmp_path: Path) -> None:
@@ -822,16 +780,11 @@ def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_p
     assert not (tmp_path / "a").exists()
 
 
-# Other architectures
-
-
 @pytest.mark.slow  # zig builds its C++ library for each first
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
 def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, tmp_path: Path) -> None:
     profile = load_board(board)
-    qemu, root = emulator(EMULATED[board]), Path("/usr", multiarch(profile.triple))
-    if qemu is None or not (root / "lib").is_dir():
-        pytest.skip(f"needs qemu-{EMULATED[board]} and {root}: scripts/system_packages.sh virtual-boards")
+    command = emulation_here(profile)
     write_library(profile, tmp_path / "library")
     shared = tmp_path / "library" / "lib" / "libedgedeploy.so.1"
     abi = read_abi(shared, profile)
@@ -841,7 +794,6 @@ def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, 
     (tmp_path / "layout.c").write_text(LAYOUT)
     folder, image = unpacked_digits(board, tmp_path), digit_image(tmp_path)
     for how in ("shared", "static"):
-        command = [qemu, "-L", root]
         layout = compiled([tmp_path / "layout.c"], tmp_path / "layout", tmp_path / "library", board=board)
         assert set(said([*command, layout])) <= set(lines)
         for source, suffix in ((EXAMPLES / "c" / "detect.c", "c"), (EXAMPLES / "cpp" / "detect.cc", "cc")):

@@ -103,9 +103,7 @@ def test_boxes_and_points_are_those_of_the_demo(network: Making, faces: Path) ->
         ("YUYV", (90, 120, 2), cv2.COLOR_YUV2BGR_YUY2),
     ],
 )
-def test_frames_of_cameras_are_images_too(
-    network: Making, faces: Path, kind: str | None, shape: tuple[int, ...], code: int
-) -> None:
+def test_camera_frames_work(network: Making, faces: Path, kind: str | None, shape: tuple[int, ...], code: int) -> None:
     frame = noise(*shape)
     with network(folder_of(faces)) as opened:
         assert_same(opened.detect(frame, kind), Detector(faces).detect(cv2.cvtColor(frame, code)))
@@ -150,9 +148,7 @@ def test_the_host_detects_as_the_board(faces: Path) -> None:
         (np.zeros((0, 4, 3), np.uint8), None),
     ],
 )
-def test_an_array_that_is_no_image_is_refused(
-    network: Making, faces: Path, image: np.ndarray, kind: str | None
-) -> None:
+def test_an_array_that_is_no_image_fails(network: Making, faces: Path, image: np.ndarray, kind: str | None) -> None:
     with network(folder_of(faces)) as opened, pytest.raises(library.NetworkError) as caught:
         opened.detect(image, kind)
     assert caught.value.code == INPUT
@@ -260,9 +256,6 @@ def test_classes_are_those_of_the_demo(network: Making, tmp_path: Path) -> None:
         found = opened.detect(image)
     assert [(each.label, each.box, each.points) for each in found[:2]] == [("3", None, ()), ("9", None, ())]
     assert [each.score for each in found] == pytest.approx([each.score for each in Detector(package).detect(image)])
-
-
-# Programs to start from
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,6 @@ def site(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edgedeploy(target: Path, site: Path, tmp_path: Path) -> Edgedeploy:
-    """The command in an empty folder, in such an installation."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -71,7 +70,6 @@ def edgedeploy(target: Path, site: Path, tmp_path: Path) -> Edgedeploy:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Packages of digits, which were built elsewhere."""
     folder = tmp_path_factory.mktemp("packages")
     return {
         board: build(
@@ -99,9 +97,7 @@ def test_packages_run_here_as_they_do_in_tvm(edgedeploy: Edgedeploy, packages: d
     assert ran["functions"]
 
 
-def test_packages_are_pushed_and_shown_on_a_board(
-    edgedeploy: Edgedeploy, packages: dict[str, Path], start: Start
-) -> None:
+def test_packages_are_pushed_and_shown(edgedeploy: Edgedeploy, packages: dict[str, Path], start: Start) -> None:
     start("rpi4")
     [pushed] = json.loads(edgedeploy("push", str(packages["rpi4"]), "--board", "rpi4", "--virtual", "--json").stdout)
     assert pushed["selftest"]["passed"] is True

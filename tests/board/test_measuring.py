@@ -65,7 +65,6 @@ def failures(outcomes: list[Outcome]) -> list[str | None]:
 
 
 def functions(path: Path, board: str) -> list[Any]:
-    """The scheduled functions of a network with a convolution of some weight."""
     graph = Graph()
     relu = graph.node("Relu", graph.conv(graph.input("data", [1, 32, 28, 28]), 32, 64, 3, pads=[1, 1, 1, 1]))
     network = find_source(str(graph.save(path, graph.node("GlobalAveragePool", relu)))).read()
@@ -75,9 +74,7 @@ def functions(path: Path, board: str) -> list[Any]:
     ]
 
 
-def test_functions_of_a_network_are_timed(
-    builder: Builder, measurer: Measurer, server: BoardServer, tmp_path: Path
-) -> None:
+def test_each_function_is_timed(builder: Builder, measurer: Measurer, server: BoardServer, tmp_path: Path) -> None:
     batch = builder.build(functions(tmp_path / "net.onnx", "local"))
     outcomes = measurer.measure(batch)
     assert failures(outcomes) == [None] * len(batch.entries)

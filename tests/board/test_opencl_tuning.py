@@ -54,9 +54,7 @@ def events(output: str, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_device_is_tuned_and_the_next_build_takes_what_was_found(
-    network: Path, board: Path, board_command: Command, tmp_path: Path
-) -> None:
+def test_a_build_uses_what_tuning_found(network: Path, board: Path, board_command: Command, tmp_path: Path) -> None:
     tune = ("tune", network, "--board", board, "--tasks", "0", "--trials", 3, "--no-compare", "--json")
     trials = [event["trial"] for event in events(output_of(board_command, *tune), "measured")]
     assert [trial["number"] for trial in trials] == [0, 1, 2]
@@ -138,16 +136,12 @@ def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_meas
 
 
 @pytest.mark.slow
-def test_a_server_without_the_device_that_the_profile_names_is_an_error(
-    opencl: Any, farm: Endpoint, builder: Builder
-) -> None:
+def test_a_server_without_the_profiles_device_is_an_error(opencl: Any, farm: Endpoint, builder: Builder) -> None:
     with pytest.raises(NoOpenCLError, match=r"no OpenCL device here has 'Mali' in its name: there is"):
         measured(farm, builder, [kernels.doubling_on_device], Evaluation(device=OpenCL(name="Mali")))
 
 
-def test_a_device_that_this_machine_lacks_ends_tuning_with_the_code_of_opencl(
-    opencl: Any, network: Path, board_command: Command, tmp_path: Path
-) -> None:
+def test_a_missing_device_ends_tuning(opencl: Any, network: Path, board_command: Command, tmp_path: Path) -> None:
     tune = ("tune", network, "--board", "local-opencl", "--device", "Mali", "--trials", 1, "-o", tmp_path / "records")
     code, _, messages = board_command(*tune)
     assert code == NoOpenCLError.exit_code

@@ -54,9 +54,7 @@ def test_another_toolchain_gets_none_of_the_profiles_compiler_options() -> None:
         ("rpi4", {"features": ["dotprod"]}, "features"),
     ],
 )
-def test_a_value_that_no_profile_of_the_board_could_have_is_refused(
-    board: str, overrides: dict[str, object], message: str
-) -> None:
+def test_a_value_impossible_in_a_profile_is_refused(board: str, overrides: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve(board, overrides)
 
@@ -92,9 +90,7 @@ def test_zig_may_be_named_as_a_cross_compiler_in_several_words(command: Command,
         ("rpi-armhf", "arm-linux-gnueabihf-gcc", "g++-arm-linux-gnueabihf", "EM_ARM"),
     ],
 )
-def test_debians_cross_compilers_link_by_name_and_as_a_toolchain(
-    net: Path, board: str, compiler: str, package: str, machine: str
-) -> None:
+def test_cross_compilers_and_toolchains_link(net: Path, board: str, compiler: str, package: str, machine: str) -> None:
     need(compiler, package)
     by_name = built(net, board, cross_compiler=[compiler])
     toolchain = {"EM_AARCH64": "gnu-aarch64", "EM_ARM": "gnu-armhf"}[machine]
@@ -176,9 +172,7 @@ def test_a_sysroot_is_where_libraries_come_from(net: Path, tmp_path: Path) -> No
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_wrong_value_is_refused_before_anything_is_compiled(
-    command: Command, net: Path, options: list[str], code: int, message: str
-) -> None:
+def test_a_bad_value_compiles_nothing(command: Command, net: Path, options: list[str], code: int, message: str) -> None:
     found, _, err = command("build", net, "--board", "rpi4", *options)
     assert found == code, err
     assert message in err

@@ -7,13 +7,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import Command
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from support.commands import output_of
 from support.networks import Graph
 from support.predictions import require_predictions
+from support.quantised_networks import FORMS, quantise, random_samples
 
 from edgedeploy.errors import InputError
 
@@ -39,29 +38,8 @@ def network(path: Path) -> Path:
 
 
 def of_bytes(path: Path) -> Path:
-    """The same network, quantised by onnxruntime."""
-
-    class Samples(CalibrationDataReader):
-        def __init__(self) -> None:
-            random = np.random.default_rng(0)
-            shape = 1, CHANNELS, SIZE, SIZE
-            self.left = [{"data": random.standard_normal(shape).astype(np.float32)} for _ in range(4)]
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            return self.left.pop() if self.left else None
-
     plain = network(path.with_name("float.onnx"))
-    quantize_static(
-        plain,
-        path,
-        Samples(),
-        quant_format=QuantFormat.QDQ,
-        activation_type=QuantType.QInt8,
-        weight_type=QuantType.QInt8,
-        per_channel=True,
-        op_types_to_quantize=["Conv"],
-    )
-    return path
+    return quantise(plain, path, FORMS["pairs-s8s8-channels"], random_samples(plain), op_types_to_quantize=["Conv"])
 
 
 def prediction(command: Command, path: Path, board: str, *options: object) -> dict[str, Any]:

@@ -49,15 +49,12 @@ def test_the_machine_says_what_the_board_is(tmp_path: Path, board: str) -> None:
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the command keeps what other engines execute."""
     path = tmp_path / "results" / "other-engines.jsonl"
     monkeypatch.setattr(PeerResults, "of_user", lambda: PeerResults(path))
     return path
 
 
-def test_onnxruntime_computes_the_same_and_its_cycles_are_predicted_once(
-    command: Command, tmp_path: Path, board: str, results: Path
-) -> None:
+def test_onnxruntime_agrees_and_is_predicted_once(command: Command, tmp_path: Path, board: str, results: Path) -> None:
     path = network(tmp_path / "net.onnx")
     options = ["--board", board, "--against", "onnxruntime", "--json"]
     said = json.loads(output_of(command, "predict", path, *options))

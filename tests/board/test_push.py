@@ -186,9 +186,7 @@ def test_several_boards_are_pushed_to_at_once(bench: Bench, board_command: Comma
     assert [each["state"] for each in json.loads(out)] == ["already there", "already there"]
 
 
-def test_what_is_left_to_whoever_runs_a_network_with_a_tail_is_said(
-    bench: Bench, board_command: Command, tmp_path: Path
-) -> None:
+def test_push_says_what_the_board_leaves_uncomputed(bench: Bench, board_command: Command, tmp_path: Path) -> None:
     network = detections(tmp_path / "boxes.onnx")
     package = json.loads(output_of(board_command, "build", network, "--json"))[0]["package"]
     names = [spec.name for spec in read_manifest(Path(package)).outputs]
@@ -254,7 +252,7 @@ def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, 
     assert "digits" in out
 
 
-def test_a_connection_that_ended_while_packages_were_built_is_made_anew(bench: Bench, tmp_path: Path) -> None:
+def test_a_connection_that_ended_during_a_build_is_made_again(bench: Bench, tmp_path: Path) -> None:
     with Cable(bench.virtual, tmp_path) as cable:
 
         def built() -> dict[str, Release | EdgedeployError]:

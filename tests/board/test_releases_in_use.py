@@ -32,7 +32,6 @@ from edgedeploy.target.resolved import resolve
 
 
 def pushed(bench: Bench, *packages: Path) -> list[str]:
-    """The names of releases that are pushed one after another."""
     return [str(bench.push(package).id) for package in packages]
 
 
@@ -281,7 +280,6 @@ def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Co
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
-    """A board's profile with a health check."""
     fields = load_board("local").model_dump(mode="json", exclude_defaults=True)
     check = {"health_check": "echo from the profile; exit 4", "health_check_s": 30}
     path = tmp_path / "checked.yaml"
@@ -290,9 +288,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
-    bench: Bench, board_command: Command, profile: Path
-) -> None:
+def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_command: Command, profile: Path) -> None:
     at = ("--board", profile, "--host", bench.host)
     code, _, err = board_command("push", bench.first, *at)
     assert code == 23
@@ -311,9 +307,7 @@ def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
 
 
 @pytest.mark.slow
-def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
-    bench: Bench, board_command: Command, tmp_path: Path
-) -> None:
+def test_a_break_after_the_switch_leaves_it_unconfirmed(bench: Bench, board_command: Command, tmp_path: Path) -> None:
     [first] = pushed(bench, bench.first)
 
     def cut_off() -> None:

@@ -39,7 +39,6 @@ from edgedeploy.zoo.source import find_source
 
 @pytest.fixture
 def folder(bench: Bench) -> str:
-    """A release on the board."""
     pushed = bench.push(bench.first)
     assert pushed.id is not None
     return folder_of("digits", pushed.id)
@@ -118,9 +117,7 @@ def test_a_package_that_is_damaged_on_the_board_does_not_run(bench: Bench, folde
         ("KILL", "it was ended by SIGKILL, as happens when memory runs out"),
     ],
 )
-def test_an_agent_that_a_signal_ends_is_reported_by_the_signals_name(
-    bench: Bench, folder: str, name: str, why: str
-) -> None:
+def test_an_agent_ended_by_a_signal_is_reported_with_its_name(bench: Bench, folder: str, name: str, why: str) -> None:
     with bench.connected() as connection, RemoteSession(connection, folder) as session:
         bench.say(f"pkill -{name} -f 'agent serve'")
         with pytest.raises(ReleaseError, match="ended") as raised:
@@ -181,7 +178,6 @@ def test_a_demo_prints_the_same_log_and_the_boards_line(bench: Bench, board_comm
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collects the addresses of the connections that are made."""
     made: list[str] = []
     make = Connection.__init__
 
@@ -193,9 +189,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_all_images_of_a_video_go_over_one_connection(
-    bench: Bench, board_command: Command, connections: list[str], tmp_path: Path
-) -> None:
+def test_a_video_connects_once(bench: Bench, board_command: Command, connections: list[str], tmp_path: Path) -> None:
     digit = cv2.imread(str(find_source("digits").file.with_name("digit.png")))
     film = write_film(tmp_path / "three.avi", [digit] * 5)
     said = {}
@@ -217,17 +211,14 @@ def test_states_are_handed_on_over_one_connection(
     found = {}
     for place in ([], ["--host", f"virtual:{bench.virtual.name}"]):
         files = ["-i", tmp_path / "frames.npz", "-o", tmp_path / f"out{len(place)}.npz"]
-        code, _, err = board_command("run", network, *files, "--state", "hn=h", "--state", "cn=c", *place)
-        assert code == 0, err
+        output_of(board_command, "run", network, *files, "--state", "hn=h", "--state", "cn=c", *place)
         with np.load(files[-1]) as written:
             found[len(connections)] = written["score"]
     assert found[0].shape == (3, 1, 1, 1, 1)
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_what_follows_the_compiled_part_runs_here_on_the_boards_outputs(
-    bench: Bench, board_command: Command, tmp_path: Path
-) -> None:
+def test_the_tail_runs_here_on_the_boards_outputs(bench: Bench, board_command: Command, tmp_path: Path) -> None:
     network = detections(tmp_path / "boxes.onnx")
     # Of float64, which the network takes as float32: so does its tail.
     image = np.random.default_rng(0).random((1, 3, SIZE, SIZE))

@@ -53,17 +53,11 @@ def free(endpoint: Endpoint) -> int:
     return known[KEY].free if KEY in known else 0
 
 
-EMULATED = [
-    pytest.param("rpi4", "aarch64", marks=pytest.mark.slow),
-    pytest.param("rpi-armhf", "arm", marks=pytest.mark.slow),
-    pytest.param("visionfive2", "riscv64", marks=pytest.mark.slow),
-]
+MACHINES = {"local": "x86_64", "rpi4": "aarch64", "rpi-armhf": "arm", "visionfive2": "riscv64"}
 
 
-@pytest.mark.parametrize(("board", "machine"), [("local", "x86_64"), *EMULATED])
-def test_clients_of_a_tracker_reach_a_board_and_nothing_listens_beyond_loopback(
-    start: Start, board: str, machine: str
-) -> None:
+@pytest.mark.parametrize(("board", "machine"), MACHINES.items())
+def test_a_trackers_clients_reach_a_board_on_loopback_alone(start: Start, board: str, machine: str) -> None:
     if board == "local" and os.uname().machine != machine:
         pytest.skip("the machine of the tests is of another kind")
     address = address_of(start(board, name=f"rpc-{board}"))
@@ -119,9 +113,7 @@ def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoi
     assert left_on(address_of(virtual)) == ""
 
 
-def test_a_connection_that_breaks_ends_the_agent_and_is_made_anew(
-    virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path
-) -> None:
+def test_a_lost_connection_ends_and_revives_agents(virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
     with Cable(virtual, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
         require_device(endpoint, KEY)
         cable.cut()
@@ -133,9 +125,7 @@ def test_a_connection_that_breaks_ends_the_agent_and_is_made_anew(
         assert facts_from(endpoint, KEY)["cores"] > 0
 
 
-def test_a_network_that_is_cut_without_a_word_is_survived(
-    virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path
-) -> None:
+def test_a_network_cut_without_a_word_is_survived(virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path) -> None:
     with Cable(virtual, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
         first = left_on(address_of(virtual))
         cable.freeze()
@@ -150,7 +140,7 @@ def test_a_network_that_is_cut_without_a_word_is_survived(
 
 
 @pytest.mark.parametrize("key", ["", "a b", "--key", "a\nb", "ü" * 101])
-def test_what_cannot_be_a_key_is_refused(endpoint: Endpoint, key: str) -> None:
+def test_bad_keys_are_refused(endpoint: Endpoint, key: str) -> None:
     with pytest.raises(InputError, match="cannot be a key"):
         BoardServer(None, load_board("local"), endpoint, key)
 
@@ -214,7 +204,6 @@ def test_nothing_is_left_when_the_process_that_serves_ends(virtual: VirtualBoard
     place = [address.host, address.user, address.port, str(address.key), str(address.known_hosts)]
     command = [sys.executable, "-c", SERVE, json.dumps(place if on_board else [""] * 5)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
         ports = json.loads(process.stdout.readline())
         require_device(Endpoint("127.0.0.1", ports[0]), KEY)
         process.send_signal(how)
@@ -233,7 +222,7 @@ def test_what_a_dead_server_left_is_removed_by_the_next(virtual: VirtualBoard, e
     assert left_on(address_of(virtual)) == ""
 
 
-def test_a_full_disk_is_said(start: Start, endpoint: Endpoint) -> None:
+def test_a_full_disk_is_reported(start: Start, endpoint: Endpoint) -> None:
     address = address_of(start("local", name="no-room", disk_mib=16))
     with Connection(address) as connection:
         connection.run("dd if=/dev/zero of=fill bs=1M count=64")

@@ -192,7 +192,6 @@ def _is_welcome(home: Home) -> bool:
 
 @contextmanager
 def sealed(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> Iterator[tuple[int, mmap.mmap]]:
-    """Memory to be shared: its descriptor, and what lies in it."""
     descriptor = os.memfd_create("frames", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, size)
@@ -285,9 +284,7 @@ def seeing(home: Home, tmp_path: Path) -> Home:
 
 
 class TestCamera:
-    def test_all_who_watch_get_what_it_sees_and_who_is_slow_misses_some(
-        self, seeing: Home, camera: dict[str, str]
-    ) -> None:
+    def test_watchers_get_what_it_sees_and_slow_ones_miss_some(self, seeing: Home, camera: dict[str, str]) -> None:
         with seeing.running("--camera=rpicam", **camera), seeing.client() as one, seeing.client() as other:
             assert one.greeting["camera"] == "rpicam:0"
             assert one.ask("watch", images=True, id=1) == ({"id": 1, "ok": True}, b"")

@@ -16,7 +16,7 @@ import pytest
 from support.commands import need
 from support.notebook import Notebook
 from support.patience import becomes
-from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
+from support.ssh_servers import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start, root_of
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError
@@ -115,7 +115,6 @@ def test_an_unknown_host_key_is_refused_where_that_is_asked_for(board: VirtualBo
 
 
 def other_key(board: VirtualBoard) -> str:
-    """A line of a file of known hosts that says another key of the board."""
     return f"[127.0.0.1]:{board.port} {new_key()}\n"
 
 
@@ -143,9 +142,7 @@ def test_a_jump_host_is_gone_through_and_its_host_key_checked(board: VirtualBoar
         logged_in(parse_address("behind"))
 
 
-def test_several_jump_hosts_are_gone_through_in_the_order_that_is_stated(
-    board: VirtualBoard, start: Start, ssh: Path, tmp_path: Path
-) -> None:
+def test_jump_hosts_are_used_in_their_order(board: VirtualBoard, start: Start, ssh: Path, tmp_path: Path) -> None:
     """As OpenSSH does: the second board is asked for the third, and each is known under the name that it has there."""
     first, second, third = board, start("local", name="second"), start("local", name="third")
     aliases = [stanza("one", first), stanza("two", second, more="ProxyJump none")]
@@ -213,9 +210,7 @@ def test_without_openssh_its_configuration_is_ignored_and_a_note_says_so(
         logged_in(parse_address("desk"))
 
 
-def test_only_the_keys_that_are_configured_are_offered_where_that_is_asked_for(
-    board: VirtualBoard, ssh: Path, agent: Callable[..., None]
-) -> None:
+def test_identities_only_offers_configured_keys(board: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
     """sshd ends a login after six keys; OpenSSH offers those of the agent that are configured first."""
     others = [str(made_key(ssh / f"other{number}")) for number in range(6)]
     agent(*others, board.key)
@@ -239,7 +234,6 @@ def test_a_key_that_needs_its_passphrase_is_named(board: VirtualBoard, ssh: Path
 
 
 def swapped(board: VirtualBoard) -> tuple[str, str]:
-    """The known line of a board, and another one in its place."""
     [line] = [line for line in known_hosts_file().read_text().splitlines(True) if f":{board.port} " in line]
     return line, other_key(board)
 
@@ -257,7 +251,6 @@ def test_keys_of_the_ssh_agent_are_offered(board: VirtualBoard, ssh: Path, agent
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Starts an ssh-agent that holds keys."""
     need("ssh-agent", "openssh-client")
     socket = tmp_path / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as process:
@@ -291,7 +284,6 @@ def test_says_why_a_board_is_not_reached(board: VirtualBoard, spoil: Spoil, mess
 
 
 def open_ends() -> tuple[int, int]:
-    """How many sockets and threads this process has."""
     sockets = sum(path.is_socket() for path in Path("/proc/self/fd").iterdir())
     return sockets, threading.active_count()
 

@@ -45,7 +45,6 @@ STOPS_S, BEGINS_S = 60, 120
 
 @pytest.fixture
 def network(tmp_path: Path) -> Path:
-    """Three tasks: a first convolution, a 3x3 and a 1x1."""
     graph = Graph()
     value = graph.input("data", [1, 3, 32, 32])
     value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
@@ -66,12 +65,10 @@ class Run:
             thread.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.events.append(json.loads(line))
 
     def _read_messages(self) -> None:
-        assert self.process.stderr is not None
         self._said.extend(self.process.stderr)
 
     def of(self, kind: str) -> list[Json]:
@@ -107,7 +104,6 @@ def running(*arguments: object, **variables: str) -> Iterator[Run]:
 
 
 def tuned(*arguments: object, limit_s: float = 300) -> Run:
-    """A run that does what it should."""
     with running(*arguments) as run:
         assert run.end(limit_s) == 0, run.messages()
         return run
@@ -222,9 +218,7 @@ LENGTHY = ("--min-repeat-ms", 50, "--repeat", 3, "--trials", 48, "--tasks", "0-1
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
-    how: signal.Signals, network: Path, tmp_path: Path
-) -> None:
+def test_an_ended_run_leaves_nothing_running_and_resumes(how: signal.Signals, network: Path, tmp_path: Path) -> None:
     arguments, files = (network, "-o", tmp_path / "records", *LENGTHY), tmp_path / "files"
     files.mkdir()
     before = descendants()
@@ -251,7 +245,6 @@ def kill_agent(virtual: VirtualBoard, run: Run) -> None:
 
 
 def kill_tracker(virtual: VirtualBoard | None, run: Run) -> int:
-    """End the tracker of a run; gives how many there were."""
     killed = 0
     for process in of_run(run):
         if holds(process, "edgedeploy.rpc.tracker"):
@@ -267,7 +260,6 @@ def of_run(run: Run) -> list[psutil.Process]:
 
 
 def kill_connection(virtual: VirtualBoard, run: Run) -> None:
-    """End the SSH server's processes of all logins."""
     with Connection(address_of(virtual)) as connection:
         connection.open("kill -9 $(grep -la '^sshd[^ ]*: ' /proc/[0-9]*/cmdline | cut -d / -f 3)")
         time.sleep(1)
@@ -307,9 +299,7 @@ def test_a_tracker_may_be_killed_at_any_moment_and_again(seed: int, network: Pat
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_a_message_when_its_board_is_gone_and_goes_on_when_it_is_back(
-    start: Start, network: Path, tmp_path: Path
-) -> None:
+def test_a_run_says_that_its_board_is_gone_and_resumes_with_it(start: Start, network: Path, tmp_path: Path) -> None:
     virtual = start("local", name="tune-gone")
     arguments = (network, "--host", "virtual:tune-gone", "-o", tmp_path / "records", *LENGTHY)
     with running(*arguments) as run:
@@ -348,7 +338,7 @@ def test_several_hosts_share_the_work(start: Start, network: Path, tmp_path: Pat
         (("--host", "nobody@127.0.0.1:9"), BoardConnectionError, "cannot be reached"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(
+def test_wrong_options_are_refused_at_once(
     wrong: tuple[str, ...], error: type[Exception], message: str, network: Path, board_command: Command
 ) -> None:
     began, before = time.monotonic(), descendants()

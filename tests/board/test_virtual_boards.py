@@ -1,4 +1,4 @@
-"""Virtual boards: another machine to all that reaches them, and nothing left of them afterwards."""
+"""Virtual boards: other machines to all that reaches them, hostile ones too, and nothing is left of them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
 import pytest
 from conftest import Command
 from support.commands import output_of
+from support.foreign import HOSTILE, SHOWN, assert_is_text
 from support.patience import becomes
-from support.virtual_boards import Start
+from support.virtual_boards import Start, root_of
 
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.target.board import load_board
+from edgedeploy.target.facts import stored
 from edgedeploy.target.hosts import cpuinfo_of, missing_features
 from edgedeploy.virtual import emulation
 from edgedeploy.virtual.board import VirtualBoard, down, find, running
 
 
 def connect(virtual: VirtualBoard) -> paramiko.SSHClient:
-    """Log in as any SSH client would; an unknown host key is refused."""
     client = paramiko.SSHClient()
     client.load_host_keys(str(virtual.known_hosts))
     client.connect(
@@ -71,9 +73,7 @@ def test_is_of_this_machines_architecture_without_an_emulator(own: VirtualBoard)
         pytest.param("visionfive2", "riscv64", "sifive,u74-mc", False, marks=pytest.mark.slow),
     ],
 )
-def test_emulates_the_boards_architecture_and_core(
-    start: Start, board: str, machine: str, part: str, core_is_known: bool
-) -> None:
+def test_emulates_the_boards_core(start: Start, board: str, machine: str, part: str, core_is_known: bool) -> None:
     virtual = start(board)
     assert said(virtual, "uname -m; id -un") == f"{machine}\n{virtual.user}"
     assert part in said(virtual, "cat /proc/cpuinfo")
@@ -157,9 +157,7 @@ def test_ends_with_all_its_processes_and_mounts(start: Start) -> None:
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
-def test_one_that_was_killed_ends_and_is_no_longer_listed(
-    start: Start, board_command: Command, kind: signal.Signals
-) -> None:
+def test_a_killed_one_ends_and_is_no_longer_listed(start: Start, board_command: Command, kind: signal.Signals) -> None:
     before = mounted_here()
     virtual = start("local", name="killed")
     os.kill(virtual.process.pid, kind)
@@ -254,3 +252,55 @@ def test_the_emulated_cpuinfo_has_what_code_for_the_core_needs() -> None:
     assert missing_features("cortex-a76", ["fp", "asimd", "crc32"])
     # A 64-bit kernel says "asimd" to the 32-bit programs of a Raspberry Pi 4.
     assert not missing_features("cortex-a7", ["fp", "asimd", "crc32"])
+
+
+HOST = "virtual:hostile"
+
+# As `. /etc/os-release` reads it, and the agent, which takes what stands between the quotes.
+OS_RELEASE = 'PRETTY_NAME="{}"\n'
+
+
+@pytest.fixture(scope="module")
+def board(start: Start) -> Iterator[VirtualBoard]:
+    virtual = start("local", name="hostile")
+    (root_of(virtual) / "etc/os-release").write_text(OS_RELEASE.format(HOSTILE))
+    yield virtual
+    down(virtual)
+
+
+def test_what_a_board_says_it_is_is_text(board: VirtualBoard, board_command: Command) -> None:
+    code, out, err = board_command("boards", "probe", "--board", "local", "--host", HOST)
+    assert code == 0, err
+    assert_is_text(out, err)
+    assert SHOWN.partition(r"\n")[0] in out
+    code, out, err = board_command("boards", "show", "local")
+    assert code == 0
+    assert_is_text(out, err)
+    assert SHOWN.partition(r"\n")[0] in out
+    code, out, err = board_command("boards", "show", "local", "--json")
+    [said] = [each["facts"]["system"] for each in json.loads(out)["probed"] if each["host"] == HOST]
+    assert said == HOSTILE.replace("\n", " ")
+    assert_is_text(out)
+
+
+@pytest.mark.slow
+def test_what_is_printed_while_a_board_is_used_is_text(board: VirtualBoard, board_command: Command) -> None:
+    assert_is_text(*board_command("doctor", "--board", "local", "--host", HOST)[1:])
+    for words in (["push", "digits"], ["run", "digits"], ["releases", "list"], ["boards", "probe"]):
+        code, out, err = board_command(*words, "--board", "local", "--host", HOST)
+        assert code == 0, err
+        assert_is_text(out, err)
+    # Now by its agent, which reads the file itself.
+    assert "\x1b[2J" in str(next(each.facts.system for each in stored("local") if each.host == HOST))
+
+
+def test_what_a_boards_programs_say_is_text_in_errors(board: VirtualBoard, board_command: Command) -> None:
+    agent = root_of(board) / "home" / board.user / ".local/share/edgedeploy/agent"
+    agent.parent.mkdir(parents=True, exist_ok=True)
+    agent.unlink(missing_ok=True)
+    agent.write_text(f"#!/bin/sh\necho what\ncat >&2 <<'.'\n{HOSTILE}\n.\n")
+    agent.chmod(0o755)
+    code, out, err = board_command("boards", "probe", "--board", "local", "--host", HOST)
+    assert code == 13, err
+    assert r"\x1b[2J" in err
+    assert_is_text(out, err)

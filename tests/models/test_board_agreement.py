@@ -58,7 +58,6 @@ class Here:
 
 @pytest.fixture(scope="module")
 def here(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Here]:
-    """What a network gives here, made once for all boards."""
     made: dict[Path, Here] = {}
 
     def run(path: Path) -> Here:
@@ -70,7 +69,6 @@ def here(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> C
 
 
 def largest_difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference as a fraction of the largest expected value."""
     assert found.shape == expected.shape
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.darknet_interpreter import Stream, interpret
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
@@ -103,8 +104,7 @@ def test_architectures_with_seeded_weights_equal_a_second_implementation(name: s
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures_build_and_equal_onnxruntime(name: str, shared: Path, command: Command) -> None:
     path = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"
-    code, printed, _ = command("build", path, "--weights", "random")
-    assert code == 0
+    printed = output_of(command, "build", path, "--weights", "random")
     assert "equal to onnxruntime" in printed
     assert read_manifest(Path(f"dist/local/{name}.tar.gz")).weights == "random"
 
@@ -121,15 +121,12 @@ def test_either_file_of_the_pair_is_built_into_a_package_that_knows_its_heads(sh
     assert manifests[0] == manifests[1]
     assert [(head.output, head.classes) for head in manifests[0].heads] == [("yolo_121", 80), ("yolo_130", 80)]
     assert manifests[0].heads[1].anchors == [(12, 18), (37, 49), (52, 132)]
-    code, printed, _ = command("package", "show", "dist/local/yolo-fastest-1.1.tar.gz")
-    assert code == 0
+    printed = output_of(command, "package", "show", "dist/local/yolo-fastest-1.1.tar.gz")
     assert "yolo_121  yolo, 3 anchors of 80 classes" in printed
 
 
 @pytest.mark.slow
-def test_the_zoos_entry_is_built_from_both_its_files(
-    shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_zoos_entry_is_built_of_both_files(shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "models"))
     code, printed, _ = command("build", "yolo-lite-voc-darknet")
     assert code == 0

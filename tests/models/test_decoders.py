@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 from support import plain_decoders as plain
-from support.demo_networks import demo_network
+from support.demo_runs import demo_network
 
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import Stage
@@ -47,7 +47,6 @@ Look = Callable[..., Seen]
 
 @pytest.fixture(scope="module")
 def look(shared: Path) -> Look:
-    """Show an image to a demo's network on onnxruntime."""
     networks = cache(lambda demo_name: demo_network(shared, demo_name))
 
     def run(demo_name: str, image: str) -> Seen:
@@ -59,7 +58,6 @@ def look(shared: Path) -> Look:
 
 
 def run_on(network: Network, image: Path) -> tuple[dict[str, np.ndarray], Frame]:
-    """The outputs of a network for an image."""
     taken, runner = network.model_input, network.runner
     pixels, frame = place(read_image(image), input_size(taken, runner.inputs[0]), network.stage.fit)
     return runner.run({taken.name: to_tensor(pixels, taken)}), frame

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.demo_networks import demo_network
+from support.demo_runs import demo_network
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.building import prepare
@@ -86,7 +86,6 @@ def published(shared: Path) -> dict[str, Any]:
 
 
 def transcript(outcome: Outcome) -> list[str]:
-    """The log without its first line, with times masked."""
     renamed = replace(outcome, network=replace(outcome.network, file=Path("MODEL")))
     lines = log_lines(renamed, Path("IMAGE"), "tengine")
     return [re.sub(r"\d+\.\d+ ms", "# ms", line) for line in lines[1:]]
@@ -104,9 +103,7 @@ class TestRetinaFace:
     @pytest.mark.parametrize(
         ("model", "pixels"), [(None, 0.01), pytest.param("retinaface-ncnn", 0.05, id="the half precision of ncnn's")]
     )
-    def test_published_boxes_and_scores(
-        self, show: Infer, published: dict[str, Any], model: str | None, pixels: float
-    ) -> None:
+    def test_published_results(self, show: Infer, published: dict[str, Any], model: str | None, pixels: float) -> None:
         outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png", model)
         expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
         found = boxes(outcome)

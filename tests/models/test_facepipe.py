@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from support.demo_networks import demo_network
+from support.demo_runs import demo_network
 from support.films import moving, write_film
 
 from edgedeploy.demo.pipeline import Outcome, infer
@@ -29,20 +29,16 @@ def shared_models(shared: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def facepipe(shared_models: None) -> Iterator[DemoSession]:
-    """The demo, compiled and open."""
     with Program.of("facepipe").opened(Place(resolve("local")), threads=1) as show:
         yield show
 
 
 def reference(shared: Path, demo_name: str, image: np.ndarray) -> Outcome:
-    """What onnxruntime makes of an image, with the demo of one network."""
     return infer(image, demo_network(shared, demo_name), repeat=0)
 
 
 @pytest.mark.parametrize(("name", "count"), [("mtcnn_face4.jpg", 4), ("mtcnn_face6.jpg", 5)])
-def test_faces_and_landmarks_are_those_of_onnxruntime(
-    facepipe: DemoSession, shared: Path, name: str, count: int
-) -> None:
+def test_faces_and_landmarks_match_onnxruntime(facepipe: DemoSession, shared: Path, name: str, count: int) -> None:
     image = read_image(shared / "images" / name)
     size = np.array(image.shape[1::-1])
     outcome = facepipe.infer(Shot(0, Path(name), image)).outcome

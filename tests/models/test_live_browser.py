@@ -41,14 +41,12 @@ def served(shared: Path, folder: Path) -> Iterator[tuple[str, dict[int, list[Any
     ) as process:
 
         def read() -> None:
-            assert process.stdout is not None
             for line in process.stdout:
                 told = json.loads(line)
                 if "frame" in told:
                     results[told["frame"]] = told["results"]
 
         try:
-            assert process.stderr is not None
             found = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in process.stderr)
             address = next(each[0] for each in found if each)
             reader = threading.Thread(target=read)
@@ -61,7 +59,6 @@ def served(shared: Path, folder: Path) -> Iterator[tuple[str, dict[int, list[Any
 
 
 def frame_of(page: Browser) -> int:
-    """The image that the page says it shows."""
     found = re.match(r"frame (\d+),", page.text("rates"))
     return int(found[1]) if found else -1
 

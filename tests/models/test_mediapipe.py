@@ -68,7 +68,6 @@ def points() -> Points:
 
 @pytest.fixture(scope="module")
 def opened(shared: Path) -> Iterator[Open]:
-    """Demos, compiled and open; each once."""
     sessions: dict[str, DemoSession] = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         folders = [os.environ.get("EDGEDEPLOY_MODELS", ""), str(shared / "models"), str(shared / "images")]

@@ -70,7 +70,6 @@ def networks(rapidocr: Any) -> list[Network | SizedNetwork]:
 
 @pytest.fixture(scope="module")
 def engine(rapidocr: Any) -> Any:
-    """RapidOCR as it comes."""
     return rapidocr.RapidOCR(intra_op_num_threads=1, inter_op_num_threads=1)
 
 

@@ -13,7 +13,7 @@ from conftest import SHARED
 from support.agreement import random_inputs, results_of
 from support.shared_networks import FILES, NETWORKS, SHAPES, serial_functions
 
-from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.compile.pipeline import Compiled, compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.selftest.tolerance import EXACT, TOLERANCE
@@ -45,3 +45,10 @@ def test_outputs_agree(network: Network, compiled: Compiled) -> None:
 
 def test_no_function_computes_value_by_value_on_one_thread(compiled: Compiled) -> None:
     assert serial_functions(compiled) == {}
+
+
+@pytest.mark.quick("mobilenet_v1_0.25_224_qdq", "retinaface_mnet25_dyn")
+@pytest.mark.parametrize("path", NETWORKS)
+def test_no_function_computes_value_by_value_on_arm(path: Path) -> None:
+    network = read_onnx(path, SHAPES.get(path.name))
+    assert serial_functions(lower_network(network, load_board("rpi4"))) == {}

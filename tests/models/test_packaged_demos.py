@@ -1,4 +1,4 @@
-"""Packages of demos' networks detect, by what they say of themselves, what the demos detect: in Python and in C++."""
+"""Packages of demos detect what the demos do: as programs, by the agent, and in frames of cameras."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from conftest import ROOT
-from support.agents import EMULATED, unpack
+from support.agents import EMULATED, call, unpack
+from support.demo_runs import assert_alike, masked
 from support.library_programs import EXAMPLES, assert_as_python_says, compiled, said
 
 from edgedeploy.agent.library import write_library
@@ -21,11 +23,13 @@ from edgedeploy.demo.program import Program
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import DownloadError
+from edgedeploy.package.usage import Camera
 from edgedeploy.runtime.opening import Place
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import multiarch
 from edgedeploy.virtual.emulation import emulator
+from edgedeploy.vision.camera import frame_of, image_of
 from edgedeploy.vision.image import read_image, write_image
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.source import Shot
@@ -36,8 +40,6 @@ ONE_SIZE = [name for name in all_demos() if isinstance(DEMOS.load(name).fit, str
 
 @dataclass(frozen=True)
 class Packaged:
-    """A demo's first network and image."""
-
     model: str
     image: Path
     package: Path
@@ -73,9 +75,7 @@ def test_a_package_alone_detects_what_its_demo_does(name: str, packaged: Callabl
 
 
 @pytest.mark.parametrize("model", ["landmark-106", pytest.param("face-mesh-attention", marks=pytest.mark.slow)])
-def test_a_network_that_looks_at_a_crop_gives_its_points(
-    model: str, shared: Path, packaged: Callable[..., Packaged]
-) -> None:
+def test_a_network_of_crops_gives_its_points(model: str, shared: Path, packaged: Callable[..., Packaged]) -> None:
     """The second networks of demos are shown what was cut out."""
     face = read_image(shared / "images" / "mtcnn_face4.jpg")[60:170, 10:110]
     package = prepare(model, resolve("local"), use=find_use(model)).package_path
@@ -128,9 +128,7 @@ def assert_library_sees(package: Path, image: np.ndarray, wanted: list[Detection
 
 @pytest.mark.slow  # zig builds its C++ library for each first
 @pytest.mark.parametrize(("board", "name"), [("rpi4", "retinaface"), ("rpi-armhf", "yolo-fastest")])
-def test_a_program_on_a_board_detects_what_the_demo_does(
-    board: str, name: str, packaged: Callable[..., Packaged], tmp_path: Path
-) -> None:
+def test_a_boards_program_agrees(board: str, name: str, packaged: Callable[..., Packaged], tmp_path: Path) -> None:
     """The example in C++, under emulation."""
     profile = load_board(board)
     qemu, root = emulator(EMULATED[board]), Path("/usr", multiarch(profile.triple))
@@ -143,3 +141,75 @@ def test_a_program_on_a_board_detects_what_the_demo_does(
     write_image(image, read_image(here.image))
     folder = unpack(there.package, tmp_path / "package")
     assert_as_python_says(said([qemu, "-L", root, program, image, folder]), here.package, image)
+
+
+# Of one network, which is built for one size.
+ALONE = [name for name in all_demos() if isinstance(DEMOS.load(name).fit, str) and not DEMOS.load(name).then]
+
+
+def test_there_are_demos_that_the_agent_serves() -> None:
+    assert {"classification", "landmark", "retinaface", "ultraface", "yolo-fastest", "yunet"} <= set(ALONE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALONE)
+def test_the_agents_log_is_the_hosts(
+    name: str, agent: Path, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+    program, board = Program.of(name), resolve("local")
+    model = program.parts[0].model
+    try:
+        demo_image = program.image()
+        package = unpack(prepare(model, board, use=find_use(model, name)).package_path, tmp_path / "package")
+    except DownloadError as error:
+        pytest.skip(str(error))
+    with program.opened(Place(board)) as session:
+        for image in [demo_image, *sorted((shared / "images").glob("*.jpg"))]:
+            wanted = session.infer(Shot(0, image, read_image(image)), repeat=1).log()
+            done = call(agent, "demo", package, "--image", image)
+            assert done.returncode == 0, done.stderr.decode()
+            assert_alike(masked(done.stdout.decode()).rstrip("\n"), masked("\n".join(wanted)))
+
+
+# Of levels that are rounded the other way: docs/camera.md states what they do.
+SCORES, PIXELS = 0.002, 0.2
+
+
+@pytest.mark.parametrize(
+    ("demo", "camera", "exact"),
+    [
+        ("yunet", "640x480:rgb", True),  # half the size: means of four
+        ("yunet", "800x600:nv12", False),
+        pytest.param("classification", "640x480:yuyv", True, marks=pytest.mark.slow),
+        pytest.param("yolo-fastest", "640x480:yuv420", True, marks=pytest.mark.slow),
+        pytest.param("ultraface", "640x480:bgr", True, marks=pytest.mark.slow),
+        pytest.param("retinaface", "640x480:yuv420", False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_cameras_frame_shows_what_its_image_does(
+    demo: str, camera: str, exact: bool, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+    program, board, frames = Program.of(demo), resolve("local"), Camera.parsed(camera)
+    model = program.parts[0].model
+    try:
+        image = cv2.resize(read_image(program.image()), frames.size[::-1])
+        ordinary = prepare(model, board, use=find_use(model)).package_path
+    except DownloadError as error:
+        pytest.skip(str(error))
+    package = prepare(model, board, use=find_use(model, camera=frames)).package_path
+    frame, detector = frame_of(image, frames), Detector(package)
+    found = detector.detect_frame(frame)
+    assert detector.detect(image) == found
+    wanted = Detector(ordinary).detect(image_of(frame, frames))
+    assert wanted
+    if exact:
+        assert found == wanted
+        return
+    assert [each.label for each in found] == [each.label for each in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        assert one.box
+        assert other.box
+        assert abs(one.score - other.score) < SCORES
+        assert np.abs(np.subtract(one.box, other.box)).max() < PIXELS

@@ -59,7 +59,6 @@ def quantised(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 
 def overlap(one: list[float], other: list[float]) -> float:
-    """Intersection over union of two boxes."""
     sides = [min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1)]
     both = max(sides[0], 0) * max(sides[1], 0)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]

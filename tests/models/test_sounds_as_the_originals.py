@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.sounds import write_wav
 
 from edgedeploy.audio.sources import read_wav
@@ -30,7 +31,6 @@ PYTHON = os.environ.get("EDGEDEPLOY_ORIGINALS", sys.executable)
 
 
 def original(package: str, *arguments: str) -> dict[str, Any]:
-    """What the original makes of a file."""
     if subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode:
         pytest.skip(f"{package} is not installed for {PYTHON}; EDGEDEPLOY_ORIGINALS names a Python that has it")
     done = subprocess.run([PYTHON, str(LISTENERS), *arguments], capture_output=True, text=True, check=False)
@@ -52,8 +52,7 @@ def spoken_wake_word() -> Path:
 
 def heard(command: Command, *arguments: str) -> tuple[np.ndarray, list[tuple[str, int]]]:
     """The scores and the events of a demo; events in samples."""
-    code, out, err = command("demo", *arguments, "--board", "local", "--json")
-    assert code == 0, err
+    out = output_of(command, "demo", *arguments, "--board", "local", "--json")
     found = [json.loads(line) for line in out.splitlines()]
     scores = [each["score"] for each in found if set(each) == {"time", "score"}]
     return np.array(scores), [(each["event"], round(each["time"] * 16_000)) for each in found if "event" in each]

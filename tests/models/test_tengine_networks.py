@@ -43,7 +43,6 @@ def converted(name: str, shared: Path) -> onnx.ModelProto:
 
 
 def image(name: str) -> np.ndarray:
-    """Noise in the range of the network's images."""
     given = MODELS.load(name).input
     pixels = np.random.default_rng(0).uniform(0, 255, given.shape)
     shape = (1, 3, 1, 1)

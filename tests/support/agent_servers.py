@@ -24,7 +24,6 @@ ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM")
 
 @pytest.fixture(scope="session")
 def agent(_own_user_folders: None) -> Path:
-    """The agent for this machine."""
     return agent_for(load_board("local")).path
 
 
@@ -37,14 +36,10 @@ class Server:
     work: Path
 
     def beat(self) -> None:
-        """Send a sign of life."""
-        assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def end_input(self) -> None:
-        """Send no more signs of life."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
 
 
@@ -54,7 +49,6 @@ def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int 
     command = [*ENDING_WITH_US, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
-        assert process.stdout is not None
         try:
             yield Server(process, json.loads(process.stdout.readline())["port"], work)
         finally:
@@ -63,5 +57,4 @@ def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int 
 
 
 def greeting(text: bytes) -> bytes:
-    """What a client says of itself."""
     return MAGIC + struct.pack("<i", len(text)) + text

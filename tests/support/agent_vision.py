@@ -21,7 +21,6 @@ FORMATS = ("BGR", "RGB", "GRAY", "I420", "NV12", "YUYV")
 
 
 def spec(name: str, array: np.ndarray, steps: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A tensor of a manifest."""
     return {"name": name, "shape": list(array.shape), "dtype": str(array.dtype), **({"steps": steps} if steps else {})}
 
 
@@ -85,7 +84,6 @@ def written(manifest: Manifest) -> bytes:
 
 
 def said(probe: Path, part: str, stdin: bytes) -> bytes:
-    """What the probe prints, which must succeed."""
     done = call(probe, part, stdin=stdin)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout

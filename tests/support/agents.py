@@ -84,14 +84,12 @@ def known_toolchain(toolchain: str, folder: Path) -> Iterator[None]:
 
 
 def build_probe(toolchain: str = DEFAULT_TOOLCHAIN) -> Agent:
-    """The program that shows the agent's parts to the tests."""
     sources = [path for path in own_sources() if path.name != "main.cc"]
     probe = agent_folder() / "tests" / "probe.cc"
     return build_product(Product.executable("probe", [*sources, probe]), load_board("local"), toolchain)
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """The folder of a package, as the agent takes it."""
     manifest, contents = read_package(archive)
     for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
         path = folder / name
@@ -101,17 +99,14 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def packaged(network: Path, board: str = "local") -> Built:
-    """A package of a network, which lies beside it."""
     return build(find_source(str(network)), resolve(board), network.with_suffix(".tar.gz"))
 
 
 def unpacked(network: Path, board: str = "local") -> Path:
-    """The folder of a package of a network, as the agent takes it."""
     return unpack(packaged(network, board).path, network.with_suffix(""))
 
 
 def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """One run of the agent."""
     command = [str(agent), *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=generous(300), check=False)
     need_what_it_lacks(done.stderr.decode(errors="replace"))
@@ -135,7 +130,6 @@ def request(command: str, content: bytes = b"", **fields: object) -> bytes:
 
 
 def answer(agent: Path, *arguments: object) -> Any:
-    """The JSON that a run prints, which must succeed."""
     done = call(agent, *arguments)
     assert done.returncode == 0, done.stderr.decode()
     [line] = done.stdout.decode().splitlines()

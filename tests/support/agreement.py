@@ -18,7 +18,6 @@ from support.running import outputs_of
 
 
 def network_of(graph: Graph, *outputs: str) -> Network:
-    """A graph as the frontend reads it."""
     with tempfile.TemporaryDirectory() as folder:
         return read_onnx(graph.save(Path(folder) / "net.onnx", *outputs))
 
@@ -32,7 +31,6 @@ def random_inputs(network: Network, seed: int = 1) -> dict[str, np.ndarray]:
 def results_of(
     compiled: Compiled, network: Network, inputs: Mapping[str, np.ndarray], device: Any = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Each output of a compiled network, with onnxruntime's."""
     expected = network.reference(inputs)
     assert [spec.name for spec in network.outputs] == list(expected)
     return list(zip(outputs_of(compiled, inputs, device), expected.values(), strict=True))

@@ -16,7 +16,6 @@ ZEROS = gzip.compress(bytes(1 << 24), 9)  # 16 MiB in 16 kB
 def add(
     archive: tarfile.TarFile, name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = ""
 ) -> None:
-    """Add an entry of any kind, of whatever name."""
     entry = tarfile.TarInfo(name)
     entry.type, entry.linkname, entry.size = kind, link, len(content)
     archive.addfile(entry, io.BytesIO(content))
@@ -37,7 +36,6 @@ def header(name: bytes, size: bytes | int = 0, kind: bytes = b"0", **fields: byt
 
 
 def entry(name: bytes, content: bytes, **fields: Any) -> bytes:
-    """A header and the content that belongs to it."""
     return header(name, fields.pop("size", len(content)), **fields) + content + bytes(-len(content) % 512)
 
 

@@ -38,7 +38,6 @@ def with_manifest(package: Path, name: str, **fields: object) -> Path:
 
 
 def two_packages(board: str, folder: Path) -> tuple[Path, Path]:
-    """The bundled network for a board, and the same with one weight changed."""
     source, target = find_source("digits"), resolve(board)
     network = onnx.load(source.file)
     weights = network.graph.initializer[0]
@@ -52,14 +51,9 @@ def two_packages(board: str, folder: Path) -> tuple[Path, Path]:
 
 @dataclass(frozen=True)
 class Bench(Closing):
-    """A virtual board and what is pushed to it; a context manager.
+    """A virtual board and what is pushed to it: packages of two networks of one name that differ in a weight.
 
-    Attributes:
-        virtual: the board, on which nothing lies yet.
-        agent: the agent for it.
-        first, second: packages of two networks of one name that differ in a weight.
-        start: starts further boards.
-        board: the profile that the packages are for.
+    `board` is the profile of the packages, and `start` starts further boards.
     """
 
     virtual: VirtualBoard
@@ -74,12 +68,10 @@ class Bench(Closing):
 
     @property
     def host(self) -> str:
-        """What the command line calls the board."""
         return f"virtual:{self.virtual.name}"
 
     @property
     def at(self) -> tuple[str, ...]:
-        """Options that name the board and its profile."""
         return ("--board", self.board, "--host", self.host)
 
     @cached_property
@@ -88,40 +80,31 @@ class Bench(Closing):
         return self.connected()
 
     def connected(self) -> Connection:
-        """A connection to the board."""
         return Connection(address_of(self.virtual))
 
     def release(self, package: Path) -> Release:
-        """The release of a package."""
         return Release.of(package, self.agent, load_board(self.board))
 
     def push(self, package: Path, **options: Any) -> Pushed:
-        """Push a package."""
         with self.connected() as connection:
             return push(connection, self.release(package), **options)
 
     def variant(self, number: int) -> Path:
-        """The first package with another manifest."""
         return with_manifest(self.first, f"variant-{number}.tar.gz", build_key=f"{number:064x}")
 
     def other(self) -> VirtualBoard:
-        """A second board of the same kind."""
         return self.start("local", name="second")
 
     def say(self, script: str) -> str:
-        """What a command on the board prints."""
         return self._line.run(script).text
 
     def releases(self, model: str = "digits") -> list[str]:
-        """The releases of a model on the board, oldest first."""
         return list(self.stock(model).releases)
 
     def trials(self, model: str = "digits") -> list[str]:
-        """The trials of a model on the board."""
         return list(self.stock(model).trials)
 
     def stock(self, model: str = "digits") -> Inventory:
-        """What lies on the board of a model."""
         return inventory(self._line, model)
 
     def events(self, model: str = "digits") -> list[tuple[str, str]]:
@@ -129,12 +112,10 @@ class Bench(Closing):
         return [(entry.event.value, entry.id) for entry in self.stock(model).record.entries]
 
     def bring(self, package: Path, *, temporarily: bool = False) -> Trial:
-        """Bring a package as a trial."""
         with self.connected() as connection, locked(connection):
             return bring(connection, self.release(package), temporarily=temporarily)
 
     def current(self, model: str = "digits") -> str:
-        """The release in use."""
         return self.say(f"readlink {BASE}/releases/{model}/current")
 
     def current_works(self, model: str = "digits") -> bool:
@@ -145,7 +126,6 @@ class Bench(Closing):
 
 @pytest.fixture(scope="session")
 def _packages(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The bundled network, and the same with one weight changed."""
     return two_packages("local", tmp_path_factory.mktemp("packages"))
 
 

@@ -20,21 +20,15 @@ import pytest
 
 from support.patience import generous
 
+# fmt: off
 _FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]
+# fmt: on
 
 
 class Browser:
-    """One window."""
-
     def __init__(self, session: str) -> None:
         self._session = session
 
@@ -42,11 +36,9 @@ class Browser:
         _call(f"{self._session}/url", {"url": address})
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What a script of the page returns."""
         return _call(f"{self._session}/execute/sync", {"script": script, "args": list(arguments)})
 
     def text(self, identity: str) -> str:
-        """What an element shows."""
         return str(self.run("return document.getElementById(arguments[0]).innerText", identity))
 
     def press(self, key: str) -> None:
@@ -55,7 +47,6 @@ class Browser:
         _call(f"{self._session}/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]})
 
     def screenshot(self, identity: str) -> np.ndarray:
-        """An element as it is painted: uint8, height x width x 3, B G R."""
         element = self.run("return document.getElementById(arguments[0])", identity)
         [reference] = element.values()
         content = base64.b64decode(_call(f"{self._session}/element/{reference}/screenshot"))
@@ -64,7 +55,6 @@ class Browser:
         return image
 
     def until(self, is_so: Callable[[], object]) -> None:
-        """Wait for something."""
         deadline = time.monotonic() + generous(15)
         while not is_so():
             assert time.monotonic() < deadline
@@ -73,13 +63,11 @@ class Browser:
 
 @contextmanager
 def browser(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Browser]:
-    """A window of a new Chromium whose user folder is `folder`; what it saves goes to `folder/saved`."""
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
     if driver is None or chromium is None:
         pytest.skip("needs Chromium: apt install chromium chromium-driver")
     with subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             started = (re.search(r"started successfully on port (\d+)", line) for line in process.stdout)
             port = next(found[1] for found in started if found)
             options = {

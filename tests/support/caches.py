@@ -43,7 +43,6 @@ def share_caches(cache_home: Path, *, cold: bool = False) -> None:
 
 
 def cool(cache_home: Path) -> None:
-    """Take away from a shared cache folder what edgedeploy's own code made."""
     for name in BUILT:
         path = cache_home / "edgedeploy" / name
         if path.is_symlink():

@@ -85,7 +85,6 @@ def _shared_code(pytestconfig: pytest.Config) -> Iterator[list[pytest.Function]]
 
 
 def _has_own_code(test: pytest.Function) -> bool:
-    """Whether a test patches what may generate code, or has the marker `cold_cache`."""
     patch = test.funcargs.get("monkeypatch")
     return test.get_closest_marker("cold_cache") is not None or (patch is not None and is_patched(patch))
 

@@ -73,7 +73,6 @@ class Stream:
 
 
 def interpret(text: str, image: np.ndarray, take: Take, epsilon: float = 1e-5) -> list[np.ndarray]:
-    """What each layer outputs, for an image of the shape channels, height, width."""
     sections = [
         (kind, dict(re.findall(r"^([a-z0-9_]+)=([^#;\n]*)", re.sub(r"[ \t]", "", body), re.M)))
         for kind, body in re.findall(r"^\[(\w+)\]([^\[]*)", text, re.M)
@@ -109,7 +108,6 @@ class _Layer:
         return values + bias[wide]
 
     def windows(self, size: int, fill: float) -> np.ndarray:
-        """The windows of a pool: channels, rows, columns, size, size."""
         stride = self.number("stride", 1)
         steps = [self.number(name, stride) for name in ("stride_y", "stride_x")]
         padding = self.number("padding", size - 1)

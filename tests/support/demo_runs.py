@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,8 +13,12 @@ import pytest
 
 from edgedeploy.base.progress import Progress
 from edgedeploy.demo import program
+from edgedeploy.demo.pipeline import Network
+from edgedeploy.demo.spec import DEMOS
+from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Opened, Place
 from edgedeploy.target.resolved import ResolvedBoard
+from edgedeploy.zoo.entry import MODELS, ZooModel, load_labels
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,8 +52,36 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def run_demo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, built: list[dict[str, Any]]
 ) -> RunDemo:
-    """The command line in an empty folder: its exit code, standard output and standard error."""
     from conftest import run_command
 
     monkeypatch.chdir(tmp_path)
     return run_command(monkeypatch, capsys)
+
+
+def masked(log: str) -> str:
+    """A log without what differs from run to run, and from place to place: times, threads and where files lie."""
+    return re.sub(r"\d+\.\d+ ms|thread \d+|(?<=model file : ).*|(?<=image file : ).*", "#", log)
+
+
+def assert_alike(found: str, wanted: str) -> None:
+    """Two logs have the same lines; numbers that are printed with six digits may differ in the last one."""
+    number = r"-?\d+\.\d{2,}"
+    assert re.sub(number, "#", found) == re.sub(number, "#", wanted)
+    for one, other in zip(re.findall(number, found), re.findall(number, wanted), strict=True):
+        assert float(one) == pytest.approx(float(other), rel=1e-5, abs=2e-5), (one, other)
+
+
+def on_onnxruntime(entry: ZooModel, path: Path) -> Runner:
+    return OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
+
+
+def demo_network(
+    shared: Path, demo_name: str, model: str | None = None, run: Callable[[ZooModel, Path], Runner] = on_onnxruntime
+) -> Network:
+    """The first network of a demo, or `model` in its place, whose file lies in the shared folder."""
+    demo = DEMOS.load(demo_name)
+    model = model or demo.model
+    entry = MODELS.load(model)
+    [path] = (shared / "models").rglob(entry.files[0].name)
+    labels = load_labels(entry.labels) if entry.labels else []
+    return Network(demo, model, path, run(entry, path), entry.input, labels, entry.outputs)

@@ -9,7 +9,6 @@ from support.patience import generous
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there, and is not only waited for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -17,7 +16,6 @@ def runs(pid: int) -> bool:
 
 
 def assert_ends(pid: int) -> None:
-    """Wait until a process has ended."""
     deadline = time.monotonic() + generous(5)
     while runs(pid):
         assert time.monotonic() < deadline

@@ -12,7 +12,6 @@ FOURCC = {".avi": "MJPG", ".mp4": "mp4v", ".mkv": "mp4v"}
 
 
 def write_film(path: Path, images: Sequence[np.ndarray], rate: float = 25) -> Path:
-    """A video of these images."""
     height, width = images[0].shape[:2]
     writer = cv2.VideoWriter(
         str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*FOURCC[path.suffix]), rate, (width, height)
@@ -25,7 +24,6 @@ def write_film(path: Path, images: Sequence[np.ndarray], rate: float = 25) -> Pa
 
 
 def read_film(path: Path) -> list[np.ndarray]:
-    """All images of a video."""
     capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
     assert capture.isOpened()
     images = []

@@ -65,11 +65,10 @@ def damaged_text(content: bytes, random: np.random.Generator, hostile: Sequence[
 
 
 def survive(work: Callable[[], object], *, seconds: float = 5.0) -> bool:
-    """Do something with a hostile file: it may succeed or end in an error of ours, soon; whether it succeeded.
+    """Do something with a hostile file; whether it succeeded.
 
-    Raises:
-        AssertionError: it took more than `seconds` of the processor's time.
-        Exception: whatever else it raised.
+    It may end in an error of ours within `seconds` of processor time; anything else is raised, and AssertionError if it
+    takes longer.
     """
     started, done = process_time(), False
     with suppress(EdgedeployError):

@@ -38,8 +38,6 @@ class Requantisation:
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, the integers that it is given, and what follows."""
-
     layer: AnyAnchorOp
     data: np.ndarray
     weights: np.ndarray
@@ -47,12 +45,10 @@ class Case:
 
     @property
     def sums(self) -> np.ndarray:
-        """In int64."""
         return exact_sums(self.layer, self.data, self.weights)
 
     @property
     def expected(self) -> np.ndarray:
-        """The bytes."""
         tail, sums = self.tail, self.sums + self.tail.bias
         assert np.abs(sums).max() < 2**31
         real = np.rint(sums.astype(np.int32).astype(np.float32) * tail.scale) + np.float32(tail.zero_point)
@@ -60,7 +56,6 @@ class Case:
 
 
 def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """A layer's sums in int64."""
     wide, weights = data.astype(np.int64), weights.astype(np.int64)
     if isinstance(layer, Product):
         return np.asarray(wide @ weights)
@@ -83,15 +78,10 @@ def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.
 def random_case(
     layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int = -127, *, growth: float = 1, zero_point: int = 117
 ) -> Case:
-    """A layer with random integers over the whole ranges of their types, and runs of extreme ones.
+    """Random integers over the whole ranges of their types, and runs of extreme ones.
 
-    Args:
-        layer: it.
-        dtype: of the bytes.
-        seed: of the integers.
-        least_weight: of bytes.
-        growth: how many times as large as usual results are, before bounds.
-        zero_point: of the bytes, from the least one on.
+    `least_weight` bounds weights of bytes, `growth` is how many times larger than usual results are before bounds, and
+    `zero_point` counts from the least byte.
     """
     random, limits = np.random.default_rng(seed), np.iinfo(layer.types.data)
     data = random.integers(limits.min, limits.max + 1, layer.data).astype(layer.types.data)
@@ -134,13 +124,11 @@ def requantised_group(layer: AnyAnchorOp, tail: Requantisation) -> FusedFunction
 
 
 def scheduled(group: FusedFunction, board: Board, chosen: Configuration) -> Scheduled:
-    """A group for a board's CPU."""
     with tvm.target.Target(board.cpu_target()):
         return host_of(board).configured(group, chosen, {group.weights})
 
 
 def assembly(function: tvm.tirx.PrimFunc, board: Board, folder: Path) -> str:
-    """The code of a scheduled function."""
     from edgedeploy.compile.backends.cpu import codegen
 
     module = tvm.IRModule({"layer": function.with_attr("global_symbol", "layer")})

@@ -26,7 +26,6 @@ def computed_and_exact(layer: AnyAnchorOp, chosen: Configuration, folder: Path) 
 
 
 def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The standard deviation of errors, as a part of that of the values."""
     return float(np.std(found.astype(np.float64) - wanted) / np.std(wanted))
 
 
@@ -58,7 +57,6 @@ def _exact(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndar
 def _computed(
     layer: AnyAnchorOp, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path
 ) -> np.ndarray:
-    """What this machine computes with the layer in a configuration."""
     backend, tensors = backend_of(LOCAL), [te.placeholder(each.shape, str(each.dtype)) for each in (data, weights)]
     canonical = te.create_prim_func([*tensors, layer.canonical()(*tensors)])
     with tvm.target.Target(LOCAL.cpu_target()):

@@ -24,8 +24,6 @@ EXAMPLES = ROOT / "examples"
 
 
 def network_class(folder: Path) -> type[library.Network]:
-    """The class of the Python package over a library that was written to a folder."""
-
     class Network(library.Network):
         @staticmethod
         def _library_path() -> Path:
@@ -94,7 +92,6 @@ def compiled(
     toolchain: str = "zig",
     how: str = "shared",
 ) -> Path:
-    """A program from C or C++ with the library, `shared` or `static`, that was written to `folder`."""
     # As the agent: zig has its C++ library for this glibc, stripped.
     target = load_board(board).overridden(
         {"toolchain": toolchain, **({"glibc": OLDEST_GLIBC} if toolchain == "zig" else {})}
@@ -112,14 +109,12 @@ def compiled(
 
 
 def said(command: Sequence[object], stdin: bytes = b"") -> list[str]:
-    """The lines that a program prints, which must succeed."""
     done = subprocess.run([str(word) for word in command], input=stdin, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().splitlines()
 
 
 def digit_image(folder: Path) -> Path:
-    """The bundled image of a digit as the examples read it."""
     image = folder / "digit.pgm"
     assert cv2.imwrite(str(image), cv2.imread(str(ROOT / "models" / "digit.png"), cv2.IMREAD_GRAYSCALE))
     return image

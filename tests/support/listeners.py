@@ -17,7 +17,6 @@ LISTEN = "0A"
 
 
 def listening(port: int) -> bool:
-    """Whether somebody listens on a port of 127.0.0.1."""
     return ("127.0.0.1", port) in sockets()
 
 

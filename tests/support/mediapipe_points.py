@@ -26,7 +26,6 @@ def solution(demo: str, film: bool) -> Any:
 
 
 def results(demo: str, film: bool, files: list[str]) -> list[list[dict[str, Any]]]:
-    """The results of each file."""
     import cv2
 
     found, network = [], None

@@ -28,14 +28,7 @@ INSIDE = RANDOM.uniform(-0.9, 0.9, (4, 5, 6)).astype(np.float32)
 
 @dataclass(frozen=True)
 class Case:
-    """A layer between inputs and outputs.
-
-    Attributes:
-        layer: its kind and parameters.
-        inputs: arrays, without a batch.
-        weights: its part of the file.
-        outputs: how many it has.
-    """
+    """A layer, by kind and parameters, of inputs without a batch; `weights` is its part of the file."""
 
     layer: str
     inputs: Sequence[np.ndarray]

@@ -18,8 +18,6 @@ OPSETS = range(7, 22)
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """An input of the network."""
-
     shape: tuple[int, ...]
     dtype: int = TensorProto.FLOAT
     name: str = "data"
@@ -40,8 +38,6 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """An output of an operator but its first."""
-
     node: Node
     index: int
 
@@ -139,13 +135,7 @@ def _knows(opset: int, value: Value) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """A network of one operator, or of the few that belong together.
-
-    Attributes:
-        name: what it shows.
-        opsets: those that have it, the oldest first.
-        outputs: what it gives.
-    """
+    """A network of one operator, or of the few that belong together, in the opsets that have it, oldest first."""
 
     name: str
     opsets: list[int]

@@ -148,12 +148,10 @@ def make_faulty(folder: Path, fault: str = "") -> tuple[Path, Path]:
 
 
 def load_kernels(source: str, **arguments: Sequence[str]) -> Any:
-    """A module of OpenCL kernels, in the form in which TVM's compiler stores it.
+    """A module of kernels in OpenCL C, in the form in which TVM's compiler stores it.
 
-    Args:
-        source: OpenCL C.
-        arguments: for each kernel the types of its arguments, as `handle` or `int32`; beside them a call states the
-            number of work-groups, and of work-items in each.
+    `arguments` are the types of each kernel's arguments, `handle` or `int32`; a call also states the number of
+    work-groups, and of work-items in each.
     """
     import tvm_ffi
 

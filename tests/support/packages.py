@@ -51,7 +51,6 @@ def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
 
 
 def document() -> dict[str, Any]:
-    """The same as JSON has it."""
     return json.loads(manifest_bytes(manifest()))  # type: ignore[no-any-return]
 
 
@@ -61,7 +60,6 @@ def changed(field: str, value: object) -> bytes:
 
 
 def packed(path: Path, files: dict[str, bytes]) -> Path:
-    """An archive of any files."""
     with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as archive:
         for name, content in files.items():
             add(archive, name, content)
@@ -73,7 +71,6 @@ def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32", *
 
 
 def selftest(**fields: object) -> dict[str, Any]:
-    """A self-test whose one case has other fields."""
     test = document()["selftest"]
     return {**test, "cases": [{**test["cases"][0], **fields}]}
 
@@ -217,5 +214,4 @@ FILE_NAMES = {
 
 
 def files_with(name: str) -> dict[str, Any]:
-    """A manifest's files, with one more."""
     return {**document()["files"], name: {"size": 1, "sha256": "0" * 64}}

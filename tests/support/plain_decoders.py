@@ -21,8 +21,6 @@ Outputs = Mapping[str, np.ndarray]
 
 @dataclass
 class Place:
-    """A box in pixels of the network's input."""
-
     score: float
     class_id: int
     box: list[float]
@@ -101,7 +99,6 @@ def retinaface(outputs: Outputs, threshold: float) -> list[Place]:
 def priors(
     network: tuple[int, int], levels: Sequence[tuple[int, Sequence[tuple[float, float]]]], even: bool
 ) -> Iterator[tuple[float, float, float, float]]:
-    """Centre and size of each prior box."""
     for stride, sizes in levels:
         rows, columns = math.ceil(network[0] / stride), math.ceil(network[1] / stride)
         across, down = (network[1] / columns, network[0] / rows) if even else (stride, stride)
@@ -214,7 +211,6 @@ def efficientdet(scores: np.ndarray, boxes: np.ndarray, network: tuple[int, int]
 
 
 def overlap_of(one: Sequence[float], other: Sequence[float]) -> float:
-    """Intersection over union."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     if width <= 0 or height <= 0:

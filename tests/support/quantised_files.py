@@ -16,12 +16,10 @@ from edgedeploy.base.catalog import builtin_folder
 
 
 def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """The weights of a model by name."""
     return {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
 
 
 def producer(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
-    """The node that gives a tensor."""
     return next((node for node in model.graph.node if name in node.output), None)
 
 

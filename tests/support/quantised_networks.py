@@ -30,11 +30,9 @@ _PER_CHANNEL_OPSET = 13
 class Form:
     """How a network is quantised.
 
-    Attributes:
-        kind: `pairs` of QuantizeLinear and DequantizeLinear around float operators, quantised `operators`
-            (QLinearConv, QGemm, QLinearAdd...), or `dynamic`: scales of activations are computed as it runs.
-        activations, weights: their dtypes.
-        per_channel: whether each output channel of weights has a scale of its own.
+    `pairs` surround float operators with QuantizeLinear and DequantizeLinear, `operators` are quantised ones
+    (QLinearConv, QGemm, QLinearAdd...), and `dynamic` computes scales of activations as it runs. `per_channel`: of
+    weights.
     """
 
     kind: str
@@ -60,17 +58,9 @@ _TYPES = {"uint8": QuantType.QUInt8, "int8": QuantType.QInt8}
 
 
 def quantise(source: Path, target: Path, form: Form, samples: Iterable[Inputs] = (), **options: Any) -> Path:
-    """Write a float ONNX network quantised.
+    """Write a float ONNX network with fixed input shapes quantised, and return `target`.
 
-    Args:
-        source: its file, with fixed shapes of inputs.
-        target: the file that is written.
-        form: how.
-        samples: inputs to calibrate with, by min-max; `dynamic` needs none.
-        options: further ones of `quantize_static`, or `quantize_dynamic`.
-
-    Returns:
-        `target`.
+    `samples` calibrate by min-max; `dynamic` needs none. `options` go to `quantize_static` or `quantize_dynamic`.
     """
     prepared = target.with_suffix(".prepared.onnx")
     with _quiet():
@@ -110,12 +100,7 @@ def random_samples(path: Path, count: int = 4) -> Iterator[Inputs]:
 
 
 def image_samples(model: str, images: Iterable[Path]) -> Iterator[Inputs]:
-    """Images as a network of the zoo takes them.
-
-    Args:
-        model: its entry, such as `mobilenet_v1`.
-        images: files.
-    """
+    """Image files as the zoo's entry `model`, such as `mobilenet_v1`, takes them."""
     spec = MODELS.load(model).input
     height, width = spec.shape[2:] if spec.layout == "NCHW" else spec.shape[1:3]
     for image in images:

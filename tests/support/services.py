@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 
 from edgedeploy.base.closing import Closing
+from edgedeploy.remote.connection import Completed
 from support.agents import need_what_it_lacks, request, unpack
 from support.patience import generous
 
@@ -27,11 +30,7 @@ FIRST, SECOND = "20260102T030405Z-00000001", "20260102T030406Z-00000002"
 
 
 class Client(Closing):
-    """A program that is connected to a service.
-
-    Attributes:
-        greeting: what the service said first.
-    """
+    """A program that is connected to a service, which said `greeting` first."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -45,7 +44,6 @@ class Client(Closing):
         self.socket.close()
 
     def reply(self) -> tuple[dict[str, Any], bytes]:
-        """The next reply and its bytes; an empty one if none comes any more."""
         try:
             line = self._stream.readline()
         except ConnectionResetError:  # what was sent was not read to its end
@@ -55,7 +53,6 @@ class Client(Closing):
         return said, self._stream.read(said.get("bytes", 0))
 
     def share(self, descriptor: int, size: int) -> tuple[dict[str, Any], bytes]:
-        """Share memory with the service."""
         socket.send_fds(self.socket, [request("share", size=size)], [descriptor])
         return self.reply()
 
@@ -66,13 +63,7 @@ class Client(Closing):
 
 @dataclass
 class Home:
-    """A user's home folder with releases of digits.
-
-    Attributes:
-        folder: it.
-        agent: how the agent is called.
-        inputs, outputs: of each release, by its name, recorded ones.
-    """
+    """A user's home folder with releases of digits, and by name the recorded inputs and outputs of each."""
 
     folder: Path
     agent: list[str]
@@ -87,7 +78,6 @@ class Home:
         return self.folder / BASE / "releases" / "digits"
 
     def add(self, package: Path, name: str) -> None:
-        """Put a release there."""
         folder = unpack(package, self.releases / name)
         (folder / "agent").symlink_to(self.agent[-1])
         self.inputs[name] = (folder / "selftest" / "input-0.bin").read_bytes()
@@ -146,13 +136,72 @@ def is_listening(path: Path) -> bool:
 
 
 def events(lines: list[str]) -> list[dict[str, Any]]:
-    """A log."""
     return [json.loads(line) for line in lines]
 
 
 def until(is_so: Callable[[], object], seconds: float = 30) -> None:
-    """Wait for something."""
     deadline = time.monotonic() + generous(seconds)
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+SYSTEMD = Path("/lib/systemd/systemd")
+
+# systemd looks for the folder by which it knows that it runs the system; here it is the user's alone. It would take
+# itself for the system's if it were the first process.
+_BEGIN = """
+mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system /run/user/0 || exit
+export XDG_RUNTIME_DIR=/run/user/0 HOME="$1"
+/lib/systemd/systemd --user --log-target=console &
+wait
+"""
+
+
+class UserSystemd:
+    """A user's systemd that runs; `runtime` is `$XDG_RUNTIME_DIR` as it is seen from outside."""
+
+    def __init__(self, home: Path, pid: int) -> None:
+        self.home, self._pid = home, pid
+        self.runtime = Path(f"/proc/{pid}/root/run/user/0")
+
+    def run(self, script: str, *arguments: str, content: Iterable[bytes] = (), timeout_s: float = 120) -> Completed:
+        """Run a script there, as `Connection.run` does on a board."""
+        command = ["nsenter", "-t", str(self._pid), "-m", "-p", "sh", "-c", script, "sh", *arguments]
+        done = subprocess.run(
+            command,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.home)},
+            input=b"".join(content),
+            capture_output=True,
+            timeout=generous(timeout_s),
+            check=False,
+        )
+        return Completed(done.returncode, done.stdout, done.stderr.decode(errors="replace").strip())
+
+    def kill(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal to a process by the number that it has there."""
+        assert self.run('kill -s "$1" "$2"', number.name.removeprefix("SIG"), str(pid)).code == 0
+
+
+@contextmanager
+def user_systemd(home: Path) -> Iterator[UserSystemd]:
+    """Skips the test where there is no systemd, or no right to namespaces."""
+    if os.geteuid() != 0 or not SYSTEMD.exists() or shutil.which("nsenter") is None:
+        pytest.skip("needs root, systemd and nsenter: apt install systemd util-linux")
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", _BEGIN, "sh", home]
+    environment = {"PATH": os.environ["PATH"]}
+    with (
+        (home / "systemd.log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
+    ):
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            until(lambda: children.read_text().split() or process.poll() is not None)
+            if process.poll() is not None:
+                pytest.skip(f"no namespaces: {(home / 'systemd.log').read_text().strip()}")
+            made = UserSystemd(home, int(children.read_text().split()[0]))
+            until(lambda: (made.runtime / "systemd" / "private").exists() or process.poll() is not None)
+            assert process.poll() is None, (home / "systemd.log").read_text()
+            yield made
+        finally:
+            process.kill()

@@ -24,7 +24,6 @@ class Writer:
         return int(getattr(tflite, f"{kind}End")(self.builder))
 
     def tables(self, offsets: list[int]) -> int:
-        """A vector of tables."""
         self.builder.StartVector(4, len(offsets), 4)
         for offset in reversed(offsets):
             self.builder.PrependUOffsetTRelative(offset)

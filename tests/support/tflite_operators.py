@@ -22,7 +22,6 @@ class Steps:
     axis: int = 0
 
     def table(self, write: Writer) -> int:
-        """The record of it in a file."""
         scales = [float(each) for each in np.atleast_1d(self.scale)]
         zeros = np.full(len(scales), self.zero_point, np.int64)
         return write.table("QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=self.axis)
@@ -40,19 +39,13 @@ def of_one(
     body: str = "",
     steps: Mapping[str, Steps] | None = None,
 ) -> bytes:
-    """A file of one operator.
+    """A file of one operator, whose outputs are `made0`, `made1` and so on, and whose inputs are `given0` and so on.
 
-    Args:
-        operator: its name; of a custom one as the file is to have it.
-        inputs: shapes of what is given to the network, and arrays that the file holds, in the operator's order. Where
-            all are arrays, the network has an input that nothing reads.
-        outputs: their shapes; they are called `made0` and so on, inputs `given0` and so on.
-        options: fields of its table of options.
-        kind: of that table; of StableHLO's operators they lie in another field.
-        custom: options of a custom operator.
-        version: of the operator.
-        body: the operator of two values that it reduces by, as a graph of its own.
-        steps: of quantised tensors, by name.
+    `inputs` are shapes of what is given to the network and arrays that the file holds, in the operator's order; if all
+    are arrays, the network has an input that nothing reads. `options` are fields of the table `kind`, which StableHLO's
+    operators have in another field; `custom` are those of a custom operator, which is named as in the file. `body` is
+    the operator of two values that a reduction uses, as a graph of its own. `steps` are those of quantised tensors, by
+    name.
     """
     steps = steps or {}
     write = Writer()
@@ -114,12 +107,10 @@ def _code(write: Writer, operator: str, version: int) -> int:
 def sparse(
     values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks: Sequence[int], levels: Sequence[Any]
 ) -> bytes:
-    """A file with DENSIFY of a tensor that has `values`, whose result is added to the input of the same shape.
+    """A file with DENSIFY of a tensor of `values`, whose result is added to the input of the same shape.
 
-    Args:
-        order: in which dimensions, and blocks behind them, are traversed.
-        blocks: along which dimension each block lies.
-        levels: of each, its size, or the name of a vector's table with segments and indices.
+    `order` is that in which dimensions, and blocks behind them, are traversed, `blocks` the dimension along which each
+    block lies, and `levels` the size of each, or the name of a vector's table with segments and indices.
     """
     write = Writer()
     buffers = [write.table("Buffer"), write.table("Buffer", Data=values.tobytes())]

@@ -25,15 +25,8 @@ def lstm(
 ) -> bytes:
     """An LSTM of float32 from a sequence to all states.
 
-    Args:
-        batch: how many sequences.
-        both: whether it goes in both directions.
-        merged: whether it has one output for both.
-        coupled: whether it has no input gate.
-        peepholes: whether its gates read the cell.
-        time_major: whether its tensors begin with time, not with the batch.
-        cell_clip: what its cell is cut to, or 0.
-        projected: whether it has weights for a projection.
+    `both` directions may have one `merged` output. A `coupled` one has no input gate, `peepholes` read the cell, which
+    `cell_clip` bounds unless it is 0, and a `projected` one has weights for a projection.
     """
     random, write = np.random.default_rng(0), Writer()
     buffers = [write.table("Buffer")]

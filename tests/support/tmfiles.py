@@ -33,14 +33,12 @@ class TmFile:
         self._content = bytearray()
 
     def input(self, name: str, shape: Sequence[int] | None) -> int:
-        """A network's input, whose shape may be left open."""
         self.tensors.append((name, shape, GIVEN, "float32", None))
         self.inputs.append(len(self.nodes))
         self.nodes.append((name, INPUT, (), (), [len(self.tensors) - 1]))
         return len(self.tensors) - 1
 
     def constant(self, values: np.ndarray, name: str | None = None) -> int:
-        """A weight."""
         name = f"w{len(self.tensors)}" if name is None else name
         self.tensors.append((name, values.shape, CONSTANT, values.dtype.name, values.tobytes()))
         self.nodes.append((name, CONST, (), (), [len(self.tensors) - 1]))
@@ -63,18 +61,15 @@ class TmFile:
         return first
 
     def output(self, *tensors: int) -> TmFile:
-        """Have the nodes that give these tensors as the network's outputs."""
         for tensor in tensors:
             self.outputs += [number for number, node in enumerate(self.nodes) if tensor in node[4]]
         return self
 
     def save(self, path: Path) -> Path:
-        """Write the file."""
         path.write_bytes(self.content())
         return path
 
     def content(self) -> bytes:
-        """The file's bytes."""
         self._content = bytearray(12)
         buffers = [self._buffer(data) for *_, data in self.tensors if data is not None]
         tensors, nodes = self._tensors(), [self._node(number, *node) for number, node in enumerate(self.nodes)]

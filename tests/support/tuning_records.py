@@ -53,7 +53,6 @@ def trial_of(task: Task, number: int, milliseconds: float, **fields: Any) -> Tri
 
 
 def started(**changes: Any) -> RunStarted:
-    """The beginning of a run."""
     fields = {
         "run": "first",
         "model": "net",
@@ -90,11 +89,9 @@ def filled(folder: Path) -> Path:
 
 
 def content_of(folder: Path) -> Content:
-    """What a folder holds, in an order of its own."""
     content = read_records(folder)
     return Content(content.header, sorted(content.trials, key=Trial.model_dump_json), content.events)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What lies in a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -12,13 +12,7 @@ def unrolled_lstm(
 ) -> tuple[list[str], list[str]]:
     """States and cells of all steps, as PyTorch's decomposition writes them: zeros before the first are left out.
 
-    Args:
-        graph: where it is written.
-        data: the input, of the shape steps x batch x features.
-        shape: that.
-        hidden: values of a state.
-        odd_step: a step that has weights of its own.
-        count: the steps that are written, if not all.
+    `shape` of `data` is steps x batch x features; `odd_step` has weights of its own; of the steps, `count` are written.
     """
     steps, _, features = shape
 

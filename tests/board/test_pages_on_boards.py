@@ -1,4 +1,4 @@
-"""Pages that are followed on a virtual Raspberry Pi 4: the whole tutorial, and programs of the reader's own."""
+"""Pages that are followed on a virtual Raspberry Pi 4: the tutorial, the API's, and programs of the reader's own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
-from support.board_cameras import rpicam
 from support.commands import need
 from support.consoles import follow
-from support.virtual_boards import Start, emptied
+from support.snippets import BOARD, lay_out, run, snippets
+from support.virtual_boards import Start, emptied, rpicam
 
 from edgedeploy.vision.image import read_image
 
@@ -36,3 +36,17 @@ def test_programs_can_be_made_from_an_empty_folder(board_command: Command, start
     removed = "\n$ edgedeploy virtual ssh rpi4 'rm detect digit.pgm libedgedeploy.so.1'"
     section = section.replace(in_cxx, removed + in_cxx)
     assert follow(section, Path.cwd(), {"DIGITS": str(ROOT / "models"), "PYTHONPATH": str(ROOT)}) == []
+
+
+API = ROOT / "docs" / "api.md"
+
+
+@pytest.mark.slow
+def test_the_boards_part_of_the_page_runs(
+    board_command: Command, start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emptied(start("rpi4"))
+    names = lay_out(Path.cwd(), ROOT / "models")
+    exec("import edgedeploy as ed", names)
+    run(API, [part for part in snippets(API) if BOARD in part[1]], names)
+    assert "pushed" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The demos whose networks have no weights in the zoo, from end to end with random ones."""
+"""Demos run with weights from public files; where the zoo has none, with random ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 
 from edgedeploy.demo.spec import DEMOS, all_demos
 from edgedeploy.zoo.entry import MODELS, load_labels
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WITHOUT = sorted(set(all_demos("random")) - set(all_demos()))
 
@@ -23,10 +22,14 @@ def demo(command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Com
     return lambda *arguments: command("demo", *arguments, "--weights", "random")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_they_are_those_of_the_architectures_and_of_darknets_configurations() -> None:
     assert WITHOUT == ["efficientdet", "nanodet", "yolov2-tiny", "yolov3", "yolov3-tiny", "yolox"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", WITHOUT)
 def test_it_shows_random_results_and_says_so(demo: Command, name: str) -> None:
     code, out, err = demo(name, "--json")
@@ -40,10 +43,39 @@ def test_it_shows_random_results_and_says_so(demo: Command, name: str) -> None:
         assert 0 <= x1 < x2
         assert 0 <= y1 < y2
     assert shown["results"]
-    code, out, _ = demo(name)
-    assert code == 0
+    out = output_of(demo, name)
     *lines, last = out.splitlines()
     assert last == "weights : random, seeded: what it sees means nothing"
     number = r" *\d+(\.\d+)?"
     line = rf"[ \d]\d:{number}%, \[{number}, {number}, {number}, {number}\], .+"
     assert len([each for each in lines if re.fullmatch(line, each)]) == len(shown["results"])
+
+
+# Each demo, and a line that it prints.
+DEMO_LINES = {
+    "classification": ", 281",
+    "retinaface": "detected face num: 4",
+    "landmark": "Repeat [1]",
+    "yolo-fastest": "car",
+    "yolo-lite": "dog",
+}
+
+
+@pytest.mark.quick("retinaface", "landmark")  # faces, of one file, and points, of another
+@pytest.mark.parametrize("demo", DEMO_LINES)
+def test_a_demo_runs_from_public_files_alone(
+    demo: str, shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entry = MODELS.load(DEMOS.load(demo).model)
+    assert entry.same_as
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    for file in MODELS.load(entry.same_as).files:
+        assert file.url
+        [copy] = (shared / "models").rglob(file.name)
+        (mirror / file.name).symlink_to(copy)
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{mirror}:{shared / 'images'}")
+    code, out, err = command("demo", demo)
+    assert code == 0, err
+    assert f"taking {entry.same_as}, of the same weights" in err
+    assert DEMO_LINES[demo] in out
