@@ -30,7 +30,6 @@ from edgedeploy.package.manifest import Manifest, packageable
 
 @pytest.fixture
 def sound(tmp_path: Path) -> Path:
-    """A package with nothing wrong in it."""
     write_package(tmp_path / "sound.tar.gz", manifest(), CONTENTS)
     return tmp_path / "sound.tar.gz"
 

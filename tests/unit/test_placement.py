@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph
 
 from edgedeploy.building import build
@@ -55,7 +56,6 @@ def pairs(graph: Graph) -> list[str]:
 
 
 def views(graph: Graph) -> list[str]:
-    """Views of what the other side computed, and of an input; outputs that nobody computes."""
     data, along = graph.input("data", [1, 3, 32, 32]), graph.weight(np.array(2, np.int64))
     sums = graph.node("CumSum", graph.conv(data, 3, 32, 3), along)
 
@@ -72,7 +72,6 @@ def lowered(graph: Graph, outputs: list[str], folder: Path, board: str = BOARD) 
 
 
 def copies(network: Lowered) -> int:
-    """How many tensors one inference copies between device and CPU."""
     bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
     return sum(is_call(binding.value, "relax.call_dps_packed") for binding in bindings)
 
@@ -144,11 +143,10 @@ def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:
 def test_explain_says_what_runs_on_the_cpu_and_why(opencl: Any, command: Command, tmp_path: Path) -> None:
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *summed(graph))
-    code, out, err = command("build", path, "--board", BOARD, "--explain", "--json")
-    assert code == 0, err
+    out = output_of(command, "build", path, "--board", BOARD, "--explain", "--json")
     [built] = json.loads(out)
     assert {each["function"]: each["cpu"] for each in built["functions"] if each["cpu"]}["cumsum"] == NO_SCHEDULE
-    code, out, err = command("build", path, "--board", BOARD, "--explain")
+    _, out, _ = command("build", path, "--board", BOARD, "--explain")
     assert f"on the CPU: {NO_SCHEDULE}" in " ".join(out.split())
 
 

@@ -299,7 +299,6 @@ def test_threads_have_the_peak_of_all_their_cores() -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all of PATH."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -363,7 +362,6 @@ def test_the_doctor_says_what_predictions_lack(command: Command, monkeypatch: py
 
 
 def output_of_hint(out: str, line: str) -> str:
-    """The line after one."""
     lines = out.splitlines()
     return lines[lines.index(line) + 1]
 

@@ -50,9 +50,7 @@ def ended(command: str, folder: Path, redirection: str = "", **environment: str)
     ("redirection", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
 )
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_full_or_closed_standard_output_is_an_error_of_its_own(
-    command: str, redirection: str, why: str, tmp_path: Path
-) -> None:
+def test_a_full_or_closed_output_has_its_own_error(command: str, redirection: str, why: str, tmp_path: Path) -> None:
     code, said = ended(command, tmp_path, redirection)
     assert code == OutputError.exit_code
     assert f"cannot write standard output: {why}" in said
@@ -87,9 +85,7 @@ def test_files_never_get_the_descriptor_of_a_closed_stream_nor_those_of_programs
 
 @pytest.mark.parametrize("mebibytes", [150, *slow(100, 200, 300, 400, 500, 700, 1000)])
 @pytest.mark.parametrize("command", ["build digits", "demo digits"])
-def test_too_little_address_space_is_said_before_a_library_ends_the_process(
-    command: str, mebibytes: int, tmp_path: Path
-) -> None:
+def test_too_little_address_space_is_reported_before_a_crash(command: str, mebibytes: int, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
 
@@ -191,9 +187,7 @@ SEGFAULT = "ctypes.string_at(0)"
         ),
     ],
 )
-def test_a_compiler_that_ends_its_process_is_named_with_what_it_did(
-    end: str, code: int, reason: str, tmp_path: Path
-) -> None:
+def test_a_compiler_that_crashes_is_named_with_what_it_did(end: str, code: int, reason: str, tmp_path: Path) -> None:
     program = f"""
 import ctypes, os, tempfile
 from edgedeploy import supervision

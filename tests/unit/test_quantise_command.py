@@ -41,7 +41,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Twelve images of noise."""
     random = np.random.default_rng(0)
     for index in range(12):
         (tmp_path / "photos").mkdir(exist_ok=True)
@@ -105,7 +104,6 @@ def test_a_file_is_fed_as_a_demos_network(command: Command, photos: Path, tmp_pa
 
 
 def test_a_quantised_network_says_itself_whose_input_it_has(command: Command, digits: Path) -> None:
-    """The demo's own network has another preprocessing."""
     from edgedeploy.demo.spec import DEMOS
     from edgedeploy.demo.usage import Part
 
@@ -127,9 +125,7 @@ def test_a_file_that_claims_to_be_fed_with_sounds_is_fed_as_the_demos_network(tm
     assert Part.of(stage, str(tmp_path / "net.onnx")).entry_name == stage.model
 
 
-def test_a_file_of_the_zoo_is_known_wherever_it_lies_and_beside_broken_entries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copied_zoo_file_is_known_beside_broken_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "copied.onnx"
     shutil.copy(MODELS.find("digits").parent / "digits.onnx", file)
@@ -173,9 +169,7 @@ WRONG: list[tuple[list[str], int, str]] = [
 
 
 @pytest.mark.parametrize(("options", "code", "part"), WRONG, ids=[" ".join(each[0]) or "none" for each in WRONG])
-def test_what_is_wrong_is_said_and_nothing_is_written(
-    command: Command, photos: Path, options: list[str], code: int, part: str
-) -> None:
+def test_a_wrong_call_writes_nothing(command: Command, photos: Path, options: list[str], code: int, part: str) -> None:
     here = Path.cwd()
     photos.rename(here / "photos")
     (here / "empty").mkdir()
@@ -197,9 +191,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
         ("words.onnx", 5, "not a network"),
     ],
 )
-def test_networks_that_cannot_be_quantised_are_named(
-    command: Command, photos: Path, network: str, code: int, part: str
-) -> None:
+def test_unsuitable_networks_are_named(command: Command, photos: Path, network: str, code: int, part: str) -> None:
     Path("words.onnx").write_text("words, and nothing but words")
     ended, _, said = command("quantize", network, "--calibrate", photos, "--demo", "classification")
     assert ended == code, said

@@ -39,7 +39,6 @@ def network(path: Path, opset: int = 13) -> Path:
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """Twelve inputs as a user gives them."""
     folder = tmp_path_factory.mktemp("inputs")
     for index, array in enumerate(arrays()):
         np.savez(folder / f"{index}.npz", data=array)
@@ -78,9 +77,7 @@ def folded_weights(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-def test_weights_are_bytes_with_a_scale_for_each_channel_and_no_zero_point(
-    made: Made, tmp_path: Path, samples: Samples
-) -> None:
+def test_weights_are_bytes_with_a_scale_per_channel_and_no_offset(made: Made, tmp_path: Path, samples: Samples) -> None:
     wanted = folded_weights(network(tmp_path / "net.onnx"))
     conv = next(node for node in made.model.graph.node if node.op_type == "Conv")
     values, scale, zero = integers_of(made.model, conv.input[1])
@@ -107,9 +104,7 @@ def test_biases_are_32_bits_in_steps_of_the_sums(made: Made, tmp_path: Path) -> 
     np.testing.assert_allclose(values * scale, wanted, atol=float(scale.max()))
 
 
-def test_activations_are_bytes_whose_range_is_what_the_samples_reach(
-    made: Made, tmp_path: Path, samples: Samples
-) -> None:
+def test_activations_are_bytes_over_the_range_of_the_samples(made: Made, tmp_path: Path, samples: Samples) -> None:
     """The ranges are those that onnxruntime's outputs have on the float network."""
     path = network(tmp_path / "net.onnx")
     model = onnx.load(path)

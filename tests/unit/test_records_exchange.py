@@ -48,9 +48,7 @@ class TestMerge:
         assert content_of(tmp_path / "ab").trials == content_of(tmp_path / "ba").trials
 
     @pytest.mark.parametrize("changes", [{"board": "rpi3"}, {"target": {"kind": "llvm"}}, {"tvm": "0.1"}])
-    def test_of_different_boards_is_refused_before_anything_changes(
-        self, tmp_path: Path, changes: dict[str, object]
-    ) -> None:
+    def test_of_different_boards_is_refused_without_a_change(self, tmp_path: Path, changes: dict[str, object]) -> None:
         with Records.open(tmp_path / "b", header(**changes)):
             pass
         before = files_of(filled(tmp_path / "a"))
@@ -106,8 +104,6 @@ Change = Callable[[list[bytes]], list[bytes]]
 
 
 def replaced(number: int, old: bytes, new: bytes) -> Change:
-    """Change a line in one place."""
-
     def change(lines: list[bytes]) -> list[bytes]:
         assert lines[number].count(old) == 1
         return [*lines[:number], lines[number].replace(old, new), *lines[number + 1 :]]

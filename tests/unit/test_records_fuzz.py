@@ -137,9 +137,7 @@ def test_strange_values_in_a_database_end_in_our_errors(value: str, sound: Path,
     ],
     ids=lambda statements: statements[-1][:24],
 )
-def test_a_database_of_other_tables_is_refused_and_not_changed(
-    statements: list[str], sound: Path, tmp_path: Path
-) -> None:
+def test_a_database_of_other_tables_is_refused_unchanged(statements: list[str], sound: Path, tmp_path: Path) -> None:
     path = tmp_path / DATABASE
     path.write_bytes((sound / "new" / DATABASE).read_bytes())
     with closing(sqlite3.connect(path)) as connection, connection:

@@ -26,7 +26,6 @@ def entry(event: str, identity: str) -> Entry:
 
 
 def record(*events: tuple[str, str], current: str | None) -> Record:
-    """A record of events; `used` stands for a switch that was confirmed, `back` for one that went back."""
     meaning = {"used": ("switched", "confirmed"), "back": ("returned", "confirmed"), "bad": ("switched", "failed")}
     entries = [entry(each, identity) for event, identity in events for each in meaning.get(event, (event,))]
     return Record.read([each.line for each in entries], current)
@@ -74,9 +73,7 @@ ALL = (A, B, C, D)
         "switched by hand",
     ],
 )
-def test_going_back_follows_the_record(
-    events: list[tuple[str, str]], current: str | None, previous: str | None
-) -> None:
+def test_rollback_follows_the_record(events: list[tuple[str, str]], current: str | None, previous: str | None) -> None:
     assert record(*events, current=current).previous(ALL) == previous
 
 
@@ -107,9 +104,7 @@ def test_a_release_that_is_gone_is_not_gone_back_to() -> None:
         "no record",
     ],
 )
-def test_what_fails_gives_way_to_what_was_in_use(
-    events: list[tuple[str, str]], current: str | None, target: str, back: str | None
-) -> None:
+def test_a_failure_goes_back(events: list[tuple[str, str]], current: str | None, target: str, back: str | None) -> None:
     assert record(*events, current=current).way_back(ALL, target) == back
 
 

@@ -77,7 +77,6 @@ def test_what_rounds_least_remains_where_no_limit_can_be_kept() -> None:
 
 @pytest.fixture
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
-    """Two 3x3 convolutions, for which tiles of four are the fastest."""
     monkeypatch.setattr(winograd, "direct_cycles", lambda *_: math.inf)
     graph = Graph()
     return read_onnx(graph.save(tmp_path / "net.onnx", three_convolutions(graph, 28, 64)))

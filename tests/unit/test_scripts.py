@@ -50,7 +50,6 @@ def played(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *codes: int, names
 
 @pytest.fixture
 def there(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script where all files are at hand."""
     monkeypatch.setattr(demo, "pull_files", lambda name: None)
     return demo
 

@@ -40,9 +40,7 @@ def test_nothing_is_set_at_first(users: Path) -> None:
     assert (settings.default_board(), settings.default_threads(), settings.whereabouts("rpi4")) == (None, None, None)
 
 
-def test_the_working_folder_goes_before_the_users_own_and_a_variable_before_both(
-    users: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_working_folder_overrides_the_user_and_variables_both(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     users.write_text('board = "rpi3"\nthreads = 1\n[hosts]\nrpi3 = "a@b"\nrpi4 = "c@d"\n')
     assert (settings.default_board(), settings.default_threads()) == ("rpi3", 1)
     Path(settings.HERE).write_text('board = "rpi4"\n[hosts]\nrpi4 = "e@f"\n')
@@ -98,9 +96,7 @@ def test_boards_are_virtual_where_that_is_set(users: Path, monkeypatch: pytest.M
         settings.whereabouts("rpi4")
 
 
-def test_a_board_that_is_set_to_be_virtual_is_started_and_that_is_said(
-    users: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_board_set_to_be_virtual_is_started_with_a_message(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = VirtualBoard.model_construct(name="rpi4", user="pi", port=2222, key=Path("k"), known_hosts=Path("h"))
     monkeypatch.setattr("edgedeploy.remote.address.up", lambda board, progress: started)
     users.write_text("virtual = true\n")

@@ -183,9 +183,7 @@ def test_silence_around_a_file_is_heard_before_its_time(listen: Command, tmp_pat
     assert times[:-1] == [-0.001, -0.00075, -0.0005, -0.00025, 0.0, 0.00025, 0.0005, 0.00075, 0.001]
 
 
-def test_the_microphone_is_heard_through_a_recorder(
-    listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recorder_reads_the_microphone(listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = tmp_path / "raw"
     raw.write_bytes(np.array([QUARTER] * 400, "<i2").tobytes())
     recorder(tmp_path, monkeypatch, "arecord", f'echo "$@" > {tmp_path}/asked; cat {raw}; exec sleep 60')
@@ -205,9 +203,7 @@ def test_a_recorder_that_fails_says_why(listen: Command, tmp_path: Path, monkeyp
     assert "0 x noise" not in out
 
 
-def test_a_machine_without_a_recorder_is_told_what_to_install(
-    listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_recorder_a_hint_names_one(listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = listen("demo", "loud", "--microphone")
     assert code == InputError.exit_code
@@ -244,7 +240,6 @@ def test_a_demo_file_with_a_fault_is_named(listen: Command, tmp_path: Path) -> N
 
 
 def recorder(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
-    """A program of this name that takes the place of all recorders."""
     (folder / "bin").mkdir()
     path = folder / "bin" / name
     path.write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{script}\n")

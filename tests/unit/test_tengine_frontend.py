@@ -63,14 +63,12 @@ THREE = [normal(2, 3, 4, seed=seed) for seed in range(3)]
 def case(
     kind: int, parameters: Sequence[Field], expected: np.ndarray, *weights: np.ndarray, data: np.ndarray = ANY
 ) -> Case:
-    """An operator of one input and constants."""
     return Case(kind, parameters, [expected], [data], weights)
 
 
 def each(
     kind: int, parameters: Sequence[Field], of: Callable[[np.ndarray], np.ndarray], data: np.ndarray = ANY
 ) -> Case:
-    """An operator of single values."""
     return case(kind, parameters, of(data), data=data)
 
 
@@ -180,7 +178,6 @@ def channels() -> Iterator[tuple[str, Case]]:
 
 
 def windows() -> Iterator[tuple[str, Case]]:
-    """Convolutions, pooling and resizing."""
     forms = {
         "plain": {},
         "with pads and strides": {"pads": (1, 2, 0, 1), "stride": (2, 1)},
@@ -548,9 +545,7 @@ class TestFiles:
             (lambda file: file.nodes.pop(2), "comes from nowhere|name number"),
         ],
     )
-    def test_a_network_that_does_not_hang_together_is_refused(
-        self, change: Callable[[TmFile], object], message: str, tmp_path: Path
-    ) -> None:
+    def test_loose_networks_are_refused(self, change: Callable[[TmFile], object], message: str, tmp_path: Path) -> None:
         file = TestNetworks().tiny()
         change(file)
         with pytest.raises(ModelError, match=message):

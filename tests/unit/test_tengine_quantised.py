@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +22,6 @@ RELU, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE, CONCAT = 20
 ADD = (2, 0, 0.0, 0.0, 0.0)  # of Eltwise's kinds
 AVERAGE_OF_ALL = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 RANDOM = np.random.default_rng(5)
-
-
-@pytest.fixture(autouse=True)
-def the_same_values_in_any_order_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "RANDOM", np.random.default_rng(5))
 
 
 LOCAL = load_board("local")

@@ -81,9 +81,7 @@ def test_larger_weights_cost_less_on_a_core_that_reads_ahead(board: str, ahead: 
         ("rpi4", 7, 512, True, True),
     ],
 )
-def test_values_are_multiplied_one_after_the_other_where_they_stay_in_caches(
-    board: str, size: int, channels: int, shared: bool, by_element: bool
-) -> None:
+def test_cached_values_multiply_in_turn(board: str, size: int, channels: int, shared: bool, by_element: bool) -> None:
     plan = winograd.choose_plan(ConvolutionShape(size, size, channels, (3, 3), channels, FLOAT32), load_board(board))
     assert plan
     assert (plan.size, plan.shared, plan.by_element) == (4, shared, by_element)
@@ -155,7 +153,5 @@ def test_vectors_are_as_long_as_leaves_the_least_work(extent: int, boundaries: l
         ([], 4, 1),
     ],
 )
-def test_loops_are_fused_as_far_as_vectors_cover_all_of_them_or_none(
-    extents: list[int], length: int, elements: int
-) -> None:
+def test_loops_are_fused_where_vectors_cover_all_or_none(extents: list[int], length: int, elements: int) -> None:
     assert whole_vectors(extents, length) == elements

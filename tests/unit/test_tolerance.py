@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper
+from support.commands import output_of
 from support.networks import Graph
 from tvm import relax
 
@@ -66,8 +67,7 @@ def built(path: Path) -> Built:
 
 
 def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(command: Command, tmp_path: Path) -> None:
-    code, out, err = command("build", cancelling(tmp_path / "net.onnx"), "--json")
-    assert code == 0, err
+    out = output_of(command, "build", cancelling(tmp_path / "net.onnx"), "--json")
     [said] = json.loads(out)
     case = next(case for case in said["tolerance"] if case["name"] == "random")
     sensitive, steady = case["relative"]
@@ -173,9 +173,7 @@ def test_what_is_allowed_follows_the_reference_s_own_kernels(spread: float, larg
         (["float16"], "nuc-opencl", (9.1e-3, 9.1e-5)),
     ],
 )
-def test_the_coarsest_type_says_how_many_digits_are_kept(
-    dtypes: list[str], board: str, wanted: tuple[float, float]
-) -> None:
+def test_the_coarsest_type_limits_the_digits(dtypes: list[str], board: str, wanted: tuple[float, float]) -> None:
     assert tolerance_of(computing_in(*dtypes), load_board(board), inference(0.0), "y") == wanted  # type: ignore[arg-type]
 
 

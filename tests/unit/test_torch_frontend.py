@@ -156,13 +156,13 @@ def test_damaged_archives_end_in_errors_of_ours(tmp_path: Path, count: int) -> N
         survive(lambda content=content: plain_archive(tmp_path / "net.pt2", content()))
 
 
-torch_only = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install 'edgedeploy[torch]'"
-)
+def torch_only(test: Callable[..., None]) -> Callable[..., None]:
+    absent = importlib.util.find_spec("torch") is None
+    skip = pytest.mark.skipif(absent, reason="PyTorch is not installed: pip install 'edgedeploy[torch]'")
+    return skip(pytest.mark.filterwarnings("ignore")(test))
 
 
 def _exported(path: Path) -> Path:
-    """A small network of the usual layers, exported."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -192,7 +192,6 @@ def _exported(path: Path) -> Path:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
     path = _exported(tmp_path / "net.pt2")
     network = describing(path)[0].read([path], {})
@@ -209,7 +208,6 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: Path) -> None:
     import torch
     from torch.ao.quantization.fx import _decomposed  # noqa: F401
@@ -311,7 +309,6 @@ def _list(*numbers: int) -> Any:
 
 
 def _whole(a: Any) -> Any:
-    """Integers of both signs."""
     return (a * 8).long()
 
 
@@ -352,7 +349,6 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -> None:
     path, forward = _module(tmp_path / "net.pt2", OPERATORS[name], image), OPERATORS[name]
@@ -376,7 +372,6 @@ def _module(path: Path, forward: Callable[..., Any], image: Any) -> Path:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_the_check_in_float64_does_without_the_casts_of_a_region(tmp_path: Path, image: Any) -> None:
     network = FORMAT.read([_module(tmp_path / "net.pt2", _in_bfloat16, image)], {})
     inputs = {network.inputs[0].name: image.numpy()}
@@ -386,7 +381,6 @@ def test_the_check_in_float64_does_without_the_casts_of_a_region(tmp_path: Path,
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
     import torch
 
@@ -405,7 +399,6 @@ def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["arange", "expand", "full", "repeat"])
 def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: str, image: Any) -> None:
     import torch
@@ -423,7 +416,6 @@ def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: 
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_places_of_adaptive_maxima_that_share_values_are_refused(tmp_path: Path, image: Any) -> None:
     path = _module(tmp_path / "net.pt2", _pooled("adaptive_max_pool2d", 4, return_indices=True), image)
     with pytest.raises(ModelError, match="adaptive pooling gives the places of its maxima") as raised:
@@ -442,7 +434,6 @@ class _Malicious:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_code_in_sample_inputs_is_not_run_although_pytorch_would(tmp_path: Path) -> None:
     import torch
 
@@ -473,7 +464,6 @@ def _numbered(path: Path, by_input: bool) -> Path:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> None:
     path = _numbered(tmp_path / "net.pt2", by_input=False)
     network, image = FORMAT.read([path], {}), np.ones((1, 3, 4, 5), np.float32)
@@ -483,7 +473,6 @@ def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> Non
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_numbers_that_are_read_from_inputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="a number depends on the network's input") as raised:
         FORMAT.read([_numbered(tmp_path / "net.pt2", by_input=True)], {})
@@ -491,7 +480,6 @@ def test_numbers_that_are_read_from_inputs_are_refused(tmp_path: Path) -> None:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None:
     import torch
 

@@ -227,8 +227,6 @@ def test_a_governor_that_comes_out_of_a_file_is_never_run(pi: Path, run: Run, tm
         ({}, ["pi@10.0.0.1", "virtual:rpi4"], "rpi4-virtual"),
     ],
 )
-def test_records_of_virtual_boards_lie_where_no_build_looks_by_itself(
-    where: dict[str, bool], hosts: list[str], folder: str
-) -> None:
+def test_records_of_virtual_boards_lie_apart(where: dict[str, bool], hosts: list[str], folder: str) -> None:
     boards = Boards(Place(resolve("rpi4"), **where), hosts)
     assert boards.records_folder() == default_folder(folder)

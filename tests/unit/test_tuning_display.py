@@ -60,8 +60,6 @@ class Screen(io.StringIO):
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
-
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -74,8 +72,6 @@ Terminal = Callable[[int], Screen]
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Makes standard error a terminal of some width."""
-
     def make(width: int) -> Screen:
         screen = Screen()
         monkeypatch.setenv("TERM", "xterm")
@@ -89,13 +85,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @pytest.fixture
 def screen(terminal: Terminal) -> Screen:
-    """A terminal of the usual width."""
     return terminal(WIDTH)
 
 
 @contextmanager
 def showing(events: Iterable[Event], *, json_output: bool = False) -> Iterator[Display]:
-    """A display that has shown some events, while the block runs."""
     with display(json_output) as show:
         for event in events:
             show(event)
@@ -108,7 +102,6 @@ def _show(events: Iterable[Event], *, json_output: bool = False) -> None:
 
 
 def _follow(show: Display, clock: Clock, events: Iterable[Event], seconds: float) -> None:
-    """Show events, so many seconds from one to the next."""
     for event in events:
         clock.now += seconds
         show(event)
@@ -133,9 +126,7 @@ class TestTerminal:
         )
         assert lines[-1] == "waiting for pi@a"
 
-    def test_the_results_are_a_table_on_standard_output(
-        self, screen: Screen, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_results_are_a_table_on_standard_output(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
         events = RUN.events()
         _show(events)
         assert "done: 48 trials in 3 min 20 s" in screen.lines()
@@ -181,9 +172,7 @@ class TestTerminal:
         with showing(RUN.until(Measured, 10)):
             assert screen.shows("59.0 °C", "throttled")
 
-    def test_steps_between_events_are_named_in_the_last_line(
-        self, screen: Screen, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_steps_between_events_are_shown_last(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
         with display(False) as show:
             with show.stage("connecting"):
                 pass

@@ -79,9 +79,7 @@ def test_variants_have_every_finalist_and_begin_with_the_defaults(finals: Finals
     ]
 
 
-def test_what_is_fastest_in_the_network_is_recorded_beside_the_default(
-    finals: Finals, tasks: list[Task], recorded: Recorded
-) -> None:
+def test_the_fastest_is_recorded_beside_the_default(finals: Finals, tasks: list[Task], recorded: Recorded) -> None:
     finals.settle(times_of(tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))
     first, second = tasks
     assert first.weight == 2

@@ -70,8 +70,6 @@ def _rows(table: Element) -> list[list[str]]:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Callable[..., Page]:
-    """Makes the page of records of some runs."""
-
     def make(*runs: Iterable[Event], board: str = "rpi4") -> Page:
         folder = write_records(tmp_path / "records", *runs, board=board)
         output = write_report(folder, tmp_path / "pages" / "report.html")
@@ -81,7 +79,6 @@ def report(tmp_path: Path) -> Callable[..., Page]:
 
 
 def _trials(times: Iterable[float | None]) -> list[Trial]:
-    """Trials that took so many milliseconds each, or failed."""
     return [trial(number, *([] if ms is None else [ms])) for number, ms in enumerate(times)]
 
 
@@ -92,7 +89,6 @@ def _marks(drawing: Element, kind: str) -> list[Element]:
 
 
 def _told(drawing: Element, kind: str) -> list[str]:
-    """What is said of the marks of a kind."""
     return [_text(mark[0]) for mark in _marks(drawing, kind)]
 
 
@@ -151,9 +147,7 @@ class TestConvergence:
         st.lists(st.tuples(st.integers(0, 2**53 - 1), st.floats(0, 1e15, exclude_max=True)), min_size=1, max_size=8),
         st.none() | st.floats(0, 1e15, exclude_max=True),
     )
-    def test_whatever_records_say_lies_within_the_drawing(
-        self, points: list[tuple[int, float]], default: float | None
-    ) -> None:
+    def test_any_record_lies_within_the_drawing(self, points: list[tuple[int, float]], default: float | None) -> None:
         trials = [trial(0, ms).model_copy(update={"number": number}) for number, ms in points]
         svg = convergence(trials, default)
         if svg is None:
@@ -204,7 +198,6 @@ EVENTS = Simulation().events()
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The page of `EVENTS`."""
     folder = tmp_path_factory.mktemp("usual")
     output = write_report(write_records(folder / "records", EVENTS), folder / "report.html")
     return Page(output.read_text(encoding="utf-8"))

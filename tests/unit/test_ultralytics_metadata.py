@@ -78,7 +78,6 @@ def test_other_texts_are_a_typed_error_that_names_the_entry_and_take_no_time(key
 
 
 def network(folder: Path, **entries: str) -> Path:
-    """A file of one node, with metadata."""
     tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)

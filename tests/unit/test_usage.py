@@ -122,9 +122,7 @@ def test_a_networks_own_file_is_used_as_the_named_demo_says(command: Command, tm
 
 @pytest.mark.compiles
 @pytest.mark.cold_cache
-def test_classes_are_not_called_by_the_names_of_others(
-    command: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_classes_do_not_get_others_names(command: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The demo's own network has a thousand, this one eight."""
     output_of(command, "build", tiny(tmp_path / "net.onnx"), "--demo", "classification")
     assert "net.onnx gives 8 classes, and the demo has names of 1000: numbers are shown" in caplog.text

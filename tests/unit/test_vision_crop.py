@@ -44,9 +44,7 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 
 
 @given(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), st.floats(0, 4), st.booleans())
-def test_every_pixel_is_that_of_the_image_or_black(
-    box: tuple[float, float, float, float], margin: float, square: bool
-) -> None:
+def test_pixels_are_the_images_or_black(box: tuple[float, float, float, float], margin: float, square: bool) -> None:
     crop, (left, top) = Crop(margin=margin, square=square).cut(IMAGE, box)
     rows, columns = crop.shape[:2]
     assert 1 <= rows <= 5 * 80

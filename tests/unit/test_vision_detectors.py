@@ -297,9 +297,7 @@ class TestEveryDetector:
         }
 
     @each
-    def test_values_that_no_number_stands_for_are_no_results(
-        self, decoder: Detector, shapes: dict[str, tuple[int, ...]]
-    ) -> None:
+    def test_infinities_and_nans_are_no_results(self, decoder: Detector, shapes: dict[str, tuple[int, ...]]) -> None:
         for value in (np.nan, np.inf, -np.inf):
             outputs = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
             for found in decoder.decode(outputs, FRAME, []):

@@ -77,9 +77,7 @@ def test_an_image_of_the_networks_size_is_untouched(fit: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "inner"), [((10, 20), (0, 8, 32, 24)), ((128, 64), (8, 0, 24, 32))])
-def test_contain_scales_up_and_down_and_fills_both_sides_with_black(
-    size: tuple[int, int], inner: tuple[int, int, int, int]
-) -> None:
+def test_contain_scales_and_fills_both_sides_black(size: tuple[int, int], inner: tuple[int, int, int, int]) -> None:
     pixels, frame = place(np.full((*size, 3), 200, np.uint8), (32, 32), "contain")
     left, top, right, bottom = inner
     assert pixels.shape == (32, 32, 3)

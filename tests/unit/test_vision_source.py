@@ -41,9 +41,7 @@ class TestImage:
 
     @pytest.mark.parametrize(("content", "why"), [(b"", "empty"), (b"Dear reader,\n" * 99, "text")])
     @pytest.mark.parametrize("name", ["letter.mp4", "letter.txt", "letter.nfo"])
-    def test_what_is_neither_image_nor_video_is_named(
-        self, tmp_path: Path, name: str, content: bytes, why: str
-    ) -> None:
+    def test_files_of_other_kinds_are_named(self, tmp_path: Path, name: str, content: bytes, why: str) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=why):
             open_source(tmp_path / name)
@@ -178,7 +176,6 @@ class TestVideo:
 class TestCamera:
     @pytest.fixture
     def devices(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A folder in the place of /dev."""
         monkeypatch.setattr(sources, "_DEVICES", tmp_path)
         return tmp_path
 
@@ -189,9 +186,7 @@ class TestCamera:
         with pytest.raises(InputError, match=r"there is no camera .*video7: there are video2"):
             open_source(Path("7"))
 
-    def test_one_that_may_not_be_read_says_how_to_get_the_right(
-        self, devices: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_unreadable_one_says_how_to_get_the_right(self, devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (devices / "video0").touch()
         monkeypatch.setattr("os.access", lambda path, mode: False)  # tests may run as root, who may read all
         with pytest.raises(InputError, match="may not be used") as caught:
@@ -203,9 +198,7 @@ class TestCamera:
         with pytest.raises(InputError, match="gives no image"):
             open_source(Path("0"))
 
-    def test_a_file_that_is_called_by_a_number_goes_before_the_camera(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_file_named_by_a_number_overrides_a_camera(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         shutil.copy(DIGIT, "0")
         assert open_source(Path("0")).kind == "image"

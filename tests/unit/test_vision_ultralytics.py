@@ -165,9 +165,7 @@ def test_the_demo_may_say_the_task_and_files_without_metadata_are_told_by_their_
         ({"o": (2, 7, 30)}, {"task": "detect"}, "is 2x7x30, not 1xNxM"),
     ],
 )
-def test_outputs_that_do_not_suit_the_metadata_are_refused(
-    shapes: dict[str, tuple[int, ...]], said: dict[str, Any], message: str
-) -> None:
+def test_unsuitable_outputs_are_refused(shapes: dict[str, tuple[int, ...]], said: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match="the network does not give what this demo reads") as caught:
         decode({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, **said)
     assert message in str(caught.value.why)
@@ -175,7 +173,7 @@ def test_outputs_that_do_not_suit_the_metadata_are_refused(
 
 @pytest.mark.parametrize("task", ["detect", "pose", "obb", "segment"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_no_number_stands_for_are_no_results(task: str, value: float) -> None:
+def test_infinities_and_nans_are_no_results(task: str, value: float) -> None:
     extras = {"detect": 0, "pose": 51, "obb": 1, "segment": 2}[task]
     outputs = {"output0": np.full((1, 7 + extras, 30), value, np.float32)}
     if task == "segment":

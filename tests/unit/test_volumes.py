@@ -20,7 +20,6 @@ def convolved(graph: Graph, data: str, outputs: int, *kernel: int, group: int = 
 
 
 def volume(graph: Graph, batch: int = 1) -> str:
-    """A volume that a convolution computes, after an activation."""
     first = convolved(graph, graph.input("data", [batch, CHANNELS, 6, 9, 7]), CHANNELS, 3, 3, 3, pads=[1] * 6)
     return graph.node("Relu", first)
 

@@ -266,9 +266,7 @@ def endless(handler: Handler) -> None:
         *NO_ADDRESSES,
     ],
 )
-def test_what_is_not_the_file_is_refused_at_once_and_removed(
-    server: Server, target: Path, given: Callable[[Handler], None], message: str
-) -> None:
+def test_wrong_files_are_refused(server: Server, target: Path, given: Callable[[Handler], None], message: str) -> None:
     server.answers = [given]
     with pytest.raises(DownloadError, match=message):
         get(server, target)

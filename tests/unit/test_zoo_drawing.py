@@ -21,7 +21,6 @@ needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="there i
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    """A convolution of two branches."""
     graph = Graph()
     data = graph.input("data", [1, 3, 12, 10])
     first = graph.conv(data, 3, 8, 3, strides=[2, 2], pads=[1] * 4)

@@ -42,7 +42,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What pip was asked for."""
     asked: list[str] = []
     really = wheel.download_wheel
 
@@ -81,7 +80,6 @@ def of_wheel(sha256: str) -> ZooFile:
 
 
 def keep(wheel: Path) -> None:
-    """Put a wheel where downloaded ones are kept."""
     folder = store.wheels_folder() / "nets-1.2"
     folder.mkdir(parents=True)
     wheel.rename(folder / wheel.name)
@@ -293,9 +291,7 @@ def test_an_unsound_wheel_is_not_unpacked(
 FOR_BOARDS = "nets-1.2-cp311-cp311-manylinux_2_17_aarch64.manylinux2014_aarch64.whl"
 
 
-def test_wheels_for_boards_are_known_by_their_checksum(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wheels_for_boards_are_known_by_checksum(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sha256 = hashlib.sha256(make_wheel(index, FOR_BOARDS).read_bytes()).hexdigest()
 
     def pin(sha256: str) -> None:
