@@ -258,14 +258,8 @@ def test_refuses_json_that_others_would_read_in_another_way(text: str, why: str,
 
 def test_files_that_are_too_large_together_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
     files = document()["files"]
-    path = packed(
-        tmp_path / "net.tar.gz",
-        {
-            "manifest.json": changed(
-                "files", {**files, **{f"f{i}": {"size": 400 << 20, "sha256": "0" * 64} for i in range(3)}}
-            )
-        },
-    )
+    files |= {f"f{i}": {"size": 400 << 20, "sha256": "0" * 64} for i in range(3)}
+    path = packed(tmp_path / "net.tar.gz", {"manifest.json": changed("files", files)})
     for read in (read_manifest, read_package):
         with pytest.raises(PackageError, match="it holds 1,258,295,224 bytes"):
             read(path)

@@ -124,19 +124,8 @@ def test_the_picture_of_a_terminal_shows_a_run_of_the_commands_of_its_script() -
 
 def test_the_readme_begins_with_what_one_gains_and_how_to_try_it() -> None:
     assert len(README.splitlines()) <= 120
-    parts = [
-        "**Compile ",
-        "](docs/charts/engines.svg)",
-        "](docs/pictures/terminal.svg)",
-        "- **Fast**",
-        "git clone ",
-        "make demo",
-        "make test",
-        "pip install",
-        "## Formats and boards",
-        "## Pages",
-        "glibc",
-    ]
+    first = ["**Compile ", "](docs/charts/engines.svg)", "](docs/pictures/terminal.svg)", "- **Fast**", "git clone "]
+    parts = [*first, "make demo", "make test", "pip install", "## Formats and boards", "## Pages", "glibc"]
     places = [README.index(part) for part in parts]
     assert places == sorted(places)
     assert len(re.findall(r"^- \*\*", README.partition("## ")[0], re.MULTILINE)) == 5

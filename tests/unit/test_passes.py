@@ -79,17 +79,14 @@ def quantised(graph: Graph, data: str) -> str:
     stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
     weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
     result = [graph.weight(np.float32(1 / 16)), zero]
-    return graph.node(
-        "DequantizeLinear", graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *result), *result
-    )
+    made = graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *result)
+    return graph.node("DequantizeLinear", made, *result)
 
 
 def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:
-    found: dict[str, tvm.IRModule] = {}
-    lower_network(
-        network, load_board(board), listener=lambda each, module, _: found.update({each.name: module.clone()})
-    )
-    return found
+    seen: dict[str, tvm.IRModule] = {}
+    lower_network(network, load_board(board), listener=lambda each, module, _: seen.update({each.name: module.clone()}))
+    return seen
 
 
 def calls(module: tvm.IRModule) -> list[relax.Call]:
@@ -115,9 +112,8 @@ def test_each_pass_leaves_a_well_formed_module_of_the_layout_that_it_states(netw
             convolutions = [call for call in operators if call.op.name == "relax.nn.conv2d"]
             assert {call.attrs.data_layout for call in convolutions} <= {each.result.layout}, each.name
         else:
-            assert names <= {"relax.call_tir", "relax.memory.view", "relax.reshape", "relax.call_pure_packed"}, (
-                each.name
-            )
+            lowered = {"relax.call_tir", "relax.memory.view", "relax.reshape", "relax.call_pure_packed"}
+            assert names <= lowered, each.name
 
 
 def test_each_pass_has_something_to_do(network: Network) -> None:
@@ -252,10 +248,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         entries = "\n".join(f"{name} = {value}" for name, value in names.items())
         (folder / "entry_points.txt").write_text(f"[edgedeploy.passes]\n{entries}\n")
         lines = [f"{name.upper()} = {value}" for name, value in passes.items()]
-        head = (
-            "import numpy as np\nimport tvm\nfrom tvm import relax\nfrom edgedeploy.compile.passes import Form, Pass\n"
-        )
-        (site / f"{module}.py").write_text(head + "\n".join(lines) + "\n")
+        head = ["import numpy as np", "import tvm", "from tvm import relax"]
+        head += ["from edgedeploy.compile.passes import Form, Pass"]
+        (site / f"{module}.py").write_text("\n".join([*head, *lines, ""]))
         monkeypatch.syspath_prepend(site)
         keys.versions.cache_clear()
 
@@ -343,8 +338,7 @@ def test_a_pass_that_fails_is_named(install: Install, tmp_path: Path, run: str, 
 def test_a_failing_pass_leaves_the_modules_before_it(install: Install, command: Command, tmp_path: Path) -> None:
     install(mine=one("1 / 0"))
     code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--dump", "passes")
-    assert code == 6
-    assert "build without it: --disable-pass mine" in err
+    assert (code, "build without it: --disable-pass mine" in err) == (6, True), err
     dumped = sorted(path.name for path in Path("dist").rglob("*") if path.is_file())
     assert dumped[0] == "00-imported.ir.py"
     assert dumped[-1].endswith("-trim-kernels.ir.py")

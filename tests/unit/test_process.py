@@ -52,8 +52,7 @@ def ended(command: str, folder: Path, redirection: str = "", **environment: str)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_or_closed_output_has_its_own_error(command: str, redirection: str, why: str, tmp_path: Path) -> None:
     code, said = ended(command, tmp_path, redirection)
-    assert code == OutputError.exit_code
-    assert f"cannot write standard output: {why}" in said
+    assert (code, f"cannot write standard output: {why}" in said) == (OutputError.exit_code, True), said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -51,15 +51,8 @@ def demo(**fields: Any) -> SoundDemo:
         {"model": "sum.onnx", "window": 4} | fields.pop("second", {}),
     ]
     sound = {"name": "x.wav", "sha256": "0" * 64, "size": 1}
-    content = {
-        "description": "d",
-        "sound": sound,
-        "frame": 4,
-        "stages": stages,
-        "detect": {"label": "x"},
-        "full_scale": 32768,
-    }
-    return SoundDemo.model_validate({**content, **fields})
+    content = {"description": "d", "sound": sound, "frame": 4, "stages": stages, "detect": {"label": "x"}}
+    return SoundDemo.model_validate({**content, "full_scale": 32768, **fields})
 
 
 def cascade(folder: Path, demo: SoundDemo) -> Cascade:
@@ -148,13 +141,8 @@ def test_a_wav_file_gives_a_score_for_each_frame_and_what_is_detected(listen: Co
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[1:5] == ["model : echo.onnx", f"sound : {wav}", "", "0.000 0.0000"]
-    assert lines[5:10] == [
-        "0.000 0.5000",
-        "0.000 0.5000 noise begin",
-        "0.001 0.2500",
-        "0.001 0.5000 noise end",
-        "0.001 0.1250",
-    ]
+    assert lines[5:7] == ["0.000 0.5000", "0.000 0.5000 noise begin"]
+    assert lines[7:10] == ["0.001 0.2500", "0.001 0.5000 noise end", "0.001 0.1250"]
     assert lines[-1].startswith("1 x noise in 0.00 s of sound (4 frames), heard in ")
 
 
@@ -235,8 +223,7 @@ def test_the_list_has_demos_on_sounds(listen: Command) -> None:
 def test_a_demo_file_with_a_fault_is_named(listen: Command, tmp_path: Path) -> None:
     write_demo(tmp_path, frame=0)
     code, _, err = listen("demo", "loud")
-    assert code == ConfigurationError.exit_code
-    assert "frame" in err
+    assert (code, "frame" in err) == (ConfigurationError.exit_code, True), err
 
 
 def recorder(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:

@@ -24,20 +24,8 @@ LEGACY = Case(NETWORK, "legacy")
 
 
 def arguments(folder: Path, **others: object) -> Namespace:
-    return Namespace(
-        **{
-            "folder": folder,
-            "processes": 1,
-            "rounds": 2,
-            "threads": 1,
-            "json": folder / "results.json",
-            "output": None,
-            "remark": "",
-            "keep": False,
-        }
-        | {"resume": True}
-        | others
-    )
+    usual = {"processes": 1, "rounds": 2, "threads": 1, "output": None, "remark": "", "keep": False, "resume": True}
+    return Namespace(**{"folder": folder, "json": folder / "results.json", **usual, **others})
 
 
 def save(folder: Path, operator: str = "") -> None:

@@ -60,16 +60,12 @@ ANY = normal(2, 3, 4, 5) * 4
 THREE = [normal(2, 3, 4, seed=seed) for seed in range(3)]
 
 
-def case(
-    kind: int, parameters: Sequence[Field], expected: np.ndarray, *weights: np.ndarray, data: np.ndarray = ANY
-) -> Case:
-    return Case(kind, parameters, [expected], [data], weights)
+def case(kind: int, fields: Sequence[Field], wanted: np.ndarray, *weights: np.ndarray, data: np.ndarray = ANY) -> Case:
+    return Case(kind, fields, [wanted], [data], weights)
 
 
-def each(
-    kind: int, parameters: Sequence[Field], of: Callable[[np.ndarray], np.ndarray], data: np.ndarray = ANY
-) -> Case:
-    return case(kind, parameters, of(data), data=data)
+def each(kind: int, fields: Sequence[Field], of: Callable[[np.ndarray], np.ndarray], data: np.ndarray = ANY) -> Case:
+    return case(kind, fields, of(data), data=data)
 
 
 def eltwise(kind: int, scale: float = 0.0, power: float = 0.0, shift: float = 0.0) -> tuple[Field, ...]:
@@ -144,10 +140,8 @@ def channels() -> Iterator[tuple[str, Case]]:
     factor, shift = per_channel(1)[:, None, None], per_channel(2)[:, None, None]
     yield "PReLU", case(17, (), np.where(ANY > 0, ANY, ANY * factor), per_channel(1))
     vector = normal(2, 3)
-    yield (
-        "PReLU of a vector",
-        case(17, (), np.where(vector > 0, vector, vector * per_channel(1)), per_channel(1), data=vector),
-    )
+    expected = np.where(vector > 0, vector, vector * per_channel(1))
+    yield "PReLU of a vector", case(17, (), expected, per_channel(1), data=vector)
     yield "PReLU of all", case(17, (), np.where(ANY > 0, ANY, ANY * 0.2), np.float32([0.2]))
     statistics = [np.abs(per_channel(seed)) for seed in range(4)]
     gamma, beta, mean, variance = (values[:, None, None] for values in statistics)
@@ -202,15 +196,11 @@ def windows() -> Iterator[tuple[str, Case]]:
     for place, pad, pads in (("end", -1, (0, 0, 1, 1)), ("beginning", -2, (1, 1, 0, 0))):
         expected = convolved(data, weights, stride=(2, 2), pads=pads)
         parameters = convolution(4, stride=(2, 2), pads=(pad,) * 4)
-        yield (
-            f"Convolution with SAME's odd pixel at the {place}",
-            case(CONVOLUTION, parameters, expected, weights, data=data),
-        )
+        odd = case(CONVOLUTION, parameters, expected, weights, data=data)
+        yield f"Convolution with SAME's odd pixel at the {place}", odd
     for groups, (activation, low, high) in product((1, 2), [(-1, -math.inf, math.inf), (0, 0, math.inf), (2, 0, 6)]):
-        yield (
-            f"Deconvolution in {groups} groups with activation {activation}",
-            deconvolution(groups, activation, low, high),
-        )
+        title = f"Deconvolution in {groups} groups with activation {activation}"
+        yield title, deconvolution(groups, activation, low, high)
     image = normal(2, 3, 8, 9)
     for average, (flavour, kernel, stride, pad, begin, count) in product((0, 1), POOLS):
         parameters = (average, kernel, kernel, stride, stride, 0, flavour, pad, pad, pad, pad)

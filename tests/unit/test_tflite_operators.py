@@ -87,10 +87,8 @@ def test_values_are_gathered_for_each_part_of_a_batch(
 
 @pytest.mark.compiles
 def test_depth_becomes_space(tmp_path: Path) -> None:
-    check(
-        tmp_path,
-        of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], {"BlockSize": 2}, kind="DepthToSpaceOptions"),
-    )
+    options, kind = {"BlockSize": 2}, "DepthToSpaceOptions"
+    check(tmp_path, of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], options, kind=kind))
 
 
 @pytest.mark.compiles
@@ -152,17 +150,11 @@ def test_windows_are_reduced(
     rows = zip(shape, sizes, strides, padding[::2], padding[1::2], strict=True)
     made = [(size + before + after - window) // stride + 1 for size, window, stride, before, after in rows]
     vectors = {"WindowDimensions": sizes, "WindowStrides": strides, "Padding": padding}
-    options = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
+    options: dict[str, Any] = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
     options |= {name: np.ones(len(sizes), np.int64) for name in ("BaseDilations", "WindowDilations")}
-    content = of_one(
-        "STABLEHLO_REDUCE_WINDOW",
-        [shape, np.array(start, np.float32)],
-        [made],
-        {**options, "BodySubgraphIndex": 1},
-        kind="StablehloReduceWindowOptions",
-        body=body,
-    )
-    check(tmp_path, content)
+    options["BodySubgraphIndex"] = 1
+    given, kind = [shape, np.array(start, np.float32)], "StablehloReduceWindowOptions"
+    check(tmp_path, of_one("STABLEHLO_REDUCE_WINDOW", given, [made], options, kind=kind, body=body))
 
 
 @pytest.mark.compiles
@@ -223,9 +215,7 @@ ONE = np.float32([[1]])
     ],
 )
 def test_huge_constants_are_refused(tmp_path: Path, operator: str, inputs: list[Any], settings: dict[str, Any]) -> None:
-    with pytest.raises(
-        ModelError, match=r"constants of the network fill the memory: operator \w+ makes [\d,]{13} bytes"
-    ):
+    with pytest.raises(ModelError, match=r"of the network fill the memory: operator \w+ makes [\d,]{13} bytes"):
         imported(tmp_path, of_one(operator, [np.asarray(each) for each in inputs], [(2, 2)], **settings))
 
 

@@ -158,16 +158,8 @@ def test_transposed_convolutions_are_those_of_litert(tmp_path: Path) -> None:
     shape, weights = np.array([1, 12, 14, 5], np.int32), integers(5, 3, 3, 8)
     bias = RANDOM.integers(-2000, 2000, 5, np.int32)
     options = {"Padding": SAME, "StrideH": 2, "StrideW": 2}
-    content = of_one(
-        "TRANSPOSE_CONV",
-        [shape, weights, IMAGE, bias],
-        [(1, 12, 14, 5)],
-        options,
-        kind="TransposeConvOptions",
-        version=3,
-        steps=steps | {"made0": of_layer["made0"]},
-    )
-    check(tmp_path, content)
+    steps["made0"], inputs, kind = of_layer["made0"], [shape, weights, IMAGE, bias], "TransposeConvOptions"
+    check(tmp_path, of_one("TRANSPOSE_CONV", inputs, [(1, 12, 14, 5)], options, kind=kind, version=3, steps=steps))
 
 
 def array(*values: int) -> np.ndarray:

@@ -223,10 +223,8 @@ def wide(path: Path, subtract: bool) -> Path:
     graph = Graph()
     data = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 56, 56]), 3, 64, 1))
     weights = graph.random.standard_normal((64, 64, 3, 3)).astype(np.float32)
-    changed = weights + 5e-3 * graph.random.standard_normal(weights.shape).astype(np.float32)
-    pair = [
-        graph.node("Relu", graph.node("Conv", data, graph.weight(each), pads=[1] * 4)) for each in (weights, changed)
-    ]
+    other = weights + 5e-3 * graph.random.standard_normal(weights.shape).astype(np.float32)
+    pair = [graph.node("Relu", graph.node("Conv", data, graph.weight(each), pads=[1] * 4)) for each in (weights, other)]
     return graph.save(path, graph.node("Sub" if subtract else "Add", *pair))
 
 
@@ -241,11 +239,13 @@ def test_a_reference_without_other_kernels_leaves_the_usual_tolerance(tmp_path: 
         assert tolerance_of(changed, LOCAL, case, changed.outputs[0].name) == TOLERANCE
 
 
+def loose(usual: float, spread: float | None) -> Case:
+    files = {"inputs": ["in.bin"], "outputs": ["out.bin"]}
+    return Case(name="random", **files, usual=usual, relative=[0.05], absolute=0, spread=[spread])
+
+
 def test_more_is_allowed_of_a_quantised_network_without_other_kernels_too() -> None:
-    case = Case(
-        name="random", inputs=["in.bin"], outputs=["out.bin"], usual=1e-3, relative=[0.05], absolute=0, spread=[None]
-    )
-    said = SelfTest(cases=[case], reference="LiteRT").raised([PROB], quantised=True)
+    said = SelfTest(cases=[loose(1e-3, None)], reference="LiteRT").raised([PROB], quantised=True)
     assert said == ["prob may differ by 0.05 of its largest value for random inputs: two steps of its integers"]
 
 
@@ -257,8 +257,6 @@ def test_more_is_allowed_of_a_quantised_network_without_other_kernels_too() -> N
     ],
 )
 def test_steps_of_a_quantised_network_are_what_more_is_allowed_for(spread: float, why: str) -> None:
-    case = Case(
-        name="random", inputs=["in.bin"], outputs=["out.bin"], usual=1e-4, relative=[0.05], absolute=0, spread=[spread]
-    )
-    [said] = SelfTest(cases=[case], reference="a", spread_to="onnxruntime").raised([PROB], quantised=True)
+    test = SelfTest(cases=[loose(1e-4, spread)], reference="a", spread_to="onnxruntime")
+    [said] = test.raised([PROB], quantised=True)
     assert said.partition(": ")[2] == why

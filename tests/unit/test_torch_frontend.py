@@ -24,6 +24,7 @@ from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.torch import FORMAT, plain_archive
 from edgedeploy.target.board import load_board
 
+PARTS, CONSTANTS = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json"
 WEIGHTS = {"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}
 GRAPH = {"graph_module": {"graph": {"nodes": [{"target": "torch.ops.aten.relu.default"}]}}, "guards_code": ["1/0"]}
 
@@ -32,9 +33,9 @@ def archive(path: Path, **replaced: object) -> Path:
     """An archive with the parts of an exported program, some of which are replaced (or left out, by None)."""
     parts: dict[str, Any] = {
         "models/model.json": json.dumps(GRAPH),
-        "data/weights/model_weights_config.json": json.dumps(WEIGHTS),
+        PARTS: json.dumps(WEIGHTS),
         "data/weights/weight_0": bytes(64),
-        "data/constants/model_constants_config.json": '{"config": {}}',
+        CONSTANTS: '{"config": {}}',
         "data/sample_inputs/model.pt": b"a pickle that nobody reads",
         "archive_format": "pt2",
         "archive_version": "0",
@@ -85,17 +86,9 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
     [
         ("data/aotinductor/model/code.so", b"\x7fELF", "holds more than a network"),
         ("data/constants/custom_obj_0", b"", "holds more than a network"),
-        (
-            "data/constants/model_constants_config.json",
-            '{"config": {"c": {"path_name": "opaque_obj_0"}}}',
-            "not a plain tensor",
-        ),
-        (
-            "data/weights/model_weights_config.json",
-            '{"config": {"w": {"path_name": "weight_0", "use_pickle": true}}}',
-            "not a plain tensor",
-        ),
-        ("data/weights/model_weights_config.json", None, "not a complete exported program"),
+        (CONSTANTS, '{"config": {"c": {"path_name": "opaque_obj_0"}}}', "not a plain tensor"),
+        (PARTS, '{"config": {"w": {"path_name": "weight_0", "use_pickle": true}}}', "not a plain tensor"),
+        (PARTS, None, "not a complete exported program"),
         ("models/model.json", None, "not a complete exported program"),
         ("models/model.json", "[" * 100_000, "not a complete exported program"),
         ("models/model.json", '{"a":' * 300 + "1" + "}" * 300, "nested too deeply"),
@@ -171,11 +164,8 @@ def _exported(path: Path) -> Path:
         def __init__(self) -> None:
             super().__init__()
             self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8)
-            self.each, self.mixed, self.dense = (
-                nn.Conv2d(8, 8, 3, padding=1, groups=8),
-                nn.Conv2d(16, 8, 1),
-                nn.Linear(8, 5),
-            )
+            self.each = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+            self.mixed, self.dense = nn.Conv2d(16, 8, 1), nn.Linear(8, 5)
 
         def forward(self, image: Any) -> Any:
             first = functional.relu(self.norm(self.first(image)))

@@ -25,11 +25,13 @@ FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 SHELLS = [shell for shell in (["sh"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(shell[0])]
 
 
+def output_of(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 @pytest.fixture(params=SHELLS, ids=[shell[0] for shell in SHELLS])
 def run(request: pytest.FixtureRequest) -> Run:
-    return lambda script: (
-        subprocess.run([*request.param, "-c", script], capture_output=True, text=True, check=False).stdout
-    )
+    return lambda script: output_of([*request.param, "-c", script])
 
 
 @pytest.fixture
@@ -172,11 +174,7 @@ def mere_user(pi: Path) -> Iterator[Run]:
     modes = {folder: folder.stat().st_mode for folder in folders}
     for folder in folders:
         folder.chmod(modes[folder] | 0o011)
-    yield (
-        lambda script: (
-            subprocess.run([*command, "sh", "-c", script], capture_output=True, text=True, check=False).stdout
-        )
-    )
+    yield lambda script: output_of([*command, "sh", "-c", script])
     for folder in folders:
         folder.chmod(modes[folder])
 

@@ -82,10 +82,8 @@ def test_nothing_is_transposed_between_convolutions() -> None:
 def test_what_lies_between_convolutions(batch: int) -> None:
     graph = Graph()
     data = volume(graph, batch)
-    normal = graph.weight(np.abs(np.random.default_rng(3).standard_normal(CHANNELS)).astype(np.float32) + 0.5)
-    first = graph.node(
-        "BatchNormalization", convolved(graph, data, CHANNELS, 3, 1, 1, pads=[1, 0, 0] * 2), *[normal] * 4
-    )
+    some = graph.weight(np.abs(np.random.default_rng(3).standard_normal(CHANNELS)).astype(np.float32) + 0.5)
+    first = graph.node("BatchNormalization", convolved(graph, data, CHANNELS, 3, 1, 1, pads=[1, 0, 0] * 2), *[some] * 4)
     sloped = graph.node("PRelu", first, graph.normal(CHANNELS, 1, 1, 1))
     gate = graph.node("Sigmoid", graph.node("GlobalAveragePool", sloped))
     gated = graph.node("Mul", sloped, gate)
