@@ -74,9 +74,7 @@ def test_the_ratios_of_the_page_on_choosing_are_those_that_were_measured() -> No
         for name, engine in names.items():
             assert shown[name][column] == measured.get(engine, "not measured"), (name, source)
     readme = README.split("\n## How fast\n")[1].split("\n## ")[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in readme.splitlines() if line.startswith("|")
-    ]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in readme.splitlines() if row.startswith("|")]
     for column, row in enumerate(rows[2:]):
         for name, ratio in zip(rows[0][1:], row[1:], strict=True):
             wanted = shown["the quickest of them for each network" if name == "the quickest of them" else name][column]

@@ -218,9 +218,7 @@ def test_names_of_passes_are_completed() -> None:
 def test_the_page_about_passes_lists_them_and_shows_the_example(command: Command) -> None:
     page = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
     rows = [tuple(row) for row in re.findall(r"^\| `([\w-]+)`( \*)? \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)]
-    listed = [
-        (each.name, " *" if each.required else "", each.what, str(each.expects), str(each.result)) for each in PASSES
-    ]
+    listed = [(row.name, " *" if row.required else "", row.what, str(row.expects), str(row.result)) for row in PASSES]
     assert rows == listed
     assert (ROOT / "examples/mish/edgedeploy_mish.py").read_text().split('"""\n\n', 1)[1] in page
     printed = json.loads(command("build", "--list-passes", "--json")[1])
@@ -280,8 +278,7 @@ def test_the_example_replaces_an_operator(command: Command, tmp_path: Path, monk
     monkeypatch.syspath_prepend(site)
     graph = Graph(opset=20)
     data = graph.node("Mish", graph.conv(graph.input("data", [1, 3, 8, 8]), 3, 8, 3))
-    softplus = graph.node("Softplus", data)
-    output = graph.node("Mul", data, graph.node("Tanh", softplus))
+    output = graph.node("Mul", data, graph.node("Tanh", graph.node("Softplus", data)))
     output_of(command, "build", graph.save(tmp_path / "net.onnx", output), "--dump", "passes")
     before, after = (
         next(Path("dist/local/net.passes").glob(f"*-{name}.ir.py")).read_text()

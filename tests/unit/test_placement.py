@@ -28,7 +28,6 @@ BOARD = "local-opencl"
 
 
 def classifier(graph: Graph) -> list[str]:
-    """Work for the device, then a softmax of ten values."""
     layer = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
     return [graph.node("Softmax", graph.node("Flatten", graph.conv(layer, 32, 10, 30)), axis=1)]
 
@@ -36,8 +35,7 @@ def classifier(graph: Graph) -> list[str]:
 def summed(graph: Graph) -> list[str]:
     """Sums of all before, which no template takes, between convolutions."""
     first = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3)
-    sums = graph.node("CumSum", first, graph.weight(np.array(2, np.int64)))
-    return [graph.conv(sums, 32, 16, 3)]
+    return [graph.conv(graph.node("CumSum", first, graph.weight(np.array(2, np.int64))), 32, 16, 3)]
 
 
 def both(graph: Graph) -> list[str]:

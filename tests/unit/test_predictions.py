@@ -43,7 +43,6 @@ AGENT, LIBRARY, OTHER = Path("/agent"), Path("/net/model.so"), Path("/lib/libm.s
 def record_of(
     runs: Sequence[tuple[int, int]], lengths: Sequence[int], mappings: Sequence[Mapping] = (), library: Path = LIBRARY
 ) -> Record:
-    """A record of blocks of so many nops, which lie 4 KiB apart."""
     blocks = [Block(place << 12, NOP * length) for place, length in enumerate(lengths)]
     return Record(blocks, np.array(runs, np.int64), mappings, AGENT, library)
 
@@ -151,16 +150,14 @@ def test_what_runs_belongs_to_the_function_that_was_entered_last(tmp_path: Path)
         *[RUNTIME, fused, fused, fused, fused],
         *[RUNTIME, fused, RUNTIME, RUNTIME, mean, mean, fused],
     ]
-    calls = dict(zip(ownership.names, ownership.calls, strict=True))
-    assert calls == {RUNTIME: 0, fused: 2, mean: 1}
+    assert dict(zip(ownership.names, ownership.calls, strict=True)) == {RUNTIME: 0, fused: 2, mean: 1}
 
 
 def test_windows_lie_at_even_distances_in_each_function() -> None:
     """Ten functions' turns of a loop of 20 instructions, and one of another function between them."""
     runs = [(0, 1000), (1, 7)] * 10
     record = record_of(runs, [20, 50])
-    ownership = Ownership(["a", "b"], np.array([0, 1] * 10), [10, 10])
-    found = windows(record, ownership, 100)
+    found = windows(record, Ownership(["a", "b"], np.array([0, 1] * 10), [10, 10]), 100)
     assert {owner: len(each) for owner, each in found.items()} == {0: 98, 1: FEWEST}
     for owner, each in found.items():
         for window in each:
@@ -173,8 +170,7 @@ def test_windows_lie_at_even_distances_in_each_function() -> None:
 
 def test_a_window_leads_with_what_ran_before_it() -> None:
     record = record_of([(0, 30), (1, 1), (2, 1)], [20, 100, 400])
-    ownership = Ownership(["a", "b"], np.array([0, 0, 1]), [1, 1])
-    last = windows(record, ownership, 1)[1][0]
+    last = windows(record, Ownership(["a", "b"], np.array([0, 0, 1]), [1, 1]), 1)[1][0]
     assert last.measured == (2,)
     assert last.lead == (0,) * 20 + (1,)
 

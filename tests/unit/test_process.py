@@ -157,7 +157,6 @@ def test_a_small_folder_for_temporary_files_is_said_and_left_empty(tmp_path: Pat
 
 
 def patched(program: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a program as the process of `edgedeploy build digits --force`."""
     begin = (
         "import runpy, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which background jobs are started without

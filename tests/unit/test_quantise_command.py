@@ -274,8 +274,7 @@ def test_a_build_quantises_on_the_way_and_keeps_what_it_made(command: Command, d
     assert read_manifest(package).build_key == first.build_key
     # A float network, for comparison.
     output_of(command, "build", "digits")
-    plain = read_manifest(Path("dist/local/digits.tar.gz"))
-    assert plain.quantisation is None
+    assert read_manifest(Path("dist/local/digits.tar.gz")).quantisation is None
 
 
 def test_other_images_make_another_network(command: Command, digits: Path, photos: Path) -> None:
@@ -399,8 +398,7 @@ def test_what_releases_are_refused_by_is_shown_whoever_recorded_it() -> None:
 
 
 def test_manifests_with_a_record_are_read_back_and_unsound_ones_refused() -> None:
-    written = json.dumps(manifest(ACCURATE).written()).encode()
-    assert parse_manifest(written).quantisation == ACCURATE
+    assert parse_manifest(json.dumps(manifest(ACCURATE).written()).encode()).quantisation == ACCURATE
     for value in ({"method": "magic"}, {"accuracy": {"of": "top-1", "before": 2}}, 5, {"more": 1}):
         with pytest.raises(ValueError, match="quantisation"):
             parse_manifest(json.dumps({**manifest(ACCURATE).written(), "quantisation": value}).encode())
@@ -408,7 +406,6 @@ def test_manifests_with_a_record_are_read_back_and_unsound_ones_refused() -> Non
 
 @pytest.fixture
 def strict_board() -> Path:
-    """A profile in the working folder that allows a loss of two per cent."""
     Path("boards").mkdir()
     path = Path("boards/strict.yaml")
     path.write_text(BOARDS.find("rpi4").read_text(encoding="utf-8") + "max_accuracy_loss: 0.02\n")

@@ -41,8 +41,7 @@ def test_list_shows_each_board(command: Command, rpi4: Path) -> None:
 
 
 def test_list_without_records_says_how_to_make_some(command: Command) -> None:
-    out = output_of(command, "records", "list")
-    assert "edgedeploy tune" in out
+    assert "edgedeploy tune" in output_of(command, "records", "list")
     assert json.loads(command("records", "list", "--json")[1]) == []
 
 
@@ -102,8 +101,7 @@ def test_names_in_records_do_not_reach_the_terminal_as_they_are(command: Command
     with Records.open(rpi4, header()) as records:
         records.add(trial(0, 1.0, workload=SMALLER, task="\x1b[2J[red]evil[/red]\n\u202e", host="\x1b]0;"))
     for options in (["show", "rpi4"], ["best", "rpi4"], ["show", "rpi4", "--task", SMALLER]):
-        out = output_of(command, "records", *options)
-        assert not {"\x1b", "\u202e"} & set(out)
+        assert not {"\x1b", "\u202e"} & set(output_of(command, "records", *options))
     assert "[red]evil[/red]" in command("records", "show", "rpi4")[1]
 
 
@@ -122,8 +120,7 @@ def test_records_can_be_moved(command: Command, rpi4: Path, tmp_path: Path, monk
 
 def test_what_is_done_with_records_is_told_as_json(command: Command, rpi4: Path, tmp_path: Path) -> None:
     def told(*words: object) -> Any:
-        out = output_of(command, "records", *words, "--json")
-        return json.loads(out)
+        return json.loads(output_of(command, "records", *words, "--json"))
 
     file = tmp_path / "pi.jsonl"
     assert told("export", "rpi4", file) == {"file": str(file), "trials": 5, "bytes": file.stat().st_size}
@@ -157,8 +154,7 @@ def test_records_that_a_run_adds_to_can_be_read_and_pruned(command: Command, rpi
     with Records.open(rpi4, header()) as records:
         records.add(trial(9, 1.0, time=START))
         assert "1.00" in command("records", "best", "rpi4")[1]
-        out = output_of(command, "records", "prune", "rpi4", "--keep", 1)
-        assert "3 trials removed, 3 kept" in out
+        assert "3 trials removed, 3 kept" in output_of(command, "records", "prune", "rpi4", "--keep", 1)
 
 
 def test_completion_offers_boards_that_have_records(command: Command, rpi4: Path) -> None:

@@ -42,7 +42,6 @@ class Layer:
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def add(self, graph: Graph, name: str) -> list[str]:
-        """The node in a graph, with inputs of its own; the names of its outputs."""
         directions, rows = self.directions, GATES[self.operator] * self.hidden
         lstm, first = self.operator == "LSTM", 0 if self.attributes.get("layout") else 1
         state = [self.batch, directions, self.hidden] if not first else [directions, self.batch, self.hidden]
@@ -216,8 +215,7 @@ def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, t
 
 @pytest.mark.parametrize(("place", "shape"), [(5, (1, 1, 19)), (4, (2,)), (3, (1, 100)), (7, (1, 50))])
 def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...], tmp_path: Path) -> None:
-    layer = Layer("LSTM", states=False, lengths=(3,), peepholes=True)
-    model = network(layer)
+    model = network(Layer("LSTM", states=False, lengths=(3,), peepholes=True))
     [node] = model.graph.node
     node.input[place] = "other"
     other = np.ones(shape, np.int32 if place == 4 else np.float32)

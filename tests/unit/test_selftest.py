@@ -322,8 +322,7 @@ def scalars(path: Path) -> Path:
 
 
 def test_scalars_stay_scalars(command: Command, tmp_path: Path) -> None:
-    path = scalars(tmp_path / "net.onnx")
-    output_of(command, "build", path)
+    output_of(command, "build", scalars(tmp_path / "net.onnx"))
     np.savez("in.npz", x=np.float32(1.5), i=np.int64(41))
     output_of(command, "run", "dist/local/net.tar.gz", "--inputs", "in.npz", "--outputs", "out.npz")
     found = np.load("out.npz")
@@ -337,9 +336,7 @@ def test_scalars_stay_scalars(command: Command, tmp_path: Path) -> None:
 
 @pytest.mark.cold_cache
 def test_a_build_can_go_unchecked_and_says_so(command: Command, tmp_path: Path) -> None:
-    path = tiny(tmp_path / "net.onnx")
-    out = output_of(command, "build", path, "--no-check")
-    assert "checked: no" in out
+    assert "checked: no" in output_of(command, "build", tiny(tmp_path / "net.onnx"), "--no-check")
     [said] = json.loads(command("package", "show", "dist/local/net.tar.gz", "--json")[1].join("[]"))
     assert said["checked"] == {"how": "no", "emulator": None}
 

@@ -145,8 +145,7 @@ def test_a_changed_file_is_read_again(users: Path) -> None:
 
 def test_the_page_has_every_field_and_every_variable(users: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    example = text.split("```toml\n")[1].split("```")[0]
-    users.write_text(example)
+    users.write_text(text.split("```toml\n")[1].split("```")[0])
     assert settings.default_board() == "rpi4"
     assert settings.whereabouts("rpi5") == settings.Whereabouts("pi@pi5.local", str(users))
     rows = set(re.findall(r"^\| `(\w+)(?:\.\w+)?` \|", text, re.MULTILINE))

@@ -135,8 +135,7 @@ def test_demos_name_networks_and_sounds_that_can_be_had(name: str) -> None:
 
 def test_a_wav_file_gives_a_score_for_each_frame_and_what_is_detected(listen: Command, tmp_path: Path) -> None:
     # Half of full scale in the second frame, which fades by half from frame to frame; the last frame is not whole.
-    samples = np.array([0, 0, 0, 0, 0, 16_384, 0, 0, 0, 0, 0, 0, 0, 0])
-    wav = write_wav(tmp_path / "x.wav", samples)
+    wav = write_wav(tmp_path / "x.wav", np.array([0, 0, 0, 0, 0, 16_384, 0, 0, 0, 0, 0, 0, 0, 0]))
     code, out, err = listen("demo", "loud", "--wav", str(wav))
     assert (code, err) == (0, "")
     lines = out.splitlines()

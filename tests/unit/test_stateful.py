@@ -28,7 +28,6 @@ STATES = ("--state", "hn=h", "--state", "cn=c")
 
 
 def by_hand(path: Path, frames: np.ndarray, h: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """What onnxruntime gives frame after frame, with the states handed on."""
     session = cpu_session(path)
     zeros = np.zeros((1, 1, HIDDEN), np.float32)
     states, found = {"h": zeros if h is None else h, "c": zeros}, []

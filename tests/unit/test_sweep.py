@@ -29,7 +29,6 @@ def arguments(folder: Path, **others: object) -> Namespace:
 
 
 def save(folder: Path, operator: str = "") -> None:
-    """Write the network: a convolution, or an operator of no domain that anyone knows."""
     model = Layer(8, 16, (20, 20), 3).model()
     if operator:
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]

@@ -44,7 +44,6 @@ def _evaluated(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np
 
 @pytest.fixture(scope="module")
 def cases() -> Cases:
-    """By operator, cases with their inputs."""
     from onnx.backend.test.loader import load_model_tests
 
     found: Cases = {}
@@ -70,8 +69,7 @@ def test_operators_give_onnxruntimes_values(operator: str, cases: Cases) -> None
             model.opset_import[0].version = _READ
         model.ir_version = min(model.ir_version, 10)
         try:
-            session = cpu_session(model.SerializeToString())
-            wanted = session.run(None, inputs)
+            wanted = cpu_session(model.SerializeToString()).run(None, inputs)
         except Exception:  # a newer opset than onnxruntime's, or a type that it lacks
             continue
         for array, expected in zip(_evaluated(model, inputs), wanted, strict=True):
@@ -102,5 +100,4 @@ def test_further_cases_give_onnxruntimes_values(case: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = cpu_session(model.SerializeToString())
     [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
-    found = OPERATORS[operator](inputs, attributes)
-    np.testing.assert_array_equal(found, wanted, strict=True)
+    np.testing.assert_array_equal(OPERATORS[operator](inputs, attributes), wanted, strict=True)

@@ -74,8 +74,7 @@ def test_a_package_says_which_sizes_depend_on_the_data(package: Path) -> None:
 
 @pytest.mark.compiles
 def test_times_hold_the_tail(package: Path) -> None:
-    session = Session.open(package)
-    assert session.measure({"image": image(0, 1, 3, SIZE, SIZE)}, repeat=3).min_ms > 0
+    assert Session.open(package).measure({"image": image(0, 1, 3, SIZE, SIZE)}, repeat=3).min_ms > 0
 
 
 @pytest.mark.compiles

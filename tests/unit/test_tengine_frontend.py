@@ -465,6 +465,9 @@ class TestNetworks:
             convert(self.tiny(), tmp_path, {"an image": [1, 4, 8, 8]})
 
 
+LOOSE = ("loose", RELU, (0.0,), [0], [])
+
+
 class TestFiles:
     def test_they_are_known_by_their_content(self, tmp_path: Path) -> None:
         path = TestNetworks().tiny().save(tmp_path / "network.bin")
@@ -526,10 +529,7 @@ class TestFiles:
             (lambda file: file.inputs.append(1), "its inputs are not those that it lists"),
             (lambda file: file.outputs.append(0), "output 'an image' is not computed"),
             (lambda file: file.outputs.append(1), "is not computed"),
-            (
-                lambda file: file.nodes.append(("loose", RELU, (0.0,), [0], [])) or file.outputs.append(5),
-                "has no outputs",
-            ),
+            (lambda file: file.nodes.append(LOOSE) or file.outputs.append(5), "has no outputs"),
             (lambda file: file.outputs.append(77), "name number 77 of 5"),
             (lambda file: file.nodes.append(file.nodes[2]), "comes from two nodes"),
             (lambda file: file.nodes.pop(2), "comes from nowhere|name number"),

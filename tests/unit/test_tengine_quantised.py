@@ -42,7 +42,6 @@ def convert(file: TmFile, folder: Path) -> onnx.ModelProto:
 
 
 def convolved(data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sums of integers, 3x3 with a border of zeros."""
     padded = np.pad(data, [(0, 0), (0, 0), (1, 1), (1, 1)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     return np.asarray(np.einsum("nchwyx,ocyx->nohw", windows, weights))

@@ -302,8 +302,7 @@ def test_a_crop_around_landmarks_holds_them_and_turns_them(tmp_path: Path) -> No
     landmarks = values(1, 12, 3) * 40 + 90
     [matrix] = check(tmp_path, content, inputs={"given0": landmarks})
     points = np.concatenate([landmarks[0, :, :2], np.zeros((12, 1)), np.ones((12, 1))], 1)
-    inside = (points @ np.linalg.inv(matrix[0].astype(np.float64)).T)[:, :2]
-    subset = inside[[1, 2, 5, 7, 9]]
+    subset = (points @ np.linalg.inv(matrix[0].astype(np.float64)).T)[:, :2][[1, 2, 5, 7, 9]]
     # The box around them fills the crop but for the enlargement, in its middle.
     np.testing.assert_allclose(subset.max(0) - subset.min(0), [16 / 1.5, 8 / 1.25], rtol=1e-4)
     np.testing.assert_allclose((subset.max(0) + subset.min(0)) / 2, [8, 4], rtol=1e-4)

@@ -67,8 +67,7 @@ def built(path: Path) -> Built:
 
 
 def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(command: Command, tmp_path: Path) -> None:
-    out = output_of(command, "build", cancelling(tmp_path / "net.onnx"), "--json")
-    [said] = json.loads(out)
+    [said] = json.loads(output_of(command, "build", cancelling(tmp_path / "net.onnx"), "--json"))
     case = next(case for case in said["tolerance"] if case["name"] == "random")
     sensitive, steady = case["relative"]
     assert case["usual"] == steady == TOLERANCE[0]
@@ -134,7 +133,6 @@ def inference(spread: float, largest: float = 1.0) -> Recorded:
 
 
 def computing_in(*dtypes: str) -> Any:
-    """A network that computes its input's exponential in some types."""
     builder, given = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1,), "float32"))
     with builder.function("main", [given]):
         for dtype in dtypes:

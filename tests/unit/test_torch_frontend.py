@@ -485,5 +485,4 @@ def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None
             return image * image.new_full((4, 1), number.item())
 
     torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 3, 4, 5),)), str(tmp_path / "net.pt2"))
-    network = FORMAT.read([tmp_path / "net.pt2"], {})
-    assert network.outputs[0].shape == [1, 3, 4, 5]
+    assert FORMAT.read([tmp_path / "net.pt2"], {}).outputs[0].shape == [1, 3, 4, 5]

@@ -226,5 +226,4 @@ def test_a_governor_that_comes_out_of_a_file_is_never_run(pi: Path, run: Run, tm
     ],
 )
 def test_records_of_virtual_boards_lie_apart(where: dict[str, bool], hosts: list[str], folder: str) -> None:
-    boards = Boards(Place(resolve("rpi4"), **where), hosts)
-    assert boards.records_folder() == default_folder(folder)
+    assert Boards(Place(resolve("rpi4"), **where), hosts).records_folder() == default_folder(folder)

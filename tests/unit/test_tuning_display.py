@@ -299,8 +299,7 @@ class TestPipe:
         assert printed.out.endswith("one inference was not measured before and after\n")
 
     def test_what_could_not_be_measured_is_a_dash(self, capsys: pytest.CaptureFixture[str]) -> None:
-        events = RUN.until(TaskEnded, 2)
-        results = [event.result for event in events if isinstance(event, TaskEnded)]
+        results = [event.result for event in RUN.until(TaskEnded, 2) if isinstance(event, TaskEnded)]
         results[1] = results[1].model_copy(update={"default_ms": None})
         _show([RunEnded(run="run-1", results=results, seconds=1)])
         _, _, line, total, _ = capsys.readouterr().out.splitlines()

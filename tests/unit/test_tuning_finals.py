@@ -124,8 +124,6 @@ def test_all_variants_share_one_inference_of_the_reference(monkeypatch: pytest.M
 
 
 class Running:
-    """A network that is ready to run, and takes a second."""
-
     inputs: ClassVar[list[TensorSpec]] = [TensorSpec(name="data", shape=[1], dtype="float32")]
 
     @property

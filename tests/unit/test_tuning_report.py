@@ -249,8 +249,7 @@ class TestPage:
             assert len(_marks(drawing, "final")) == 2
 
     def test_failures_are_told_with_their_errors(self, report: Callable[..., Page]) -> None:
-        page = report(Simulation(names=["a"]).events())
-        [table] = page.all("table", "errors")
+        [table] = report(Simulation(names=["a"]).events()).all("table", "errors")
         [[kind, number, error]] = _rows(table)
         assert (kind, number) == ("timeout", "2")
         assert "took too long" in error
@@ -267,8 +266,7 @@ class TestPage:
         assert {told.partition(":")[0] for told in _told(drawing, "board")} == {"pi@a", "pi@b"}
 
     def test_no_name_from_a_file_becomes_markup(self, report: Callable[..., Page], tmp_path: Path) -> None:
-        run = Simulation(names=[HOSTILE], model=HOSTILE, run=HOSTILE, hosts=[HOSTILE])
-        page = report(run.events())
+        page = report(Simulation(names=[HOSTILE], model=HOSTILE, run=HOSTILE, hosts=[HOSTILE]).events())
         text = (tmp_path / "pages" / "report.html").read_text(encoding="utf-8")
         assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
         assert not page.all("script")
@@ -284,10 +282,8 @@ class TestPage:
         assert len(page.all("figure")) == 3 + 2
 
     def test_runs_that_go_on_where_another_stopped_are_one_curve(self, report: Callable[..., Page]) -> None:
-        first = Simulation(names=["a"])
-        cut = first.events()[:10]
-        later = Simulation(names=["a"], run="run-2", done=8, trials=28, seed=2)
-        page = report(cut, later.events())
+        cut = Simulation(names=["a"]).events()[:10]
+        page = report(cut, Simulation(names=["a"], run="run-2", done=8, trials=28, seed=2).events())
         [figure] = page.all("figure")
         assert len(_marks(figure, "trial")) + len(_marks(figure, "failure")) == 8 + 20
         summaries = [text for text in page.texts("summary") if text.startswith("Run ")]
@@ -344,8 +340,7 @@ class TestPage:
     def test_many_trials_take_seconds(self, report: Callable[..., Page]) -> None:
         events = Simulation(names=[f"task{number}" for number in range(20)], trials=500).events()
         begun = process_time()
-        page = report(events)
-        assert len(_marks(page.root, "trial")) > 8000
+        assert len(_marks(report(events).root, "trial")) > 8000
         assert process_time() - begun < 60
 
 

@@ -192,8 +192,7 @@ def test_what_the_network_is_not_sure_of_is_no_result(logits: bool, score: float
 
 @pytest.mark.parametrize(("first", "label"), [(0.9, "Left"), (0.5, "Left"), (0.4, "Right")])
 def test_one_probability_tells_two_classes(first: float, label: str) -> None:
-    decoder = landmarks(classes="c", names=["Left", "Right"])
-    [hand] = decode(decoder, c=np.array([[first]], np.float32))
+    [hand] = decode(landmarks(classes="c", names=["Left", "Right"]), c=np.array([[first]], np.float32))
     assert hand.label == label
 
 

@@ -334,8 +334,7 @@ def test_the_best_of_overlapping_boxes_is_kept() -> None:
 
 def test_an_overlap_that_equals_the_limit_is_allowed() -> None:
     # intersection 50, union 100
-    pair = boxes((0, 0, 10, 10), (0, 0, 5, 10))
-    assert suppress(pair, np.array([0.9, 0.8]), 0.5).tolist() == [0, 1]
+    assert suppress(boxes((0, 0, 10, 10), (0, 0, 5, 10)), np.array([0.9, 0.8]), 0.5).tolist() == [0, 1]
 
 
 def test_a_suppressed_box_suppresses_nothing() -> None:
@@ -362,8 +361,7 @@ def test_no_boxes_and_empty_boxes() -> None:
 class TestTurnedBoxes:
     def test_a_box_stays_beside_one_that_lies_across_it(self) -> None:
         boxes = np.array([[50, 50, 40, 10, 0], [50, 50, 40, 10, np.pi / 2], [51, 50, 40, 10, 0.01]])
-        scores = np.array([0.5, 0.9, 0.8])
-        assert suppress_turned(boxes, scores, 0.7).tolist() == [1, 2]
+        assert suppress_turned(boxes, np.array([0.5, 0.9, 0.8]), 0.7).tolist() == [1, 2]
 
     def test_equal_boxes_of_other_classes_stay(self) -> None:
         boxes = np.array([[50, 50, 40, 10, 0.5]] * 3)

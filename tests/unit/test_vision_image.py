@@ -21,19 +21,16 @@ from edgedeploy.vision.video import check_video_writable
 
 def test_resize_rounds_down_after_each_product() -> None:
     # Two rows of 11 and 21 in equal parts: 11/2 -> 5, 21/2 -> 10, 15 along x; the exact mean is 16.
-    image = np.array([[[11], [21]], [[11], [21]]], np.uint8)
-    assert resize(image, 1, 1).tolist() == [[[15]]]
+    assert resize(np.array([[[11], [21]], [[11], [21]]], np.uint8), 1, 1).tolist() == [[[15]]]
 
 
 def test_resize_takes_half_pixel_positions() -> None:
     # 4 -> 2: outputs lie at 0.5 and 2.5 of the source.
-    row = np.array([[[0], [100], [200], [40]]], np.uint8)
-    assert resize(row, 1, 2)[0, :, 0].tolist() == [50, 120]
+    assert resize(np.array([[[0], [100], [200], [40]]], np.uint8), 1, 2)[0, :, 0].tolist() == [50, 120]
 
 
 def test_resize_is_the_stated_formula_for_any_ratio() -> None:
-    random = np.random.default_rng(7)
-    image = random.integers(0, 256, (23, 31, 3), np.uint8)
+    image = np.random.default_rng(7).integers(0, 256, (23, 31, 3), np.uint8)
     height, width = 9, 13
 
     def elements(source: int, target: int, index: int) -> tuple[int, int, int]:
@@ -63,8 +60,7 @@ def test_resize_leaves_an_image_of_the_right_size_alone() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (40, 3), (64, 64)])
 def test_resize_of_any_size_stays_between_the_pixels(size: tuple[int, int]) -> None:
-    image = np.full((*size, 3), 200, np.uint8)
-    assert set(np.unique(resize(image, 16, 16))) <= {198, 199, 200}
+    assert set(np.unique(resize(np.full((*size, 3), 200, np.uint8), 16, 16))) <= {198, 199, 200}
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])

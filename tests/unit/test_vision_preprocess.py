@@ -97,8 +97,7 @@ def test_the_input_must_be_an_image_with_the_channels_of_the_colour() -> None:
 
 
 def test_fill_maps_each_axis_on_its_own_and_rounds_to_the_nearest_level() -> None:
-    image = np.full((60, 90, 3), 201, np.uint8)
-    pixels, frame = place(image, (31, 47), "fill")
+    pixels, frame = place(np.full((60, 90, 3), 201, np.uint8), (31, 47), "fill")
     assert (pixels == 201).all()
     assert frame == Frame((60, 90), (31, 47), (47 / 90, 31 / 60))
 

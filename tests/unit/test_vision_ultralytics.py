@@ -83,8 +83,7 @@ def test_a_network_that_chooses_itself_gives_its_boxes_in_its_order_and_zeros_af
 def test_networks_of_yolov5s_own_exporter_have_rows_with_objectness() -> None:
     boxes, scores, _ = TWO
     objectness = np.full((len(boxes), 1), 0.5, np.float32)
-    rows = np.concatenate([boxes, objectness, scores], axis=1)[None]
-    dog, cat = decode({"output0": rows}, stride=32)
+    dog, cat = decode({"output0": np.concatenate([boxes, objectness, scores], axis=1)[None]}, stride=32)
     assert (dog.label, dog.score) == ("dog", pytest.approx(0.45))
     assert cat.score == pytest.approx(0.4)
     one_class = np.concatenate([boxes, objectness, scores[:, 1:2]], axis=1)[None]

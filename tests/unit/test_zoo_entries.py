@@ -64,9 +64,7 @@ def test_every_file_can_be_had_or_says_where_it_is_from() -> None:
 
 
 def test_every_bundled_file_lies_beside_its_entry() -> None:
-    assert [
-        file.name for name, file in FILES if file.bundled and not (ENTRIES[name].parent / file.name).is_file()
-    ] == []
+    assert [file.name for key, file in FILES if file.bundled and not (ENTRIES[key].parent / file.name).is_file()] == []
 
 
 def test_one_checksum_has_one_size() -> None:
@@ -173,8 +171,7 @@ needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="there i
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     graph = Graph()
-    data = graph.input("data", [1, 3, 12, 10])
-    first = graph.conv(data, 3, 8, 3, strides=[2, 2], pads=[1] * 4)
+    first = graph.conv(graph.input("data", [1, 3, 12, 10]), 3, 8, 3, strides=[2, 2], pads=[1] * 4)
     return graph.save(tmp_path / "net.onnx", graph.node("Add", first, graph.node("Relu", first)))
 
 
@@ -198,8 +195,7 @@ def test_the_drawing_in_graphvizs_language_needs_no_graphviz(command: Command, n
 
 def test_a_convolution_has_its_normalisation_and_activation_in_its_box(tmp_path: Path) -> None:
     graph = Graph()
-    value = graph.conv(graph.input("data", [1, 3, 12, 10]), 3, 8, 3, pads=[1] * 4)
-    shared = graph.node("Relu", value)
+    shared = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 12, 10]), 3, 8, 3, pads=[1] * 4))
     path = graph.save(tmp_path / "net.onnx", graph.node("Add", shared, graph.node("Sigmoid", shared)))
     titles = [box.title for box in grouped(layers(find_source(str(path))))]
     assert titles == ["", "Conv + Relu 3x3", "Sigmoid", "Add", ""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -19,11 +20,9 @@ pytestmark = pytest.mark.compiles
 
 
 def detector(path: Path, inputs: tuple[int, ...] = (1, 3, 16, 16), outputs: int = 1000) -> Path:
-    """A network that looks like a classifier of images."""
     graph = Graph()
     pooled = graph.node("GlobalAveragePool", graph.conv(graph.input("data", list(inputs)), inputs[1], 8, 3))
-    flat = graph.node("Flatten", pooled)
-    return graph.save(path, graph.node("Gemm", flat, graph.normal(8, outputs)))
+    return graph.save(path, graph.node("Gemm", graph.node("Flatten", pooled), graph.normal(8, outputs)))
 
 
 def entries() -> Path:
@@ -118,7 +117,12 @@ def test_impossible_input_is_refused(command: Command, tmp_path: Path, given: li
 
 @pytest.mark.parametrize(
     ("shape", "layout", "colour"),
-    [((1, 1, 9, 9), "NCHW", "GRAY"), ((1, 3, 9, 9), "NCHW", "RGB"), ((1, 7), "NCHW", "GRAY")],
+    [
+        ((1, 1, 9, 9), "NCHW", "GRAY"),
+        ((1, 3, 9, 9), "NCHW", "RGB"),
+        ((1, 20, 30, 3), "NHWC", "RGB"),
+        ((1, 7), "NCHW", "GRAY"),
+    ],
 )
 def test_layout_and_colour(command: Command, tmp_path: Path, shape: tuple[int, ...], layout: str, colour: str) -> None:
     graph = Graph()
@@ -128,17 +132,9 @@ def test_layout_and_colour(command: Command, tmp_path: Path, shape: tuple[int, .
     assert (stated["name"], stated["shape"], stated["layout"], stated["colour"]) == ("x", list(shape), layout, colour)
 
 
-def test_an_image_whose_channels_come_last_is_nhwc(command: Command, tmp_path: Path) -> None:
-    graph = Graph()
-    path = graph.save(tmp_path / "net.onnx", graph.node("Relu", graph.input("x", [1, 20, 30, 3])))
-    command("models", "import", path, "--name", "mine")
-    assert yaml.safe_load((entries() / "mine.yaml").read_text())["input"]["layout"] == "NHWC"
-
-
 def test_weights_in_a_file_of_their_own_come_along(command: Command, tmp_path: Path) -> None:
     path = detector(tmp_path / "net.onnx")
-    model = onnx.load(path)
-    onnx.save(model, path, save_as_external_data=True, location="net.data", size_threshold=0)
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="net.data", size_threshold=0)
     assert command("models", "import", path, "--name", "mine")[0] == 0
     assert sorted(each.name for each in entries().iterdir()) == ["mine.onnx", "mine.yaml", "net.data"]
     path.unlink()
@@ -172,23 +168,27 @@ def test_a_name_that_would_lie_elsewhere_is_refused(command: Command, tmp_path: 
     assert not entries().exists()
 
 
-def test_what_is_no_network_leaves_nothing(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"MZ" + bytes(100))
-    code, _, err = command("models", "import", tmp_path / "net.onnx", "--name", "mine")
-    assert (code, "is not a network" in err) == (5, True), err
-    assert not entries().exists()
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
 
 
-def test_two_networks_are_not_one(command: Command, tmp_path: Path) -> None:
-    paths = [detector(tmp_path / f"{name}.onnx") for name in ("first", "second")]
-    code, _, err = command("models", "import", *paths, "--name", "mine")
-    assert (code, "not those of one network" in err) == (5, True), err
+UNSUITABLE: dict[str, tuple[Callable[[Path], list[Path]], str]] = {
+    "no network": (lambda folder: [written(folder / "net.onnx", b"MZ" + bytes(100))], "is not a network"),
+    "two networks": (lambda folder: [detector(folder / f"{n}.onnx") for n in (1, 2)], "not those of one network"),
+    "a network and a picture": (
+        lambda folder: [detector(folder / "net.onnx"), written(folder / "cat.jpg", b"\xff\xd8\xff")],
+        "cat.jpg",
+    ),
+    "a pipe": (lambda folder: [os.mkfifo(folder / "net.onnx") or folder / "net.onnx"], "it is a pipe"),
+}
 
 
-def test_a_file_that_belongs_to_no_network_is_named(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8\xff")
-    code, _, err = command("models", "import", detector(tmp_path / "net.onnx"), tmp_path / "cat.jpg", "--name", "mine")
-    assert (code, "cat.jpg" in err) == (5, True), err
+@pytest.mark.parametrize("what", UNSUITABLE)
+def test_files_of_no_network_are_refused(command: Command, tmp_path: Path, what: str) -> None:
+    write, said = UNSUITABLE[what]
+    code, _, err = command("models", "import", *write(tmp_path), "--name", "mine")
+    assert (code, said in err) == (5, True), err
     assert not entries().exists()
 
 
@@ -205,15 +205,8 @@ def test_weights_outside_of_an_onnx_file_may_be_named_too(command: Command, tmp_
     assert sorted(each.name for each in entries().iterdir()) == ["mine.onnx", "mine.yaml", "net.data"]
 
 
-def test_a_pipe_is_refused_and_not_waited_for(command: Command, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "net.onnx")
-    code, _, err = command("models", "import", tmp_path / "net.onnx", "--name", "mine")
-    assert (code, "it is a pipe" in err) == (5, True), err
-
-
 def test_rm_removes_a_network_of_ones_own_with_its_files(command: Command, tmp_path: Path) -> None:
     command("models", "import", detector(tmp_path / "net.onnx"), "--name", "mine")
-    out = output_of(command, "models", "rm", "mine")
-    assert "mine.onnx" in out
+    assert "mine.onnx" in output_of(command, "models", "rm", "mine")
     assert list(entries().iterdir()) == []
     assert "unknown model" in command("models", "show", "mine")[2]

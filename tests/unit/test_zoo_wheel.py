@@ -54,7 +54,6 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def make_wheel(index: Path, filename: str = ANY, members: dict[str, bytes] | None = None, python: str = ">=3") -> Path:
-    """A wheel that pip takes, of this name, with these files."""
     about = filename.split("-")
     path = index / filename
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -148,8 +147,7 @@ def test_a_mirror_needs_no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_kept_wheel_that_was_damaged_is_downloaded_again(index: Path, tmp_path: Path, downloads: list[str]) -> None:
-    good = make_wheel(index)
-    pinned = zoo_file(sha256=hashlib.sha256(good.read_bytes()).hexdigest())
+    pinned = zoo_file(sha256=hashlib.sha256(make_wheel(index).read_bytes()).hexdigest())
     (index / "damaged").mkdir()
     damaged = index / "damaged" / ANY
     damaged.write_bytes(b"nothing of the kind")
