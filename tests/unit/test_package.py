@@ -177,9 +177,8 @@ def test_shows_what_a_package_is_for_and_what_it_needs(sound: Path, command: Com
     assert rows["threads"] == str(manifest().threads)
     assert manifest().linker in rows["linked by"]
     assert "model.so  4,000 bytes" in out
-    assert json.loads(command("package", "show", sound, "--json")[1]) == manifest().model_dump(
-        mode="json", by_alias=True
-    )
+    shown = json.loads(command("package", "show", sound, "--json")[1])
+    assert shown == manifest().model_dump(mode="json", by_alias=True)
 
 
 def test_shows_what_the_networks_file_says_of_its_heads(tmp_path: Path, command: Command) -> None:

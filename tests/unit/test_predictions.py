@@ -124,26 +124,14 @@ def test_what_runs_belongs_to_the_function_that_was_entered_last(tmp_path: Path)
     link_shared([tmp_path / "model.c"], library, load_board("local"))
     entries = {name: offset for offset, name in exported_functions(library).items()}
     assert sorted(entries) == ["fused_conv2d_relu", "mean"]
-    places = {
-        "agent": 0x1000,
-        "fused": 0x100000 + entries["fused_conv2d_relu"],
-        "body": 0x100000 + max(entries.values()) + 64,
-        "libm": 0x900000,
-        "mean": 0x100000 + entries["mean"],
-    }
+    places = {"agent": 0x1000, "libm": 0x900000, "body": 0x100000 + max(entries.values()) + 64}
+    places |= {"fused": 0x100000 + entries["fused_conv2d_relu"], "mean": 0x100000 + entries["mean"]}
     order = ["agent", "fused", "body", "libm", "body", "agent", "body", "agent", "libm", "mean", "libm", "fused"]
     names = list(places)
-    record = Record(
-        [Block(address, NOP) for address in places.values()],
-        np.array([[names.index(name), 1] for name in order], np.int64),
-        [
-            Mapping(0x1000, 0x2000, 0, AGENT),
-            Mapping(0x100000, 0x200000, 0, library),
-            Mapping(0x900000, 0xA00000, 0, OTHER),
-        ],
-        AGENT,
-        library,
-    )
+    blocks = [Block(address, NOP) for address in places.values()]
+    runs = np.array([[names.index(name), 1] for name in order], np.int64)
+    mappings = [Mapping(0x1000, 0x2000, 0, AGENT), Mapping(0x100000, 0x200000, 0, library)]
+    record = Record(blocks, runs, [*mappings, Mapping(0x900000, 0xA00000, 0, OTHER)], AGENT, library)
     ownership = owners(record)
     fused, mean = "fused_conv2d_relu", "mean"
     assert [ownership.names[owner] for owner in ownership.runs] == [

@@ -29,15 +29,9 @@ COMMANDS = ["--help", "models", *slow("boards --json", "build digits", "run digi
 
 def ended(command: str, folder: Path, redirection: str = "", **environment: str) -> tuple[int, str]:
     """The exit code of a command whose output a shell redirects, and what it says on standard error."""
-    done = subprocess.run(
-        ["bash", "-c", f'"$@" {redirection}', "bash", *EDGEDEPLOY, *command.split()],
-        cwd=folder,
-        env={**os.environ, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    program = ["bash", "-c", f'"$@" {redirection}', "bash", *EDGEDEPLOY, *command.split()]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    done = subprocess.run(program, cwd=folder, env={**os.environ, **environment}, **streams, check=False)
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     return done.returncode, done.stderr
@@ -102,14 +96,9 @@ def mounted(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     refused = subprocess.run([*namespace, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
     if refused.returncode:
         pytest.skip(f"this needs mounts: {refused.stderr.strip()}")
-    return subprocess.run(
-        [*namespace, "bash", "-c", script, "bash", *EDGEDEPLOY],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [*namespace, "bash", "-c", script, "bash", *EDGEDEPLOY]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_home_folder_that_may_only_be_read_is_said(tmp_path: Path) -> None:
@@ -272,10 +261,8 @@ def test_ctrl_c_at_any_moment_ends_with_130(board: str, tmp_path: Path) -> None:
                 os.killpg(process.pid, signal.SIGINT)  # as a terminal does: compilers and linkers hear it, too
             _, said = process.communicate(timeout=generous(60))
         frames = re.findall(r'File "(.*?)", line \d+, in (\w+)', said)
-        if (
-            said.startswith("Fatal Python error: init_import_site")
-            or ("<frozen runpy>", "_get_module_details") in frames
-        ):
+        starting = said.startswith("Fatal Python error: init_import_site")
+        if starting or ("<frozen runpy>", "_get_module_details") in frames:
             continue  # Python itself was still starting, or looking for edgedeploy
         if frames and all(file.startswith("<frozen ") for file, _ in frames):
             continue

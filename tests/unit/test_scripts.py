@@ -73,9 +73,8 @@ def test_the_first_demo_that_has_its_files_is_shown(
     monkeypatch.setattr(demo, "pull_files", pull_files)
     assert played(0, 0, 0, names=("retinaface", "of-another-version", "wake-word", "digits")) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(
-        "retinaface cannot be shown: no network\n\nThis is the demo wake-word: its files are at hand.\n"
-    )
+    shown = "This is the demo wake-word: its files are at hand."
+    assert said.out.startswith(f"retinaface cannot be shown: no network\n\n{shown}\n")
     assert [line.split() for line in said.err.splitlines() if line][1:] == [
         ["retinaface", "unavailable"],
         ["wake-word", "shown"],
@@ -174,7 +173,7 @@ def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
     (tmp_path / "demo.py").write_text(_SCRIPT)
     terminal, its = pty.openpty()
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), its)
-    run = subprocess.Popen(["run", "after"], cwd=tmp_path, **streams, start_new_session=True, preexec_fn=at_a_terminal)
+    run = subprocess.Popen(["make", "after"], cwd=tmp_path, **streams, start_new_session=True, preexec_fn=at_a_terminal)
     os.close(its)
     said = b""
     with open(terminal, "r+b", buffering=0) as stream:  # noqa: PTH123  # a descriptor
@@ -249,9 +248,8 @@ def test_a_user_without_what_makes_environments_is_told_the_package(tmp_path: Pa
 def test_another_program_makes_the_environment_where_it_is_installed(program: str, tmp_path: Path) -> None:
     # Its last argument is the folder.
     made = 'folder="${@: -1}/bin"; /bin/mkdir -p "$folder"; /bin/cp "${0%/*}/pip" "$folder/python"'
-    done = called(
-        tmp_path, "setup.sh", "python3", tmp_path / "venv", python3=BARE, pip='echo pip "$@"', **{program: made}
-    )
+    programs = {"python3": BARE, "pip": 'echo pip "$@"', program: made}
+    done = called(tmp_path, "setup.sh", "python3", tmp_path / "venv", **programs)
     assert done.returncode == 0, done.stderr
     assert "pip -m pip install" in done.stdout
 

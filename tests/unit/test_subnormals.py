@@ -48,7 +48,6 @@ assert not product.any(), product
 tiny = np.full(8, 1e-20, np.float32)
 assert (tiny * tiny).all()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=generous(120), check=False
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=generous(120), check=False)
     assert done.returncode == 0, done.stderr

@@ -106,9 +106,8 @@ def test_only_jumps_and_moves_are_left_to_the_tail(network: Path) -> None:
 def _model(graph: Graph, *outputs: str) -> onnx.ModelProto:
     model = graph.model(*outputs)
     del model.graph.output[:]
-    model.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["a", "b", "c", "d"]) for name in outputs
-    )
+    shape = ["a", "b", "c", "d"]
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in outputs)
     return model
 
 

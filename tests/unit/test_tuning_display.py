@@ -120,11 +120,9 @@ class TestTerminal:
 
     def test_tasks_that_end_and_notes_stay_above(self, screen: Screen) -> None:
         _show([*RUN.until(TaskEnded, 1), Noted(text="waiting for pi@a")])
-        lines = [line for line in screen.lines() if line]
-        assert re.match(
-            r"  task 10, fused_conv2d: default 1\.\d+ ms, best .* ms, .*x, 16 trials, 2 failures", lines[-2]
-        )
-        assert lines[-1] == "waiting for pi@a"
+        *_, ended, note = (line for line in screen.lines() if line)
+        assert re.match(r"  task 10, fused_conv2d: default 1\.\d+ ms, best .* ms, .*x, 16 trials, 2 failures", ended)
+        assert note == "waiting for pi@a"
 
     def test_results_are_a_table_on_standard_output(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
         events = RUN.events()
@@ -143,10 +141,8 @@ class TestTerminal:
             assert result.best_ms is not None
             assert float(gain.removesuffix("x")) == pytest.approx(result.default_ms / result.best_ms, rel=6e-3)
             assert (int(trials), int(failures)) == (16, 2)
-        sums = [
-            sum(result.weight * (getattr(result, field) or 0) for result in results)
-            for field in ("default_ms", "best_ms")
-        ]
+        fields = "default_ms", "best_ms"
+        sums = [sum(result.weight * (getattr(result, field) or 0) for result in results) for field in fields]
         assert [float(text) for text in total.split()[3:5]] == pytest.approx(sums, rel=6e-3)
         assert whole == "one inference: 30.0 ms before, 20.0 ms after, 1.50x, interleaved"
 

@@ -38,9 +38,8 @@ def time_of(configuration: Configuration) -> float:
     if not isinstance(configuration, Direct):
         return 6.0
     tile = configuration.tile
-    return (
-        1 + abs(tile.columns - 5) / 4 + abs(tile.rows - 3) + abs(tile.channels - 16) / 16 + configuration.order.slices
-    )
+    away = abs(tile.columns - 5) / 4 + abs(tile.rows - 3) + abs(tile.channels - 16) / 16
+    return 1 + away + configuration.order.slices
 
 
 def model_for(tuner: str) -> CostModel | None:

@@ -251,10 +251,8 @@ class TestHeatmap:
     ],
 )
 def test_another_network_is_refused_before_it_runs(fields: dict[str, Any], message: str) -> None:
-    specs = [
-        TensorSpec(name="p", shape=[1, 1, 1, 9], dtype="float32"),
-        TensorSpec(name="s", shape=[1, 1], dtype="float32"),
-    ]
+    shapes = {"p": [1, 1, 1, 9], "s": [1, 1]}
+    specs = [TensorSpec(name=name, shape=shape, dtype="float32") for name, shape in shapes.items()]
     landmarks().check(specs, (32, 32))
     with pytest.raises(InputError, match=message):
         landmarks(**fields).check(specs, (32, 32))

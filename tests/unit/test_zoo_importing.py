@@ -62,14 +62,8 @@ def test_what_is_stated_is_not_guessed_and_printed_as_it_is(command: Command, tm
     (tmp_path / "names.txt").write_text("cat\ndog\nowl\n")
     said = ["--task", "face detection", "--labels", tmp_path / "names.txt", "--preset", "imagenet"]
     code, out, _ = command("models", "import", network, "--name", "mine", "--force", *said)
-    assert (code, out.splitlines()[1:4]) == (
-        0,
-        [
-            "task: face detection",
-            "labels: mine",
-            "of pixels from 0 to 255: mean 123.675 116.28 103.53, scale 0.0171248 0.017507 0.0174292",
-        ],
-    )
+    pixels = "of pixels from 0 to 255: mean 123.675 116.28 103.53, scale 0.0171248 0.017507 0.0174292"
+    assert (code, out.splitlines()[1:4]) == (0, ["task: face detection", "labels: mine", pixels])
     text = (entries() / "mine.yaml").read_text()
     assert [line.strip().split(":")[0] for line in text.splitlines() if line.endswith("# guessed")] == ["colour"]
     assert load_labels(MODELS.load("mine").labels or "") == ["cat", "dog", "owl"]
