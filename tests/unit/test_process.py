@@ -177,7 +177,7 @@ SEGFAULT = "ctypes.string_at(0)"
 def test_a_compiler_that_crashes_is_named_with_what_it_did(end: str, code: int, reason: str, tmp_path: Path) -> None:
     program = f"""
 import ctypes, os, tempfile
-from edgedeploy import supervision
+from edgedeploy.base import supervision
 real = supervision.supervise
 def instead():
     real()
