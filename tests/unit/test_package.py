@@ -30,7 +30,6 @@ from edgedeploy.package.manifest import Manifest, packageable
 
 @pytest.fixture
 def sound(tmp_path: Path) -> Path:
-    """A package with nothing wrong in it."""
     write_package(tmp_path / "sound.tar.gz", manifest(), CONTENTS)
     return tmp_path / "sound.tar.gz"
 
@@ -178,9 +177,8 @@ def test_shows_what_a_package_is_for_and_what_it_needs(sound: Path, command: Com
     assert rows["threads"] == str(manifest().threads)
     assert manifest().linker in rows["linked by"]
     assert "model.so  4,000 bytes" in out
-    assert json.loads(command("package", "show", sound, "--json")[1]) == manifest().model_dump(
-        mode="json", by_alias=True
-    )
+    shown = json.loads(command("package", "show", sound, "--json")[1])
+    assert shown == manifest().model_dump(mode="json", by_alias=True)
 
 
 def test_shows_what_the_networks_file_says_of_its_heads(tmp_path: Path, command: Command) -> None:
@@ -259,14 +257,8 @@ def test_refuses_json_that_others_would_read_in_another_way(text: str, why: str,
 
 def test_files_that_are_too_large_together_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
     files = document()["files"]
-    path = packed(
-        tmp_path / "net.tar.gz",
-        {
-            "manifest.json": changed(
-                "files", {**files, **{f"f{i}": {"size": 400 << 20, "sha256": "0" * 64} for i in range(3)}}
-            )
-        },
-    )
+    files |= {f"f{i}": {"size": 400 << 20, "sha256": "0" * 64} for i in range(3)}
+    path = packed(tmp_path / "net.tar.gz", {"manifest.json": changed("files", files)})
     for read in (read_manifest, read_package):
         with pytest.raises(PackageError, match="it holds 1,258,295,224 bytes"):
             read(path)

@@ -74,9 +74,7 @@ def test_the_ratios_of_the_page_on_choosing_are_those_that_were_measured() -> No
         for name, engine in names.items():
             assert shown[name][column] == measured.get(engine, "not measured"), (name, source)
     readme = README.split("\n## How fast\n")[1].split("\n## ")[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in readme.splitlines() if line.startswith("|")
-    ]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in readme.splitlines() if row.startswith("|")]
     for column, row in enumerate(rows[2:]):
         for name, ratio in zip(rows[0][1:], row[1:], strict=True):
             wanted = shown["the quickest of them for each network" if name == "the quickest of them" else name][column]
@@ -124,19 +122,8 @@ def test_the_picture_of_a_terminal_shows_a_run_of_the_commands_of_its_script() -
 
 def test_the_readme_begins_with_what_one_gains_and_how_to_try_it() -> None:
     assert len(README.splitlines()) <= 120
-    parts = [
-        "**Compile ",
-        "](docs/charts/engines.svg)",
-        "](docs/pictures/terminal.svg)",
-        "- **Fast**",
-        "git clone ",
-        "make demo",
-        "make test",
-        "pip install",
-        "## Formats and boards",
-        "## Pages",
-        "glibc",
-    ]
+    first = ["**Compile ", "](docs/charts/engines.svg)", "](docs/pictures/terminal.svg)", "- **Fast**", "git clone "]
+    parts = [*first, "make demo", "make test", "pip install", "## Formats and boards", "## Pages", "glibc"]
     places = [README.index(part) for part in parts]
     assert places == sorted(places)
     assert len(re.findall(r"^- \*\*", README.partition("## ")[0], re.MULTILINE)) == 5

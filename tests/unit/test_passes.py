@@ -16,6 +16,7 @@ import tvm
 import tvm_ffi
 from conftest import Command
 from support.agreement import assert_agrees
+from support.commands import output_of
 from support.networks import Graph, tiny
 from support.unrolled_networks import unrolled_lstm
 from tvm import relax
@@ -78,17 +79,14 @@ def quantised(graph: Graph, data: str) -> str:
     stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
     weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
     result = [graph.weight(np.float32(1 / 16)), zero]
-    return graph.node(
-        "DequantizeLinear", graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *result), *result
-    )
+    made = graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *result)
+    return graph.node("DequantizeLinear", made, *result)
 
 
 def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:
-    found: dict[str, tvm.IRModule] = {}
-    lower_network(
-        network, load_board(board), listener=lambda each, module, _: found.update({each.name: module.clone()})
-    )
-    return found
+    seen: dict[str, tvm.IRModule] = {}
+    lower_network(network, load_board(board), listener=lambda each, module, _: seen.update({each.name: module.clone()}))
+    return seen
 
 
 def calls(module: tvm.IRModule) -> list[relax.Call]:
@@ -114,9 +112,8 @@ def test_each_pass_leaves_a_well_formed_module_of_the_layout_that_it_states(netw
             convolutions = [call for call in operators if call.op.name == "relax.nn.conv2d"]
             assert {call.attrs.data_layout for call in convolutions} <= {each.result.layout}, each.name
         else:
-            assert names <= {"relax.call_tir", "relax.memory.view", "relax.reshape", "relax.call_pure_packed"}, (
-                each.name
-            )
+            lowered = {"relax.call_tir", "relax.memory.view", "relax.reshape", "relax.call_pure_packed"}
+            assert names <= lowered, each.name
 
 
 def test_each_pass_has_something_to_do(network: Network) -> None:
@@ -169,8 +166,7 @@ def test_dumps_the_module_after_each_pass(command: Command, tmp_path: Path) -> N
     folder.mkdir(parents=True)
     (folder / "99-of-a-build-before.ir.py").write_text("")
     (folder / "notes.txt").write_text("")
-    code, out, err = command("build", tiny(tmp_path / "net.onnx"), "--dump", "passes", "--print-pass-times")
-    assert code == 0, err
+    out = output_of(command, "build", tiny(tmp_path / "net.onnx"), "--dump", "passes", "--print-pass-times")
     passes = [each.name for each in PASSES if each.applies(LOCAL)]
     names = [f"{number:02}-{name}.ir.py" for number, name in enumerate(["imported", *passes])]
     assert sorted(path.name for path in folder.iterdir()) == [*names, "notes.txt"]
@@ -206,9 +202,7 @@ def test_a_package_without_a_pass_is_never_taken_for_the_usual_one(command: Comm
         ("convert-layout", 7, "cannot be disabled: templates work on NHWC"),
     ],
 )
-def test_a_pass_that_cannot_be_left_out_is_refused(
-    command: Command, tmp_path: Path, name: str, code: int, message: str
-) -> None:
+def test_some_passes_cannot_be_disabled(command: Command, tmp_path: Path, name: str, code: int, message: str) -> None:
     found, _, err = command("build", tiny(tmp_path / "net.onnx"), "--disable-pass", name)
     assert found == code
     assert message in err
@@ -224,9 +218,7 @@ def test_names_of_passes_are_completed() -> None:
 def test_the_page_about_passes_lists_them_and_shows_the_example(command: Command) -> None:
     page = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
     rows = [tuple(row) for row in re.findall(r"^\| `([\w-]+)`( \*)? \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)]
-    listed = [
-        (each.name, " *" if each.required else "", each.what, str(each.expects), str(each.result)) for each in PASSES
-    ]
+    listed = [(row.name, " *" if row.required else "", row.what, str(row.expects), str(row.result)) for row in PASSES]
     assert rows == listed
     assert (ROOT / "examples/mish/edgedeploy_mish.py").read_text().split('"""\n\n', 1)[1] in page
     printed = json.loads(command("build", "--list-passes", "--json")[1])
@@ -254,10 +246,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         entries = "\n".join(f"{name} = {value}" for name, value in names.items())
         (folder / "entry_points.txt").write_text(f"[edgedeploy.passes]\n{entries}\n")
         lines = [f"{name.upper()} = {value}" for name, value in passes.items()]
-        head = (
-            "import numpy as np\nimport tvm\nfrom tvm import relax\nfrom edgedeploy.compile.passes import Form, Pass\n"
-        )
-        (site / f"{module}.py").write_text(head + "\n".join(lines) + "\n")
+        head = ["import numpy as np", "import tvm", "from tvm import relax"]
+        head += ["from edgedeploy.compile.passes import Form, Pass"]
+        (site / f"{module}.py").write_text("\n".join([*head, *lines, ""]))
         monkeypatch.syspath_prepend(site)
         keys.versions.cache_clear()
 
@@ -287,10 +278,8 @@ def test_the_example_replaces_an_operator(command: Command, tmp_path: Path, monk
     monkeypatch.syspath_prepend(site)
     graph = Graph(opset=20)
     data = graph.node("Mish", graph.conv(graph.input("data", [1, 3, 8, 8]), 3, 8, 3))
-    softplus = graph.node("Softplus", data)
-    output = graph.node("Mul", data, graph.node("Tanh", softplus))
-    code, _, err = command("build", graph.save(tmp_path / "net.onnx", output), "--dump", "passes")
-    assert code == 0, err
+    output = graph.node("Mul", data, graph.node("Tanh", graph.node("Softplus", data)))
+    output_of(command, "build", graph.save(tmp_path / "net.onnx", output), "--dump", "passes")
     before, after = (
         next(Path("dist/local/net.passes").glob(f"*-{name}.ir.py")).read_text()
         for name in ("fold-constants", "fast-mish")
@@ -343,13 +332,10 @@ def test_a_pass_that_fails_is_named(install: Install, tmp_path: Path, run: str, 
     assert why in str(raised.value)
 
 
-def test_a_build_whose_pass_fails_leaves_the_modules_before_it(
-    install: Install, command: Command, tmp_path: Path
-) -> None:
+def test_a_failing_pass_leaves_the_modules_before_it(install: Install, command: Command, tmp_path: Path) -> None:
     install(mine=one("1 / 0"))
     code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--dump", "passes")
-    assert code == 6
-    assert "build without it: --disable-pass mine" in err
+    assert (code, "build without it: --disable-pass mine" in err) == (6, True), err
     dumped = sorted(path.name for path in Path("dist").rglob("*") if path.is_file())
     assert dumped[0] == "00-imported.ir.py"
     assert dumped[-1].endswith("-trim-kernels.ir.py")
@@ -392,9 +378,7 @@ def test_a_pass_that_cannot_be_used_is_explained(install: Install, name: str, va
     assert passes_for(LOCAL, [name])
 
 
-def test_a_pass_that_cannot_be_used_is_refused_before_anything_is_built(
-    install: Install, command: Command, tmp_path: Path
-) -> None:
+def test_an_unusable_pass_is_refused_before_the_build(install: Install, command: Command, tmp_path: Path) -> None:
     install(mine="None")
     code, _, err = command("build", tiny(tmp_path / "net.onnx"))
     assert code == 3

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import Graph
 
 from edgedeploy.building import build
@@ -27,7 +28,6 @@ BOARD = "local-opencl"
 
 
 def classifier(graph: Graph) -> list[str]:
-    """Work for the device, then a softmax of ten values."""
     layer = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
     return [graph.node("Softmax", graph.node("Flatten", graph.conv(layer, 32, 10, 30)), axis=1)]
 
@@ -35,8 +35,7 @@ def classifier(graph: Graph) -> list[str]:
 def summed(graph: Graph) -> list[str]:
     """Sums of all before, which no template takes, between convolutions."""
     first = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3)
-    sums = graph.node("CumSum", first, graph.weight(np.array(2, np.int64)))
-    return [graph.conv(sums, 32, 16, 3)]
+    return [graph.conv(graph.node("CumSum", first, graph.weight(np.array(2, np.int64))), 32, 16, 3)]
 
 
 def both(graph: Graph) -> list[str]:
@@ -55,7 +54,6 @@ def pairs(graph: Graph) -> list[str]:
 
 
 def views(graph: Graph) -> list[str]:
-    """Views of what the other side computed, and of an input; outputs that nobody computes."""
     data, along = graph.input("data", [1, 3, 32, 32]), graph.weight(np.array(2, np.int64))
     sums = graph.node("CumSum", graph.conv(data, 3, 32, 3), along)
 
@@ -72,7 +70,6 @@ def lowered(graph: Graph, outputs: list[str], folder: Path, board: str = BOARD) 
 
 
 def copies(network: Lowered) -> int:
-    """How many tensors one inference copies between device and CPU."""
     bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
     return sum(is_call(binding.value, "relax.call_dps_packed") for binding in bindings)
 
@@ -144,11 +141,10 @@ def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:
 def test_explain_says_what_runs_on_the_cpu_and_why(opencl: Any, command: Command, tmp_path: Path) -> None:
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *summed(graph))
-    code, out, err = command("build", path, "--board", BOARD, "--explain", "--json")
-    assert code == 0, err
+    out = output_of(command, "build", path, "--board", BOARD, "--explain", "--json")
     [built] = json.loads(out)
     assert {each["function"]: each["cpu"] for each in built["functions"] if each["cpu"]}["cumsum"] == NO_SCHEDULE
-    code, out, err = command("build", path, "--board", BOARD, "--explain")
+    _, out, _ = command("build", path, "--board", BOARD, "--explain")
     assert f"on the CPU: {NO_SCHEDULE}" in " ".join(out.split())
 
 

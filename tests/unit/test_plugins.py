@@ -65,9 +65,7 @@ def test_what_cannot_be_used_is_named(given: dict[str, str], why: str, install: 
         NUMBERS.load()
 
 
-def test_one_that_cannot_be_used_does_not_keep_the_others_away(
-    install: Install, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unusable_one_does_not_hide_the_others(install: Install, caplog: pytest.LogCaptureFixture) -> None:
     install("some", _1="1 / 0")
     install("others", _2="2")
     assert NUMBERS.sound() == [2]

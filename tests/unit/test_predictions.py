@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,9 +32,9 @@ from edgedeploy.predicting.record import (
     read_record,
     windows,
 )
-from edgedeploy.predicting.tools import recorder, recording_emulator
+from edgedeploy.predicting.tools import NATIVE, recorder, recording_emulator
 from edgedeploy.target.board import load_board
-from edgedeploy.target.toolchain import link_shared
+from edgedeploy.target.toolchain import c_compiler, link_shared, run_tool
 
 NOP = bytes.fromhex("1f2003d5")
 AGENT, LIBRARY, OTHER = Path("/agent"), Path("/net/model.so"), Path("/lib/libm.so.6")
@@ -41,7 +43,6 @@ AGENT, LIBRARY, OTHER = Path("/agent"), Path("/net/model.so"), Path("/lib/libm.s
 def record_of(
     runs: Sequence[tuple[int, int]], lengths: Sequence[int], mappings: Sequence[Mapping] = (), library: Path = LIBRARY
 ) -> Record:
-    """A record of blocks of so many nops, which lie 4 KiB apart."""
     blocks = [Block(place << 12, NOP * length) for place, length in enumerate(lengths)]
     return Record(blocks, np.array(runs, np.int64), mappings, AGENT, library)
 
@@ -123,42 +124,28 @@ def test_what_runs_belongs_to_the_function_that_was_entered_last(tmp_path: Path)
     link_shared([tmp_path / "model.c"], library, load_board("local"))
     entries = {name: offset for offset, name in exported_functions(library).items()}
     assert sorted(entries) == ["fused_conv2d_relu", "mean"]
-    places = {
-        "agent": 0x1000,
-        "fused": 0x100000 + entries["fused_conv2d_relu"],
-        "body": 0x100000 + max(entries.values()) + 64,
-        "libm": 0x900000,
-        "mean": 0x100000 + entries["mean"],
-    }
+    places = {"agent": 0x1000, "libm": 0x900000, "body": 0x100000 + max(entries.values()) + 64}
+    places |= {"fused": 0x100000 + entries["fused_conv2d_relu"], "mean": 0x100000 + entries["mean"]}
     order = ["agent", "fused", "body", "libm", "body", "agent", "body", "agent", "libm", "mean", "libm", "fused"]
     names = list(places)
-    record = Record(
-        [Block(address, NOP) for address in places.values()],
-        np.array([[names.index(name), 1] for name in order], np.int64),
-        [
-            Mapping(0x1000, 0x2000, 0, AGENT),
-            Mapping(0x100000, 0x200000, 0, library),
-            Mapping(0x900000, 0xA00000, 0, OTHER),
-        ],
-        AGENT,
-        library,
-    )
+    blocks = [Block(address, NOP) for address in places.values()]
+    runs = np.array([[names.index(name), 1] for name in order], np.int64)
+    mappings = [Mapping(0x1000, 0x2000, 0, AGENT), Mapping(0x100000, 0x200000, 0, library)]
+    record = Record(blocks, runs, [*mappings, Mapping(0x900000, 0xA00000, 0, OTHER)], AGENT, library)
     ownership = owners(record)
     fused, mean = "fused_conv2d_relu", "mean"
     assert [ownership.names[owner] for owner in ownership.runs] == [
         *[RUNTIME, fused, fused, fused, fused],
         *[RUNTIME, fused, RUNTIME, RUNTIME, mean, mean, fused],
     ]
-    calls = dict(zip(ownership.names, ownership.calls, strict=True))
-    assert calls == {RUNTIME: 0, fused: 2, mean: 1}
+    assert dict(zip(ownership.names, ownership.calls, strict=True)) == {RUNTIME: 0, fused: 2, mean: 1}
 
 
 def test_windows_lie_at_even_distances_in_each_function() -> None:
     """Ten functions' turns of a loop of 20 instructions, and one of another function between them."""
     runs = [(0, 1000), (1, 7)] * 10
     record = record_of(runs, [20, 50])
-    ownership = Ownership(["a", "b"], np.array([0, 1] * 10), [10, 10])
-    found = windows(record, ownership, 100)
+    found = windows(record, Ownership(["a", "b"], np.array([0, 1] * 10), [10, 10]), 100)
     assert {owner: len(each) for owner, each in found.items()} == {0: 98, 1: FEWEST}
     for owner, each in found.items():
         for window in each:
@@ -171,8 +158,7 @@ def test_windows_lie_at_even_distances_in_each_function() -> None:
 
 def test_a_window_leads_with_what_ran_before_it() -> None:
     record = record_of([(0, 30), (1, 1), (2, 1)], [20, 100, 400])
-    ownership = Ownership(["a", "b"], np.array([0, 0, 1]), [1, 1])
-    last = windows(record, ownership, 1)[1][0]
+    last = windows(record, Ownership(["a", "b"], np.array([0, 0, 1]), [1, 1]), 1)[1][0]
     assert last.measured == (2,)
     assert last.lead == (0,) * 20 + (1,)
 
@@ -229,8 +215,10 @@ def test_boards_without_a_confirmed_model_are_refused(command: Command) -> None:
 def test_32_bit_arm_is_refused_for_what_llvm_makes_of_it(command: Command, llvm: Llvm) -> None:
     """Independent multiply-adds of four floats: the core starts one in a cycle, in either state."""
     code, _, err = command("predict", "digits", "--board", "rpi-armhf")
-    assert code == UnsupportedError.exit_code
-    assert "in 32-bit state LLVM's Cortex-A72 multiplies twice as many floats" in err
+    assert (code, "in 32-bit state LLVM's Cortex-A72 multiplies twice as many floats" in err) == (
+        UnsupportedError.exit_code,
+        True,
+    ), err
     options = [llvm.mca, "-mcpu=cortex-a72", "-iterations=100", "-instruction-info=0", "-resource-pressure=0"]
     cycles = {}
     for triple, features, line in (
@@ -247,8 +235,7 @@ def test_32_bit_arm_is_refused_for_what_llvm_makes_of_it(command: Command, llvm:
 
 def test_more_threads_than_the_board_has_cores_are_refused(command: Command) -> None:
     code, _, err = command("predict", "digits", "--board", "rpi4", "--threads", "5")
-    assert code == InputError.exit_code
-    assert "rpi4 has 4 cores, too few for 5 threads" in err
+    assert (code, "rpi4 has 4 cores, too few for 5 threads" in err) == (InputError.exit_code, True), err
 
 
 def function(name: str = "conv", core: float = 1e6, ends: int = 0, **misses: float) -> Executed:
@@ -299,7 +286,6 @@ def test_threads_have_the_peak_of_all_their_cores() -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all of PATH."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -359,14 +345,134 @@ def test_the_doctor_says_what_predictions_lack(command: Command, monkeypatch: py
     line = next(line for line in out.splitlines() if "predictions" in line)
     assert "not applicable" in line
     assert "llvm-mca 19" in line or "qemu" in line
-    assert "apt-get install" in output_of_hint(out, line)
-
-
-def output_of_hint(out: str, line: str) -> str:
-    """The line after one."""
-    lines = out.splitlines()
-    return lines[lines.index(line) + 1]
+    assert "apt-get install" in out.splitlines()[out.splitlines().index(line) + 1]
 
 
 def test_help_names_the_command(command: Command) -> None:
     assert "predict" in output_of(command, "--help")
+
+
+# The recorder's model of the data caches, in C, against one in Python that is written for plainness.
+
+
+PROGRAM = Path(__file__).parents[1] / "support" / "cache_program.c"
+# Bytes and ways of each level; nothing is a level that there is not.
+PI_4 = ((32 << 10, 2), (1 << 20, 16), (0, 0))
+PI_5 = ((64 << 10, 4), (512 << 10, 8), (2 << 20, 16))
+TINY = ((512, 2), (2048, 4), (0, 0))
+TINY_OF_THREE = ((256, 1), (1024, 2), (4096, 8))
+
+Access = tuple[int, int, bool]  # instruction, address, whether it stores
+
+
+class Level:
+    """A cache of lines, of which the least recently used of a set goes."""
+
+    def __init__(self, size: int, ways: int) -> None:
+        self.ways = ways
+        self.sets: list[OrderedDict[int, bool]] = [OrderedDict() for _ in range(size // 64 // ways)]
+
+    def take(self, line: int, dirty: bool) -> tuple[bool, tuple[int, bool] | None]:
+        """Whether the line is there, and the one that had to go with whether it was written to."""
+        lines = self.sets[line % len(self.sets)]
+        hit = line in lines
+        gone = lines.popitem(last=False) if not hit and len(lines) == self.ways else None
+        lines[line] = lines.pop(line, False) or dirty
+        return hit, gone
+
+
+def misses(sizes: Sequence[tuple[int, int]], accesses: Sequence[Access]) -> dict[str, int]:
+    """What the accesses miss, by the rules that native/caches.h states."""
+    l1, l2, l3 = (Level(*size) if size[0] else None for size in sizes)
+    assert l1 is not None
+    counts = dict.fromkeys(MISSES, 0)
+    last: dict[int, int] = {}
+    strides: dict[int, int] = {}
+    streams = [0] * 16
+    oldest = 0
+
+    def written_back(gone: tuple[int, bool] | None) -> None:
+        counts["memory_written_back"] += bool(gone and gone[1] and not l3)
+
+    for instruction, address, store in accesses:
+        line = address // 64
+        hit, gone = l1.take(line, store)
+        if hit:
+            continue
+        if gone and gone[1]:
+            written_back(l2.take(gone[0], True)[1] if l2 else gone)
+        stride = line - last.get(instruction, 0)
+        foreseen = last.get(instruction, 0) != 0 and stride == strides.get(instruction) and abs(stride) < 64
+        last[instruction], strides[instruction] = line, stride
+        beside = next((place for place, other in enumerate(streams) if abs(other - line) == 1), None)
+        if beside is None:
+            streams[oldest] = line
+            oldest = (oldest + 1) % len(streams)
+        else:
+            streams[beside], foreseen = line, True
+        level = "memory"
+        if l2:
+            hit, gone = l2.take(line, False)
+            if hit:
+                level = "l2"
+            else:
+                written_back(gone)
+        if level == "memory" and l3 and l3.take(line, False)[0]:
+            level = "l3"
+        counts[f"{level}_{'store' if store else 'foreseen' if foreseen else 'random'}"] += 1
+    return counts
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    library = tmp_path_factory.mktemp("caches") / "caches.so"
+    options = ["-O2", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", "-shared", "-fPIC"]
+    run_tool([*c_compiler(load_board("local")).command, *options, "-o", str(library), str(PROGRAM)], timeout_s=600)
+    return ctypes.CDLL(str(library))
+
+
+def counted(model: ctypes.CDLL, sizes: Sequence[tuple[int, int]], accesses: Sequence[Access]) -> dict[str, int]:
+    given = np.array(accesses, np.uint64)
+    counters = np.zeros(len(MISSES), np.uint64)
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (np.array(sizes, np.uint64), given, counters)]
+    number, instructions = ctypes.c_uint64(len(given)), ctypes.c_uint64(int(given[:, 0].max()) + 1)
+    assert model.count_misses(*pointers[:2], number, instructions, pointers[2]) == 0
+    return dict(zip(MISSES, counters.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("sizes", [TINY, TINY_OF_THREE, PI_4, PI_5], ids=["tiny", "tiny-l3", "pi-4", "pi-5"])
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_are_those_of_a_plain_model(model: ctypes.CDLL, sizes: Sequence[tuple[int, int]], seed: int) -> None:
+    """Streams, strides, columns and random accesses, of loads and stores, mixed; more than the largest cache holds."""
+    random = np.random.default_rng(seed)
+    room = 3 * max(size for size, _ in sizes)
+    accesses: list[Access] = []
+    for _ in range(60):
+        instruction, store = int(random.integers(0, 8)), bool(random.integers(0, 2))
+        start, step = int(random.integers(4096, room)), int(random.choice([4, 16, 64, 128, 192, 4096, -64]))
+        addresses = start + step * np.arange(300) if random.random() < 0.7 else random.integers(4096, room, 300)
+        accesses += [(instruction, int(address) % room + 4096, store) for address in addresses]
+    assert counted(model, sizes, accesses) == misses(sizes, accesses)
+    assert sum(misses(sizes, accesses).values()) > 100
+
+
+def test_what_fits_misses_once(model: ctypes.CDLL) -> None:
+    pass_over = [(0, address, False) for address in range(1 << 20, (1 << 20) + (32 << 10), 16)]
+    counts = counted(model, PI_4, pass_over * 3)
+    assert sum(counts.values()) == 512
+    assert counts["memory_foreseen"] == 511
+    assert counts["memory_random"] == 1
+
+
+def test_what_is_written_goes_back_to_memory_once(model: ctypes.CDLL) -> None:
+    lines = (4 << 20) // 64
+    writes = [(0, (1 << 24) + 64 * line, True) for line in range(lines)]
+    counts = counted(model, PI_4, writes)
+    assert counts["memory_store"] == lines
+    # The rest is still in the caches: the second holds what the first gave up, and lines that the first has too.
+    assert lines - ((1 << 20) + (32 << 10)) // 64 <= counts["memory_written_back"] <= lines - (1 << 20) // 64
+
+
+def test_a_cache_without_room_for_a_line_is_refused(model: ctypes.CDLL) -> None:
+    with pytest.raises(AssertionError):
+        counted(model, ((64, 2), (0, 0), (0, 0)), [(0, 64, False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,16 @@ import pytest
 from support.films import write_film
 
 from edgedeploy.base.progress import Progress
+from edgedeploy.demo.spec import DEMOS
+from edgedeploy.demo.usage import Part, find_use
 from edgedeploy.errors import InputError
 from edgedeploy.model.tensors import Tensors, TensorSpec
+from edgedeploy.quantisation.agreement import matches, overlap
+from edgedeploy.quantisation.evaluation import Boxes, Classes, Truth, find_evaluation, mean_average_precision
+from edgedeploy.quantisation.preparing import Usage
 from edgedeploy.quantisation.samples import Samples, evenly, find_samples
 from edgedeploy.vision.geometry import Frame
+from edgedeploy.vision.results import Box, Detection
 
 INPUT = TensorSpec(name="data", shape=[1, 4], dtype="float32")
 OTHER = TensorSpec(name="state", shape=[2], dtype="float32")
@@ -190,3 +197,220 @@ def test_the_identity_is_that_of_the_contents(tmp_path: Path) -> None:
     assert found(tmp_path).identity() == before
     write_image(tmp_path / "a.png", 2)
     assert found(tmp_path).identity() != before
+
+
+# Accuracy on labelled images, and agreement of boxes.
+
+
+LEFT, RIGHT = (0.0, 0.0, 10.0, 10.0), (20.0, 0.0, 30.0, 10.0)
+
+
+def box(where: Box, score: float = 0.9, class_id: int = 0) -> Detection:
+    return Detection(label=str(class_id), class_id=class_id, score=score, box=where)
+
+
+def usage(demo: str, model: str | None = None) -> Usage:
+    part = Part.of(DEMOS.load(demo), model)
+    tensor = TensorSpec(name=part.entry.input.name, shape=part.entry.input.shape, dtype="float32")
+    return Usage(part, part.stage, part.labels, tensor, part.entry.outputs)
+
+
+CLASSIFIER = usage("digits")
+DETECTOR = usage("yolo-fastest")
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [
+        (LEFT, 1.0),
+        (RIGHT, 0.0),
+        ((0.0, 0.0, 10.0, 5.0), 0.5),
+        ((5.0, 0.0, 15.0, 10.0), 1 / 3),
+        ((2.0, 2.0, 4.0, 4.0), 0.04),
+        ((10.0, 0.0, 20.0, 10.0), 0.0),
+        ((3.0, 3.0, 3.0, 3.0), 0.0),
+    ],
+)
+def test_overlap_is_intersection_over_union(other: Box, wanted: float) -> None:
+    assert overlap(LEFT, other) == overlap(other, LEFT) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        ([box(LEFT)], [box(LEFT)], 1),
+        ([box(LEFT)], [box(LEFT, class_id=1)], 0),
+        ([box(LEFT), box(RIGHT)], [box(RIGHT), box(LEFT)], 2),
+        ([box(LEFT), box((1.0, 0.0, 11.0, 10.0), 0.5)], [box(LEFT)], 1),
+        ([box(LEFT)], [box((0.0, 0.0, 10.0, 5.0))], 1),
+        ([box(LEFT)], [box((0.0, 0.0, 10.0, 4.9))], 0),
+        ([], [box(LEFT)], 0),
+    ],
+    ids=["equal", "another class", "another order", "one partner each", "half", "less than half", "none"],
+)
+def test_boxes_agree_that_overlap_by_half(one: list[Detection], other: list[Detection], wanted: int) -> None:
+    assert matches(one, other) == matches(other, one) == wanted
+
+
+def test_average_precision_is_that_of_a_worked_example() -> None:
+    """Four things, five boxes from best to worst: right, wrong, right, wrong, right.
+
+    Precision is 1 up to a recall of 1/4, 2/3 up to 2/4 and 3/5 up to 3/4: 26, 25 and 25 of COCO's 101 recalls.
+    """
+    truths = [[Truth(0, LEFT), Truth(0, RIGHT)], [Truth(0, LEFT), Truth(0, RIGHT)]]
+    far = (50.0, 50.0, 60.0, 60.0)
+    found = [[box(LEFT, 0.9), box(far, 0.8), box(RIGHT, 0.7)], [box(far, 0.6), box(LEFT, 0.5)]]
+    assert mean_average_precision(truths, found) == pytest.approx((26 + 25 * 2 / 3 + 25 * 3 / 5) / 101)
+
+
+def test_the_mean_is_over_the_classes_that_there_are() -> None:
+    truths = [[Truth(0, LEFT), Truth(3, RIGHT)]]
+    assert mean_average_precision(truths, [[box(LEFT)]]) == pytest.approx(0.5)
+    assert mean_average_precision(truths, [[box(LEFT), box(RIGHT, class_id=3), box(LEFT, 0.1, 7)]]) == pytest.approx(1)
+
+
+def test_a_thing_is_found_once() -> None:
+    assert mean_average_precision([[Truth(0, LEFT)]], [[box(LEFT, 0.5), box(LEFT, 0.9)]]) == pytest.approx(1)
+    twice = mean_average_precision([[Truth(0, LEFT), Truth(0, RIGHT)]], [[box(LEFT), box(LEFT)]])
+    assert twice == pytest.approx(51 / 101)
+
+
+def test_what_lies_in_a_crowd_counts_for_nothing() -> None:
+    truths = [[Truth(0, LEFT), Truth(0, (15.0, 0.0, 100.0, 100.0), crowd=True)]]
+    assert mean_average_precision(truths, [[box(RIGHT, 0.95), box(LEFT, 0.9)]]) == pytest.approx(1)
+
+
+def test_no_boxes_are_no_precision() -> None:
+    assert mean_average_precision([[Truth(0, LEFT)]], [[]]) == 0
+    assert mean_average_precision([[]], [[box(LEFT)]]) == 0
+
+
+def test_folders_are_named_after_classes_or_their_numbers(tmp_path: Path) -> None:
+    imagenet = usage("classification", "squeezenet_v1.1")
+    names = {"tench": 0, "Tinca_tinca": 0, "n01440764_tench": 0, "great-white-shark": 2, "17": 17}
+    for name in names:
+        write_image(tmp_path / name / "deeper" / "a.png")
+    evaluation = find_evaluation(tmp_path, imagenet)
+    assert isinstance(evaluation, Classes)
+    assert {file.relative_to(tmp_path).parts[0]: number for file, number in evaluation.images} == names
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("unicorn/a.png", "no class has that name"),
+        ("crane/a.png", "classes 134, 517"),
+        ("1000/a.png", "no class"),
+        ("a.png", "is in none of them"),
+    ],
+)
+def test_folders_that_name_no_class_are_refused(tmp_path: Path, name: str, why: str) -> None:
+    write_image(tmp_path / name)
+    with pytest.raises(InputError) as raised:
+        find_evaluation(tmp_path, usage("classification", "squeezenet_v1.1"))
+    assert why in str(raised.value)
+
+
+def test_a_missing_or_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no image below"):
+        find_evaluation(tmp_path, CLASSIFIER)
+    with pytest.raises(InputError, match="there is no folder"):
+        find_evaluation(tmp_path / "none", CLASSIFIER)
+
+
+def coco(folder: Path, **changes: object) -> Path:
+    write_image(folder / "images" / "a.png")
+    document = {
+        "info": {"year": 2026},
+        "images": [{"id": 7, "file_name": "images/a.png", "width": 16, "height": 16}],
+        "annotations": [
+            {"id": 1, "image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4], "area": 12, "iscrowd": 0},
+            {"id": 2, "image_id": 7, "category_id": 1, "bbox": [0, 0, 8, 8], "iscrowd": 1},
+        ],
+        "categories": [{"id": 18, "name": "dog", "supercategory": "animal"}, {"id": 1, "name": "Person"}],
+        **changes,
+    }
+    (folder / "instances.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_boxes_are_read_as_coco_writes_them(tmp_path: Path) -> None:
+    evaluation = find_evaluation(coco(tmp_path), DETECTOR)
+    assert isinstance(evaluation, Boxes)
+    [(file, truths)] = evaluation.images
+    assert file == tmp_path / "images" / "a.png"
+    assert truths == [Truth(16, (1, 2, 4, 6)), Truth(0, (0, 0, 8, 8), crowd=True)]
+
+
+def test_categories_of_a_network_without_names_are_numbers_or_the_only_one(tmp_path: Path) -> None:
+    faces = usage("retinaface")
+    only = [{"id": 18, "name": "anybody"}]
+    annotations = [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}]
+    evaluation = find_evaluation(coco(tmp_path, categories=only, annotations=annotations), faces)
+    assert isinstance(evaluation, Boxes)
+    assert [truth.class_id for _, truths in evaluation.images for truth in truths] == [0]
+    numbered = [{"id": 18, "name": "3"}, {"id": 1, "name": "0"}]
+    evaluation = find_evaluation(coco(tmp_path, categories=numbered), faces)
+    assert isinstance(evaluation, Boxes)
+    assert [truth.class_id for _, truths in evaluation.images for truth in truths] == [3, 0]
+    for name in ("dog", "9" * 5000):
+        with pytest.raises(InputError, match="have no names"):
+            find_evaluation(coco(tmp_path, categories=[{"id": 18, "name": name}, {"id": 1, "name": "0"}]), faces)
+
+
+def test_hidden_files_say_nothing_of_boxes(tmp_path: Path) -> None:
+    (tmp_path / "._instances.json").write_bytes(b"what macOS leaves beside a file")
+    assert isinstance(find_evaluation(coco(tmp_path), DETECTOR), Boxes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3]}]}, "bbox"),
+        ({"images": []}, "images"),
+        ({"categories": [{"id": 18, "name": "unicorn"}]}, "'unicorn' is not a class"),
+        ({"annotations": [{"image_id": 8, "category_id": 18, "bbox": [1, 2, 3, 4]}]}, "does not list image 8"),
+        ({"images": [{"id": 7, "file_name": "images/b.png"}]}, "there is no image"),
+        ({"categories": 5}, "categories"),
+        ({"annotations": []}, "has no box"),
+        ({"annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4], "iscrowd": 1}]}, "has no box"),
+    ],
+)
+def test_lists_of_boxes_that_are_not_sound_are_refused(tmp_path: Path, changes: dict[str, object], why: str) -> None:
+    with pytest.raises(InputError) as raised:
+        find_evaluation(coco(tmp_path, **changes), DETECTOR)
+    assert why in str(raised.value)
+
+
+def test_labels_must_suit_the_network(tmp_path: Path) -> None:
+    write_image(tmp_path / "classes" / "dog" / "a.png")
+    with pytest.raises(InputError, match=r"no \.json file"):
+        find_evaluation(tmp_path / "classes", DETECTOR)
+    with pytest.raises(InputError, match="classes of whole images"):
+        find_evaluation(coco(tmp_path / "boxes"), CLASSIFIER)
+    (tmp_path / "boxes" / "other.json").write_text("{}")
+    with pytest.raises(InputError, match=r"2 \.json files"):
+        find_evaluation(tmp_path / "boxes", DETECTOR)
+
+
+def test_precision_is_measured_with_boxes_of_low_scores() -> None:
+    assert DETECTOR.of_all_scores().stage.decoder.threshold == 0.01  # type: ignore[attr-defined]
+    assert CLASSIFIER.of_all_scores() == CLASSIFIER
+
+
+@pytest.mark.parametrize(
+    ("model", "demo", "kind"),
+    [
+        ("digits", None, "classification"),
+        ("mobilenet_v1", None, "classification"),
+        ("retinaface", None, "retinaface"),
+        ("yunet", "yunet", "yunet"),
+        ("silero-vad", None, None),
+        ("net.onnx", None, None),
+    ],
+)
+def test_how_a_network_is_used_is_found_by_its_name(model: str, demo: str | None, kind: str | None) -> None:
+    use = find_use(model, demo)
+    part = use.part if use else None
+    assert (part and part.stage.decoder.kind) == kind
+    assert not part or part.entry_name == model

@@ -66,9 +66,8 @@ def tflite_with_a_bias(folder: Path, value: int) -> Path:
     steps = {"given0": Steps("int8", 0.05), "given1": Steps("int8", 0.02), "made0": Steps("int8", 0.2)}
     inputs = [(3, 8), np.ones((4, 8), np.int8), np.array([value, 0, 0, 0], np.int64)]
     path = folder / "net.tflite"
-    path.write_bytes(
-        of_one("FULLY_CONNECTED", inputs, [(3, 4)], {}, kind="FullyConnectedOptions", version=4, steps=steps)
-    )
+    kind = "FullyConnectedOptions"
+    path.write_bytes(of_one("FULLY_CONNECTED", inputs, [(3, 4)], {}, kind=kind, version=4, steps=steps))
     return path
 
 

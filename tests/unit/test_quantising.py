@@ -32,14 +32,12 @@ def network(path: Path, opset: int = 13) -> Path:
     relu = graph.node("Relu", graph.batch_norm(first, 8))
     deep = graph.conv(relu, 8, 8, 3, group=8, pads=[1, 1, 1, 1])
     silu = graph.node("Mul", deep, graph.node("Sigmoid", deep))
-    mean = graph.node("GlobalAveragePool", graph.node("Add", relu, silu))
-    flat = graph.node("Flatten", mean)
+    flat = graph.node("Flatten", graph.node("GlobalAveragePool", graph.node("Add", relu, silu)))
     return graph.save(path, graph.node("Softmax", graph.node("Gemm", flat, graph.normal(8, 5), graph.normal(5))))
 
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """Twelve inputs as a user gives them."""
     folder = tmp_path_factory.mktemp("inputs")
     for index, array in enumerate(arrays()):
         np.savez(folder / f"{index}.npz", data=array)
@@ -78,17 +76,14 @@ def folded_weights(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-def test_weights_are_bytes_with_a_scale_for_each_channel_and_no_zero_point(
-    made: Made, tmp_path: Path, samples: Samples
-) -> None:
+def test_weights_are_bytes_with_a_scale_per_channel_and_no_offset(made: Made, tmp_path: Path, samples: Samples) -> None:
     wanted = folded_weights(network(tmp_path / "net.onnx"))
     conv = next(node for node in made.model.graph.node if node.op_type == "Conv")
     values, scale, zero = integers_of(made.model, conv.input[1])
     assert (values.dtype, scale.dtype, zero.dtype) == (np.int8, np.float32, np.int8)
     assert scale.shape == zero.shape == (8,)
     assert not zero.any()
-    largest = np.abs(wanted["weights"]).max(axis=(1, 2, 3))
-    np.testing.assert_allclose(scale, largest / 127, rtol=1e-5)
+    np.testing.assert_allclose(scale, np.abs(wanted["weights"]).max(axis=(1, 2, 3)) / 127, rtol=1e-5)
     # All of -127 to 127 is used: nothing is saved for products that saturate.
     np.testing.assert_array_equal(np.abs(values.astype(int)).max(axis=(1, 2, 3)), 127)
     steps = wanted["weights"] / scale[:, None, None, None]
@@ -107,12 +102,9 @@ def test_biases_are_32_bits_in_steps_of_the_sums(made: Made, tmp_path: Path) -> 
     np.testing.assert_allclose(values * scale, wanted, atol=float(scale.max()))
 
 
-def test_activations_are_bytes_whose_range_is_what_the_samples_reach(
-    made: Made, tmp_path: Path, samples: Samples
-) -> None:
+def test_activations_are_bytes_over_the_range_of_the_samples(made: Made, tmp_path: Path, samples: Samples) -> None:
     """The ranges are those that onnxruntime's outputs have on the float network."""
-    path = network(tmp_path / "net.onnx")
-    model = onnx.load(path)
+    model = onnx.load(network(tmp_path / "net.onnx"))
     names = [node.output[0] for node in model.graph.node if node.op_type in ("Relu", "Mul", "Add")]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     session = cpu_session(model.SerializeToString(), optimised=False)
@@ -132,16 +124,8 @@ def test_activations_are_bytes_whose_range_is_what_the_samples_reach(
 def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
     graph = made.model.graph
     layers = [node for node in graph.node if "Linear" not in node.op_type and node.op_type != "Softmax"]
-    assert [node.op_type for node in layers] == [
-        "Conv",
-        "Conv",
-        "Sigmoid",
-        "Mul",
-        "Add",
-        "GlobalAveragePool",
-        "Flatten",
-        "Gemm",
-    ]
+    operators = "Conv Conv Sigmoid Mul Add GlobalAveragePool Flatten Gemm"
+    assert [node.op_type for node in layers] == operators.split()
     for node in layers:
         for name in node.input:
             before = producer(made.model, name)
@@ -201,8 +185,7 @@ def test_percentiles_leave_out_what_is_far_from_all_else(tmp_path: Path) -> None
 
 
 def test_layers_that_are_kept_have_float_weights(tmp_path: Path, samples: Samples) -> None:
-    path = network(tmp_path / "net.onnx")
-    result = made_of(path, samples, keep=["gemm*"])
+    result = made_of(network(tmp_path / "net.onnx"), samples, keep=["gemm*"])
     gemm = next(node for node in result.model.graph.node if node.op_type == "Gemm")
     assert constants(result.model)[gemm.input[1]].dtype == np.float32
     assert [layer.operator for layer in result.kept] == ["Gemm"]
@@ -238,8 +221,7 @@ def unruly(path: Path) -> tuple[Path, str]:
     factors = graph.weight(np.array([4000, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3], np.float32).reshape(1, 8, 1, 1))
     wide = graph.node("Mul", data, factors)
     back = graph.weight((1 / np.array([4000] + [1e-3] * 7)).astype(np.float32).reshape(1, 8, 1, 1))
-    narrow = graph.node("Mul", wide, back)
-    last = graph.conv(narrow, 8, 8, 3, pads=[1, 1, 1, 1])
+    last = graph.conv(graph.node("Mul", wide, back), 8, 8, 3, pads=[1, 1, 1, 1])
     return graph.save(path, graph.node("GlobalAveragePool", last)), wide
 
 

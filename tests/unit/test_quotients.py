@@ -70,9 +70,7 @@ def test_there_is_no_reciprocal_of_what_is_no_ordinary_scale(scale: float) -> No
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", BOARDS)
 @pytest.mark.parametrize(("scale", "zero_point"), [*zip(SCALES, [0, 3, 128, 131, 0, 255, 17, 128], strict=True)])
-def test_values_beside_two_integers_are_quantised_as_onnx_says(
-    name: str, scale: float, zero_point: int, tmp_path: Path
-) -> None:
+def test_values_near_integers_are_rounded_as_in_onnx(name: str, scale: float, zero_point: int, tmp_path: Path) -> None:
     values = numerators(scale, zero_point)
     function = quantiser(len(values), scale, zero_point)
     found, code = run_function(function, [values], np.zeros(values.shape, np.uint8), BOARDS[name], tmp_path)

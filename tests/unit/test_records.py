@@ -42,7 +42,6 @@ for first in range(0, int(sys.argv[3]), 20):
 
 
 def adding(folder: Path, run: str, count: int = 100_000) -> subprocess.Popen[str]:
-    """A process that adds trials to a folder."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", ADDING, str(folder), run, str(count)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -60,7 +59,6 @@ def nearly_full_disk(path: Path, left: int) -> Iterator[None]:
 
 
 def changed(folder: Path, *statements: str) -> Path:
-    """A folder whose database somebody else changed."""
     with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
@@ -220,9 +218,7 @@ def test_a_folder_where_nothing_can_be_made_ends_in_an_error(tmp_path: Path) -> 
             Records.open(folder, header())
 
 
-def test_a_database_that_somebody_else_holds_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_locked_database_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_READING_S", 0.1)
     monkeypatch.setattr(module, "_WRITING_S", 0.1)
     with closing(sqlite3.connect(filled(tmp_path) / DATABASE, isolation_level=None)) as connection:
@@ -248,9 +244,7 @@ class TestHeader:
             ({"tvm": "0.26.0"}, "its tvm is"),
         ],
     )
-    def test_records_of_something_else_are_not_mixed(
-        self, tmp_path: Path, changes: dict[str, object], what: str
-    ) -> None:
+    def test_records_of_another_target_stay_apart(self, tmp_path: Path, changes: dict[str, object], what: str) -> None:
         before = files_of(filled(tmp_path))
         with pytest.raises(RecordsError, match=what):
             Records.open(tmp_path, header(**changes))

@@ -42,7 +42,6 @@ class Layer:
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def add(self, graph: Graph, name: str) -> list[str]:
-        """The node in a graph, with inputs of its own; the names of its outputs."""
         directions, rows = self.directions, GATES[self.operator] * self.hidden
         lstm, first = self.operator == "LSTM", 0 if self.attributes.get("layout") else 1
         state = [self.batch, directions, self.hidden] if not first else [directions, self.batch, self.hidden]
@@ -76,25 +75,27 @@ def expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.nda
     session = cpu_session(model.SerializeToString())
     random = np.random.default_rng(0)
     scales = {each.name: 0.2 if each.name.startswith("w") else 1 for each in session.get_inputs()}
-    inputs = {
-        each.name: (random.standard_normal(each.shape) * scales[each.name]).astype(np.float32)
-        for each in session.get_inputs()
-    }
+    shapes = {each.name: each.shape for each in session.get_inputs()}
+    inputs = {name: (random.standard_normal(shapes[name]) * by).astype(np.float32) for name, by in scales.items()}
     return inputs, session.run(None, inputs)
 
 
 def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> list[np.ndarray]:
     onnx.save(model, folder / "net.onnx")
     read = read_onnx(folder / "net.onnx")
-    return outputs_of(
-        compile_network(read, load_board("local")), {spec.name: inputs[spec.name] for spec in read.inputs}
-    )
+    given = {spec.name: inputs[spec.name] for spec in read.inputs}
+    return outputs_of(compile_network(read, load_board("local")), given)
 
 
 def assert_equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
     assert [(each.shape, each.dtype) for each in found] == [(each.shape, each.dtype) for each in wanted]
     for array, reference in zip(found, wanted, strict=True):
         np.testing.assert_allclose(array, reference, rtol=0, atol=2e-6 * max(1, np.abs(reference).max()))
+
+
+def assert_agrees(model: onnx.ModelProto, folder: Path) -> None:
+    inputs, wanted = expected(model)
+    assert_equal(compiled(model, inputs, folder), wanted)
 
 
 BOTH, BACK = {"direction": "bidirectional"}, {"direction": "reverse"}
@@ -127,19 +128,11 @@ LAYERS = {
 @pytest.mark.compiles
 @pytest.mark.parametrize("operator", LAYERS)
 def test_values_shapes_and_dtypes_are_onnxruntimes(operator: str, tmp_path: Path) -> None:
-    model = network(*LAYERS[operator])
-    inputs, wanted = expected(model)
-    assert_equal(compiled(model, inputs, tmp_path), wanted)
+    assert_agrees(network(*LAYERS[operator]), tmp_path)
 
 
-WITH_NUMBERS = {
-    "Affine": (0.4, 0.2),
-    "LeakyRelu": (0.1, 0.0),
-    "ThresholdedRelu": (0.3, 0.0),
-    "ScaledTanh": (0.8, 1.2),
-    "HardSigmoid": (0.3, 0.4),
-    "Elu": (0.7, 0.0),
-}
+WITH_NUMBERS = {"Affine": (0.4, 0.2), "LeakyRelu": (0.1, 0.0), "ThresholdedRelu": (0.3, 0.0)}
+WITH_NUMBERS |= {"ScaledTanh": (0.8, 1.2), "HardSigmoid": (0.3, 0.4), "Elu": (0.7, 0.0)}
 
 
 @pytest.mark.slow
@@ -154,9 +147,7 @@ def test_every_activation_is_onnxruntimes(operator: str, numbers: bool, tmp_path
         if given:
             settings |= {"activation_alpha": [given[0]], "activation_beta": [given[1]]}
         layers.append(Layer(operator, steps=3, attributes=settings))
-    model = network(*layers)
-    inputs, wanted = expected(model)
-    assert_equal(compiled(model, inputs, tmp_path), wanted)
+    assert_agrees(network(*layers), tmp_path)
 
 
 @pytest.mark.compiles
@@ -166,8 +157,7 @@ def test_weights_may_be_computed(tmp_path: Path) -> None:
     state = next(name for name, array in weights.items() if array.shape == (1, 60, 20))
     model.graph.input.append(helper.make_tensor_value_info(state, TensorProto.FLOAT, [1, 60, 20]))
     del model.graph.initializer[[weight.name for weight in model.graph.initializer].index(state)]
-    inputs, wanted = expected(model)
-    assert_equal(compiled(model, inputs, tmp_path), wanted)
+    assert_agrees(model, tmp_path)
 
 
 @pytest.mark.compiles
@@ -225,13 +215,11 @@ def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, t
 
 @pytest.mark.parametrize(("place", "shape"), [(5, (1, 1, 19)), (4, (2,)), (3, (1, 100)), (7, (1, 50))])
 def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...], tmp_path: Path) -> None:
-    layer = Layer("LSTM", states=False, lengths=(3,), peepholes=True)
-    model = network(layer)
+    model = network(Layer("LSTM", states=False, lengths=(3,), peepholes=True))
     [node] = model.graph.node
     node.input[place] = "other"
-    model.graph.initializer.append(
-        onnx.numpy_helper.from_array(np.ones(shape, np.int32 if place == 4 else np.float32), "other")
-    )
+    other = np.ones(shape, np.int32 if place == 4 else np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(other, "other"))
     del model.graph.value_info[:]
     onnx.save(model, tmp_path / "net.onnx")
     with pytest.raises(ModelError, match=r"cannot be imported: node .*lstm"):

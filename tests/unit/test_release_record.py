@@ -26,7 +26,6 @@ def entry(event: str, identity: str) -> Entry:
 
 
 def record(*events: tuple[str, str], current: str | None) -> Record:
-    """A record of events; `used` stands for a switch that was confirmed, `back` for one that went back."""
     meaning = {"used": ("switched", "confirmed"), "back": ("returned", "confirmed"), "bad": ("switched", "failed")}
     entries = [entry(each, identity) for event, identity in events for each in meaning.get(event, (event,))]
     return Record.read([each.line for each in entries], current)
@@ -35,48 +34,28 @@ def record(*events: tuple[str, str], current: str | None) -> Record:
 ALL = (A, B, C, D)
 
 
-@pytest.mark.parametrize(
-    ("events", "current", "previous"),
-    [
-        ([], None, None),
-        ([("used", A)], A, None),
-        ([("used", A), ("used", B), ("used", C)], C, B),
-        ([("used", A), ("used", B), ("used", C), ("back", B)], B, A),
-        ([("used", A), ("used", B), ("used", C), ("back", B), ("back", A)], A, None),
-        ([("used", A), ("used", B), ("used", C), ("back", B), ("used", D)], D, B),
-        ([("used", A), ("used", B), ("used", A)], A, B),
-        ([("used", A), ("used", B), ("used", B)], B, A),
-        ([("used", A), ("bad", B)], A, None),
-        ([("used", A), ("used", B), ("bad", A)], B, None),
-        ([("used", A), ("switched", B)], B, A),
-        ([("used", A), ("switched", B)], A, None),
-        ([("used", A), ("used", B), ("returned", A)], A, A),
-        ([("used", A), ("used", B), ("returned", A)], B, A),
-        ([("used", A), ("found", B), ("used", C)], C, B),
-        ([("used", A)], B, A),
-    ],
-    ids=[
-        "nothing",
-        "the first one",
-        "the one before",
-        "once back",
-        "back to the end",
-        "pushed after going back",
-        "an old one again",
-        "the same one again",
-        "one that failed",
-        "one that failed later",
-        "not confirmed",
-        "cut off before the switch",
-        "going back, not confirmed",
-        "going back, cut off before the switch",
-        "found there",
-        "switched by hand",
-    ],
-)
-def test_going_back_follows_the_record(
-    events: list[tuple[str, str]], current: str | None, previous: str | None
-) -> None:
+BACK: dict[str, Any] = {
+    "nothing": ([], None, None),
+    "the first one": ([("used", A)], A, None),
+    "the one before": ([("used", A), ("used", B), ("used", C)], C, B),
+    "once back": ([("used", A), ("used", B), ("used", C), ("back", B)], B, A),
+    "back to the end": ([("used", A), ("used", B), ("used", C), ("back", B), ("back", A)], A, None),
+    "pushed after going back": ([("used", A), ("used", B), ("used", C), ("back", B), ("used", D)], D, B),
+    "an old one again": ([("used", A), ("used", B), ("used", A)], A, B),
+    "the same one again": ([("used", A), ("used", B), ("used", B)], B, A),
+    "one that failed": ([("used", A), ("bad", B)], A, None),
+    "one that failed later": ([("used", A), ("used", B), ("bad", A)], B, None),
+    "not confirmed": ([("used", A), ("switched", B)], B, A),
+    "cut off before the switch": ([("used", A), ("switched", B)], A, None),
+    "going back, not confirmed": ([("used", A), ("used", B), ("returned", A)], A, A),
+    "going back, cut off before the switch": ([("used", A), ("used", B), ("returned", A)], B, A),
+    "found there": ([("used", A), ("found", B), ("used", C)], C, B),
+    "switched by hand": ([("used", A)], B, A),
+}
+
+
+@pytest.mark.parametrize(("events", "current", "previous"), BACK.values(), ids=BACK)
+def test_rollback_follows_the_record(events: list[tuple[str, str]], current: str | None, previous: str | None) -> None:
     assert record(*events, current=current).previous(ALL) == previous
 
 
@@ -84,32 +63,20 @@ def test_a_release_that_is_gone_is_not_gone_back_to() -> None:
     assert record(("used", A), ("used", B), ("used", C), current=C).previous([A, C]) == A
 
 
-@pytest.mark.parametrize(
-    ("events", "current", "target", "back"),
-    [
-        ([], None, A, None),
-        ([("used", A)], A, B, A),
-        ([("used", A)], A, A, A),
-        ([("used", A), ("switched", B)], B, C, A),
-        ([("used", A), ("switched", B)], B, B, A),
-        ([("switched", A)], A, A, None),
-        ([("switched", A)], A, B, A),
-        ([], A, B, A),
-    ],
-    ids=[
-        "the first one",
-        "another one",
-        "the one in use",
-        "one is not confirmed",
-        "the one that is not confirmed",
-        "only that",
-        "nothing else was",
-        "no record",
-    ],
-)
-def test_what_fails_gives_way_to_what_was_in_use(
-    events: list[tuple[str, str]], current: str | None, target: str, back: str | None
-) -> None:
+FAILURES: dict[str, Any] = {
+    "the first one": ([], None, A, None),
+    "another one": ([("used", A)], A, B, A),
+    "the one in use": ([("used", A)], A, A, A),
+    "one is not confirmed": ([("used", A), ("switched", B)], B, C, A),
+    "the one that is not confirmed": ([("used", A), ("switched", B)], B, B, A),
+    "only that": ([("switched", A)], A, A, None),
+    "nothing else was": ([("switched", A)], A, B, A),
+    "no record": ([], A, B, A),
+}
+
+
+@pytest.mark.parametrize(("events", "current", "target", "back"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_goes_back(events: list[tuple[str, str]], current: str | None, target: str, back: str | None) -> None:
     assert record(*events, current=current).way_back(ALL, target) == back
 
 

@@ -29,9 +29,7 @@ assert "matplotlib.pyplot" not in sys.modules
 """
 
 
-def test_without_the_extra_an_error_says_what_to_install_before_any_work(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_extra_an_early_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     require_report()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnsupportedError) as raised:

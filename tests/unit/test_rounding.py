@@ -33,8 +33,7 @@ LOCAL = load_board("local")
 def strategy(channels: int, size: int = 28) -> Strategy[Convolution]:
     window = Window((3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
     shape = {"data": (1, size, size, channels), "weights": (3, 3, channels, 32)}
-    layer = Convolution(**shape, types=FLOAT32, constant=True, window=window)
-    return backend_of(LOCAL).strategy(layer)
+    return backend_of(LOCAL).strategy(Convolution(**shape, types=FLOAT32, constant=True, window=window))
 
 
 def forms(each: Strategy[Convolution]) -> dict[int, Configuration]:
@@ -77,7 +76,6 @@ def test_what_rounds_least_remains_where_no_limit_can_be_kept() -> None:
 
 @pytest.fixture
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
-    """Two 3x3 convolutions, for which tiles of four are the fastest."""
     monkeypatch.setattr(winograd, "direct_cycles", lambda *_: math.inf)
     graph = Graph()
     return read_onnx(graph.save(tmp_path / "net.onnx", three_convolutions(graph, 28, 64)))
@@ -98,8 +96,7 @@ def test_a_network_s_limit_makes_its_tiles_smaller(network: Network) -> None:
 
 
 def test_what_was_measured_as_fastest_gives_way_too(network: Network) -> None:
-    measured = forms(strategy(64))[4]
-    assert sizes(network, 1.5, measured) == {2}
+    assert sizes(network, 1.5, forms(strategy(64))[4]) == {2}
 
 
 @pytest.mark.compiles

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.networks import tiny
 
 from edgedeploy.errors import PackageError
@@ -32,8 +33,7 @@ def work(function: str, kind: str = "float32", operations: int = 0, size: int = 
 
 @pytest.mark.compiles
 def test_each_function_is_printed_with_its_share_of_the_time_and_what_it_does(command: Command, package: Path) -> None:
-    code, out, err = command("run", package, "--profile", "--json", "--repeat", "3")
-    assert code == 0, err
+    out = output_of(command, "run", package, "--profile", "--json", "--repeat", "3")
     functions = json.loads(out)["functions"]
     assert sum(each["share"] for each in functions) == pytest.approx(1)
     assert [each["ms"] for each in functions] == sorted((each["ms"] for each in functions), reverse=True)
@@ -74,8 +74,7 @@ def test_packages_of_earlier_versions_have_times_alone(command: Command, package
     earlier = tmp_path / "earlier.tar.gz"
     write_package(earlier, manifest.model_copy(update={"files": describe(contents)}), contents)
     assert read_work(earlier) == []
-    code, out, err = command("run", earlier, "--profile", "--json")
-    assert code == 0, err
+    out = output_of(command, "run", earlier, "--profile", "--json")
     assert all(each.keys() == {"function", "ms", "share"} for each in json.loads(out)["functions"])
 
 

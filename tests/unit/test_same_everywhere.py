@@ -61,9 +61,7 @@ def test_what_a_package_of_many_machines_needs_is_no_program_for_tests(monkeypat
 
 
 @needs_dpkg
-def test_a_test_that_needs_a_hidden_program_fails_instead_of_being_skipped(
-    outer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_that_needs_a_hidden_program_fails(outer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(programs.OUTER, outer)
     with pytest.raises(pytest.fail.Exception, match="list its package"):
         need("of-nobody", "nothing")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -36,39 +37,44 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def played(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *codes: int, names: tuple[str, ...] = ("digits",)) -> int:
-    """The exit code of the whole where the demos end with these, here and on one virtual board after the other."""
-    left = iter(codes)
-    for name in ("require_means", "load_board", "emulation_of", "find"):
-        monkeypatch.setattr(demo, name, lambda *_: None)
-    monkeypatch.setattr(demo, "play", lambda *_: next(left))
-    monkeypatch.setattr(demo, "subprocess", SimpleNamespace(run=lambda *_, **__: None))
-    code = int(demo.main(names))
-    assert not list(left)
-    return code
+Played = Callable[..., int]
+
+
+@pytest.fixture
+def played(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Played:
+    """Runs the script: its exit code where the demos end with some, here and on one virtual board after the other."""
+
+    def run(*codes: int, names: tuple[str, ...] = ("digits",)) -> int:
+        left = iter(codes)
+        for name in ("require_means", "load_board", "emulation_of", "find"):
+            monkeypatch.setattr(demo, name, lambda *_: None)
+        monkeypatch.setattr(demo, "play", lambda *_: next(left))
+        monkeypatch.setattr(demo, "subprocess", SimpleNamespace(run=lambda *_, **__: None))
+        code = int(demo.main(names))
+        assert not list(left)
+        return code
+
+    return run
 
 
 @pytest.fixture
 def there(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script where all files are at hand."""
     monkeypatch.setattr(demo, "pull_files", lambda name: None)
     return demo
 
 
-def test_the_first_demo_whose_files_can_be_had_is_shown(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_first_demo_that_has_its_files_is_shown(
+    demo: ModuleType, played: Played, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def pull_files(name: str) -> None:
         if name == "retinaface":
             raise DownloadError("no network")
 
     monkeypatch.setattr(demo, "pull_files", pull_files)
-    names = ("retinaface", "of-another-version", "wake-word", "digits")
-    assert played(demo, monkeypatch, 0, 0, 0, names=names) == 0
+    assert played(0, 0, 0, names=("retinaface", "of-another-version", "wake-word", "digits")) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(
-        "retinaface cannot be shown: no network\n\nThis is the demo wake-word: its files are at hand.\n"
-    )
+    shown = "This is the demo wake-word: its files are at hand."
+    assert said.out.startswith(f"retinaface cannot be shown: no network\n\n{shown}\n")
     assert [line.split() for line in said.err.splitlines() if line][1:] == [
         ["retinaface", "unavailable"],
         ["wake-word", "shown"],
@@ -77,22 +83,20 @@ def test_the_first_demo_whose_files_can_be_had_is_shown(
     ]
 
 
-def test_in_a_fresh_clone_the_folder_of_the_picture_is_created(
-    there: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_folder_of_the_picture_is_made(there: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(there, "PICTURE", tmp_path / "build" / "demo.png")
     monkeypatch.setattr(there, "play", lambda *options: 0 if there.PICTURE.parent.is_dir() else 10)
     there.show("digits")
 
 
-def test_without_files_and_package_index_it_is_the_one_that_comes_with_edgedeploy(
-    demo: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_files_and_package_index_the_bundled_one_is_shown(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
-    assert played(demo, monkeypatch, 0, 0, 0, names=("wake-word", "digits")) == 0
+    assert played(0, 0, 0, names=("wake-word", "digits")) == 0
     said = capsys.readouterr().out
     assert "wake-word cannot be shown: cannot get melspectrogram.onnx: the wheel openwakeword 0.4.0 cannot be" in said
     assert "This is the demo digits" in said
@@ -102,9 +106,7 @@ def test_the_last_resort_needs_no_file_from_elsewhere(demo: ModuleType) -> None:
     demo.pull_files(demo.PREFERRED[-1])
 
 
-def test_a_network_without_a_download_is_had_as_the_entry_of_the_same_weights(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_entry_of_the_same_weights_is_downloaded(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     pulled: list[ZooModel] = []
     monkeypatch.setattr(demo, "pull", lambda model, **_: pulled.append(model))
     monkeypatch.setattr(demo, "fetch", lambda file, **_: None)
@@ -112,19 +114,17 @@ def test_a_network_without_a_download_is_had_as_the_entry_of_the_same_weights(
     assert pulled == [MODELS.load("retinaface-tengine")]
 
 
+@pytest.mark.usefixtures("there")
 @pytest.mark.parametrize("code", [9, 27])
-def test_after_a_demo_that_lacks_something_the_next_is_shown(
-    there: ModuleType, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    assert played(there, monkeypatch, code, 0, 0, 0, names=("ocr", "digits")) == 0
-    assert played(there, monkeypatch, code, code, names=("ocr", "digits")) == code
+def test_after_a_demo_that_lacks_something_the_next_is_shown(played: Played, code: int) -> None:
+    assert played(code, 0, 0, 0, names=("ocr", "digits")) == 0
+    assert played(code, code, names=("ocr", "digits")) == code
 
 
-def test_a_fault_hides_neither_the_next_demo_nor_the_next_board(
-    there: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert played(there, monkeypatch, 6, 0, 0, 0, names=("ocr", "digits")) == 6
-    assert played(there, monkeypatch, 0, 6, 0) == 6
+@pytest.mark.usefixtures("there")
+def test_a_fault_hides_no_other_demo_or_board(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
+    assert played(6, 0, 0, 0, names=("ocr", "digits")) == 6
+    assert played(0, 6, 0) == 6
     assert [line.split() for line in capsys.readouterr().err.splitlines() if line][-3:] == [
         ["digits", "shown"],
         ["digits", "on", "rpi4", "failed"],
@@ -132,13 +132,12 @@ def test_a_fault_hides_neither_the_next_demo_nor_the_next_board(
     ]
 
 
-def test_interrupting_the_boards_leaves_them_out(
-    there: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert played(there, monkeypatch, 0, 130) == 0
-    assert played(there, monkeypatch, 0, 0, 130) == 0
+@pytest.mark.usefixtures("there")
+def test_interrupting_the_boards_leaves_them_out(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
+    assert played(0, 130) == 0
+    assert played(0, 0, 130) == 0
     assert "are left out" in capsys.readouterr().out
-    assert played(there, monkeypatch, 130) == 130
+    assert played(130) == 130
 
 
 _MAKEFILE = f"""\
@@ -173,15 +172,8 @@ def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(_MAKEFILE)
     (tmp_path / "demo.py").write_text(_SCRIPT)
     terminal, its = pty.openpty()
-    make = subprocess.Popen(
-        ["make", "after"],
-        cwd=tmp_path,
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        start_new_session=True,
-        preexec_fn=at_a_terminal,
-    )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), its)
+    run = subprocess.Popen(["make", "after"], cwd=tmp_path, **streams, start_new_session=True, preexec_fn=at_a_terminal)
     os.close(its)
     said = b""
     with open(terminal, "r+b", buffering=0) as stream:  # noqa: PTH123  # a descriptor
@@ -191,18 +183,17 @@ def test_ctrl_c_skips_the_boards_and_make_goes_on(tmp_path: Path) -> None:
         with suppress(OSError):  # the terminal's other side is gone
             while more := stream.read(1024):
                 said += more
-    assert make.wait() == 0
+    assert run.wait() == 0
     assert b"The virtual boards are left out." in said
     assert b"make goes on" in said
 
 
-def test_a_machine_that_refuses_virtual_boards_has_shown_the_demo(
-    there: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert played(there, monkeypatch, 0, 18) == 0
+@pytest.mark.usefixtures("there")
+def test_without_virtual_boards_the_demo_is_shown(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
+    assert played(0, 18) == 0
     assert "There can be no virtual boards here" in capsys.readouterr().out
-    assert played(there, monkeypatch, 0, 0, 18) == 0
-    assert played(there, monkeypatch, 0, 0, 0) == 0
+    assert played(0, 0, 18) == 0
+    assert played(0, 0, 0) == 0
 
 
 def build_script(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
@@ -257,9 +248,8 @@ def test_a_user_without_what_makes_environments_is_told_the_package(tmp_path: Pa
 def test_another_program_makes_the_environment_where_it_is_installed(program: str, tmp_path: Path) -> None:
     # Its last argument is the folder.
     made = 'folder="${@: -1}/bin"; /bin/mkdir -p "$folder"; /bin/cp "${0%/*}/pip" "$folder/python"'
-    done = called(
-        tmp_path, "setup.sh", "python3", tmp_path / "venv", python3=BARE, pip='echo pip "$@"', **{program: made}
-    )
+    programs = {"python3": BARE, "pip": 'echo pip "$@"', program: made}
+    done = called(tmp_path, "setup.sh", "python3", tmp_path / "venv", **programs)
     assert done.returncode == 0, done.stderr
     assert "pip -m pip install" in done.stdout
 

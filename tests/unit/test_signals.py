@@ -75,10 +75,8 @@ def test_what_lies_between_convolutions() -> None:
     residual = graph.node("Add", graph.node("Add", gated, data), graph.normal(1, CHANNELS, 1))
     along = graph.node("Mul", residual, graph.normal(CHANNELS, LENGTH))
     joined = graph.node("Concat", graph.node("Sub", along, graph.normal(LENGTH)), first, axis=1)
-    weights = graph.normal(8, 2 * CHANNELS, 3)
-    last = graph.node("Conv", joined, weights)
-    mean = graph.node("ReduceMean", last, axes=[2], keepdims=0)
-    assert only_at_the_ends(agreeing(graph, last, mean))
+    last = graph.node("Conv", joined, graph.normal(8, 2 * CHANNELS, 3))
+    assert only_at_the_ends(agreeing(graph, last, graph.node("ReduceMean", last, axes=[2], keepdims=0)))
 
 
 @pytest.mark.parametrize("shape", [(1, 1, CHANNELS, 48), (2, 1, CHANNELS, 48), (3, 2, CHANNELS, 48)], ids=str)

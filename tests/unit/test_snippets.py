@@ -16,8 +16,7 @@ API = ROOT / "docs" / "api.md"
 def test_the_page_of_the_api_runs_from_top_to_bottom(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     names = lay_out(Path.cwd(), ROOT / "models")
     run(API, [part for part in snippets(API) if BOARD not in part[1]], names)
-    printed = capsys.readouterr().out
-    assert "\n3 0.99" in printed
+    assert "\n3 0.99" in capsys.readouterr().out
     assert Path("seen.png").is_file()
     assert {"small.tar.gz", "net-int8.onnx"} <= {path.name for path in Path.cwd().iterdir()}
 

@@ -51,15 +51,8 @@ def demo(**fields: Any) -> SoundDemo:
         {"model": "sum.onnx", "window": 4} | fields.pop("second", {}),
     ]
     sound = {"name": "x.wav", "sha256": "0" * 64, "size": 1}
-    content = {
-        "description": "d",
-        "sound": sound,
-        "frame": 4,
-        "stages": stages,
-        "detect": {"label": "x"},
-        "full_scale": 32768,
-    }
-    return SoundDemo.model_validate({**content, **fields})
+    content = {"description": "d", "sound": sound, "frame": 4, "stages": stages, "detect": {"label": "x"}}
+    return SoundDemo.model_validate({**content, "full_scale": 32768, **fields})
 
 
 def cascade(folder: Path, demo: SoundDemo) -> Cascade:
@@ -142,19 +135,13 @@ def test_demos_name_networks_and_sounds_that_can_be_had(name: str) -> None:
 
 def test_a_wav_file_gives_a_score_for_each_frame_and_what_is_detected(listen: Command, tmp_path: Path) -> None:
     # Half of full scale in the second frame, which fades by half from frame to frame; the last frame is not whole.
-    samples = np.array([0, 0, 0, 0, 0, 16_384, 0, 0, 0, 0, 0, 0, 0, 0])
-    wav = write_wav(tmp_path / "x.wav", samples)
+    wav = write_wav(tmp_path / "x.wav", np.array([0, 0, 0, 0, 0, 16_384, 0, 0, 0, 0, 0, 0, 0, 0]))
     code, out, err = listen("demo", "loud", "--wav", str(wav))
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[1:5] == ["model : echo.onnx", f"sound : {wav}", "", "0.000 0.0000"]
-    assert lines[5:10] == [
-        "0.000 0.5000",
-        "0.000 0.5000 noise begin",
-        "0.001 0.2500",
-        "0.001 0.5000 noise end",
-        "0.001 0.1250",
-    ]
+    assert lines[5:7] == ["0.000 0.5000", "0.000 0.5000 noise begin"]
+    assert lines[7:10] == ["0.001 0.2500", "0.001 0.5000 noise end", "0.001 0.1250"]
     assert lines[-1].startswith("1 x noise in 0.00 s of sound (4 frames), heard in ")
 
 
@@ -183,9 +170,7 @@ def test_silence_around_a_file_is_heard_before_its_time(listen: Command, tmp_pat
     assert times[:-1] == [-0.001, -0.00075, -0.0005, -0.00025, 0.0, 0.00025, 0.0005, 0.00075, 0.001]
 
 
-def test_the_microphone_is_heard_through_a_recorder(
-    listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recorder_reads_the_microphone(listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = tmp_path / "raw"
     raw.write_bytes(np.array([QUARTER] * 400, "<i2").tobytes())
     recorder(tmp_path, monkeypatch, "arecord", f'echo "$@" > {tmp_path}/asked; cat {raw}; exec sleep 60')
@@ -205,9 +190,7 @@ def test_a_recorder_that_fails_says_why(listen: Command, tmp_path: Path, monkeyp
     assert "0 x noise" not in out
 
 
-def test_a_machine_without_a_recorder_is_told_what_to_install(
-    listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_recorder_a_hint_names_one(listen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = listen("demo", "loud", "--microphone")
     assert code == InputError.exit_code
@@ -239,12 +222,10 @@ def test_the_list_has_demos_on_sounds(listen: Command) -> None:
 def test_a_demo_file_with_a_fault_is_named(listen: Command, tmp_path: Path) -> None:
     write_demo(tmp_path, frame=0)
     code, _, err = listen("demo", "loud")
-    assert code == ConfigurationError.exit_code
-    assert "frame" in err
+    assert (code, "frame" in err) == (ConfigurationError.exit_code, True), err
 
 
 def recorder(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
-    """A program of this name that takes the place of all recorders."""
     (folder / "bin").mkdir()
     path = folder / "bin" / name
     path.write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{script}\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.streams import FEATURES, HIDDEN, streamed_lstm
 
 from edgedeploy.errors import InputError
@@ -27,7 +28,6 @@ STATES = ("--state", "hn=h", "--state", "cn=c")
 
 
 def by_hand(path: Path, frames: np.ndarray, h: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """What onnxruntime gives frame after frame, with the states handed on."""
     session = cpu_session(path)
     zeros = np.zeros((1, 1, HIDDEN), np.float32)
     states, found = {"h": zeros if h is None else h, "c": zeros}, []
@@ -43,8 +43,7 @@ def test_a_streamed_lstm_gives_what_onnxruntime_gives_step_by_step(command: Comm
     frames = random.standard_normal((FRAMES, 1, 1, FEATURES)).astype(np.float32)
     begun = random.standard_normal((1, 1, HIDDEN)).astype(np.float32)
     np.savez("frames.npz", frame=frames)
-    code, out, err = command("run", streamed, "-i", "frames.npz", "-o", "out.npz", *STATES)
-    assert code == 0, err
+    out = output_of(command, "run", streamed, "-i", "frames.npz", "-o", "out.npz", *STATES)
     assert "5 inferences, each with the states of the one before" in out
     with np.load("out.npz") as written:
         for name, wanted in by_hand(streamed, frames).items():

@@ -36,21 +36,18 @@ def test_the_mode_is_restored_after_an_error() -> None:
 def test_all_threads_of_a_network_flush(tmp_path: Path) -> None:
     graph = Graph()
     data = graph.input("data", [400, 400])
-    path = graph.save(
-        tmp_path / "net.onnx", graph.node("Mul", data, graph.weight(np.full((1, 400), 1e-20, np.float32)))
-    )
+    net = graph.save(tmp_path / "net.onnx", graph.node("Mul", data, graph.weight(np.full((1, 400), 1e-20, np.float32))))
     # In a process of its own: here, the threads may have been started by another test.
     program = f"""
 import numpy as np
 from edgedeploy.building import prepare
 from edgedeploy.target.resolved import resolve
-runner = prepare({str(path)!r}, resolve("local")).open()
+runner = prepare({str(net)!r}, resolve("local")).open()
 [product] = runner.run({{"data": np.full((400, 400), 1e-20, np.float32)}}).values()
 assert not product.any(), product
 tiny = np.full(8, 1e-20, np.float32)
 assert (tiny * tiny).all()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=generous(120), check=False
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=generous(120), check=False)
     assert done.returncode == 0, done.stderr

@@ -20,32 +20,13 @@ pytestmark = pytest.mark.slow
 # Types of numbers that numpy has.
 _TYPES = {
     TensorProto.DataType.Value(name)
-    for name in [
-        "FLOAT",
-        "DOUBLE",
-        "FLOAT16",
-        "BOOL",
-        "INT8",
-        "INT16",
-        "INT32",
-        "INT64",
-        "UINT8",
-        "UINT16",
-        "UINT32",
-        "UINT64",
-    ]
+    for name in ["FLOAT", "DOUBLE", "FLOAT16", "BOOL", *(f"{u}INT{n}" for u in ("", "U") for n in (8, 16, 32, 64))]
 }
-
 
 _READ = 21  # the version that is stated instead
 
 
-def _array(given: onnx.TensorProto | np.ndarray) -> np.ndarray:
-    return numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else np.asarray(given)
-
-
-def _names(values: list[onnx.ValueInfoProto]) -> list[str]:
-    return [value.name for value in values]
+Cases = dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]
 
 
 def _evaluated(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -62,11 +43,10 @@ def _evaluated(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np
 
 
 @pytest.fixture(scope="module")
-def cases() -> dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]:
-    """By operator, cases with their inputs."""
+def cases() -> Cases:
     from onnx.backend.test.loader import load_model_tests
 
-    found: dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]] = {}
+    found: Cases = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         everything = load_model_tests(kind="node")
@@ -79,19 +59,17 @@ def cases() -> dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]:
 
 
 @pytest.mark.parametrize("operator", sorted(OPERATORS.keys() - {"TFLite_Detection_PostProcess"}))
-def test_operators_give_onnxruntimes_values(
-    operator: str, cases: dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]
-) -> None:
+def test_operators_give_onnxruntimes_values(operator: str, cases: Cases) -> None:
     compared = 0
     for name, model, given in cases[operator]:
-        inputs = dict(zip(_names(list(model.graph.input)), map(_array, given), strict=False))
+        arrays = [numpy_helper.to_array(each) if isinstance(each, onnx.TensorProto) else each for each in given]
+        inputs = {value.name: np.asarray(array) for value, array in zip(model.graph.input, arrays, strict=False)}
         # onnx states versions of operator sets that onnxruntime does not read yet.
         if onnx.defs.get_schema(operator).since_version > _READ:
             model.opset_import[0].version = _READ
         model.ir_version = min(model.ir_version, 10)
         try:
-            session = cpu_session(model.SerializeToString())
-            wanted = session.run(None, inputs)
+            wanted = cpu_session(model.SerializeToString()).run(None, inputs)
         except Exception:  # a newer opset than onnxruntime's, or a type that it lacks
             continue
         for array, expected in zip(_evaluated(model, inputs), wanted, strict=True):
@@ -122,5 +100,4 @@ def test_further_cases_give_onnxruntimes_values(case: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = cpu_session(model.SerializeToString())
     [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
-    found = OPERATORS[operator](inputs, attributes)
-    np.testing.assert_array_equal(found, wanted, strict=True)
+    np.testing.assert_array_equal(OPERATORS[operator](inputs, attributes), wanted, strict=True)

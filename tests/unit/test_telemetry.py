@@ -22,7 +22,6 @@ MAKERS_FOLDER = "Microsoft"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """An empty home folder but for agents that were compiled before."""
     (tmp_path / "home").mkdir()
     share_caches(tmp_path / "home" / ".cache")
     return tmp_path / "home"
@@ -60,8 +59,7 @@ def test_looking_up_a_name_is_noticed(home: Path) -> None:
 
 
 def test_telemetry_is_off_before_onnxruntime_is_imported(home: Path) -> None:
-    said = cut_off(home, [sys.executable, "-c", "import edgedeploy, onnxruntime"])
-    assert said["ended"] == [[0, ""]]
+    assert cut_off(home, [sys.executable, "-c", "import edgedeploy, onnxruntime"])["ended"] == [[0, ""]]
     assert not (home / ".cache" / MAKERS_FOLDER).exists()
 
 

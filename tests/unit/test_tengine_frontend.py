@@ -60,18 +60,12 @@ ANY = normal(2, 3, 4, 5) * 4
 THREE = [normal(2, 3, 4, seed=seed) for seed in range(3)]
 
 
-def case(
-    kind: int, parameters: Sequence[Field], expected: np.ndarray, *weights: np.ndarray, data: np.ndarray = ANY
-) -> Case:
-    """An operator of one input and constants."""
-    return Case(kind, parameters, [expected], [data], weights)
+def case(kind: int, fields: Sequence[Field], wanted: np.ndarray, *weights: np.ndarray, data: np.ndarray = ANY) -> Case:
+    return Case(kind, fields, [wanted], [data], weights)
 
 
-def each(
-    kind: int, parameters: Sequence[Field], of: Callable[[np.ndarray], np.ndarray], data: np.ndarray = ANY
-) -> Case:
-    """An operator of single values."""
-    return case(kind, parameters, of(data), data=data)
+def each(kind: int, fields: Sequence[Field], of: Callable[[np.ndarray], np.ndarray], data: np.ndarray = ANY) -> Case:
+    return case(kind, fields, of(data), data=data)
 
 
 def eltwise(kind: int, scale: float = 0.0, power: float = 0.0, shift: float = 0.0) -> tuple[Field, ...]:
@@ -146,10 +140,8 @@ def channels() -> Iterator[tuple[str, Case]]:
     factor, shift = per_channel(1)[:, None, None], per_channel(2)[:, None, None]
     yield "PReLU", case(17, (), np.where(ANY > 0, ANY, ANY * factor), per_channel(1))
     vector = normal(2, 3)
-    yield (
-        "PReLU of a vector",
-        case(17, (), np.where(vector > 0, vector, vector * per_channel(1)), per_channel(1), data=vector),
-    )
+    expected = np.where(vector > 0, vector, vector * per_channel(1))
+    yield "PReLU of a vector", case(17, (), expected, per_channel(1), data=vector)
     yield "PReLU of all", case(17, (), np.where(ANY > 0, ANY, ANY * 0.2), np.float32([0.2]))
     statistics = [np.abs(per_channel(seed)) for seed in range(4)]
     gamma, beta, mean, variance = (values[:, None, None] for values in statistics)
@@ -180,7 +172,6 @@ def channels() -> Iterator[tuple[str, Case]]:
 
 
 def windows() -> Iterator[tuple[str, Case]]:
-    """Convolutions, pooling and resizing."""
     forms = {
         "plain": {},
         "with pads and strides": {"pads": (1, 2, 0, 1), "stride": (2, 1)},
@@ -205,15 +196,11 @@ def windows() -> Iterator[tuple[str, Case]]:
     for place, pad, pads in (("end", -1, (0, 0, 1, 1)), ("beginning", -2, (1, 1, 0, 0))):
         expected = convolved(data, weights, stride=(2, 2), pads=pads)
         parameters = convolution(4, stride=(2, 2), pads=(pad,) * 4)
-        yield (
-            f"Convolution with SAME's odd pixel at the {place}",
-            case(CONVOLUTION, parameters, expected, weights, data=data),
-        )
+        odd = case(CONVOLUTION, parameters, expected, weights, data=data)
+        yield f"Convolution with SAME's odd pixel at the {place}", odd
     for groups, (activation, low, high) in product((1, 2), [(-1, -math.inf, math.inf), (0, 0, math.inf), (2, 0, 6)]):
-        yield (
-            f"Deconvolution in {groups} groups with activation {activation}",
-            deconvolution(groups, activation, low, high),
-        )
+        title = f"Deconvolution in {groups} groups with activation {activation}"
+        yield title, deconvolution(groups, activation, low, high)
     image = normal(2, 3, 8, 9)
     for average, (flavour, kernel, stride, pad, begin, count) in product((0, 1), POOLS):
         parameters = (average, kernel, kernel, stride, stride, 0, flavour, pad, pad, pad, pad)
@@ -478,6 +465,9 @@ class TestNetworks:
             convert(self.tiny(), tmp_path, {"an image": [1, 4, 8, 8]})
 
 
+LOOSE = ("loose", RELU, (0.0,), [0], [])
+
+
 class TestFiles:
     def test_they_are_known_by_their_content(self, tmp_path: Path) -> None:
         path = TestNetworks().tiny().save(tmp_path / "network.bin")
@@ -539,18 +529,13 @@ class TestFiles:
             (lambda file: file.inputs.append(1), "its inputs are not those that it lists"),
             (lambda file: file.outputs.append(0), "output 'an image' is not computed"),
             (lambda file: file.outputs.append(1), "is not computed"),
-            (
-                lambda file: file.nodes.append(("loose", RELU, (0.0,), [0], [])) or file.outputs.append(5),
-                "has no outputs",
-            ),
+            (lambda file: file.nodes.append(LOOSE) or file.outputs.append(5), "has no outputs"),
             (lambda file: file.outputs.append(77), "name number 77 of 5"),
             (lambda file: file.nodes.append(file.nodes[2]), "comes from two nodes"),
             (lambda file: file.nodes.pop(2), "comes from nowhere|name number"),
         ],
     )
-    def test_a_network_that_does_not_hang_together_is_refused(
-        self, change: Callable[[TmFile], object], message: str, tmp_path: Path
-    ) -> None:
+    def test_loose_networks_are_refused(self, change: Callable[[TmFile], object], message: str, tmp_path: Path) -> None:
         file = TestNetworks().tiny()
         change(file)
         with pytest.raises(ModelError, match=message):

@@ -23,8 +23,6 @@ LIES = (0, 1, 2, 3, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x00010000, 
 
 
 def network() -> bytes:
-    """A small file with most kinds of tables."""
-
     def weights(*shape: int) -> int:
         return file.constant(np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +24,6 @@ AVERAGE_OF_ALL = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 RANDOM = np.random.default_rng(5)
 
 
-@pytest.fixture(autouse=True)
-def the_same_values_in_any_order_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "RANDOM", np.random.default_rng(5))
-
-
 LOCAL = load_board("local")
 
 
@@ -48,7 +42,6 @@ def convert(file: TmFile, folder: Path) -> onnx.ModelProto:
 
 
 def convolved(data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sums of integers, 3x3 with a border of zeros."""
     padded = np.pad(data, [(0, 0), (0, 0), (1, 1), (1, 1)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     return np.asarray(np.einsum("nchwyx,ocyx->nohw", windows, weights))

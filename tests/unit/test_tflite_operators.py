@@ -16,10 +16,12 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tflite import FORMAT
 from edgedeploy.target.board import load_board
 
+MISSING = any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert"))
 pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
-    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'",
+    MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
 )
+if not MISSING:
+    from support.tflite_operators import of_one, sparse
 
 RANDOM = np.random.default_rng(7)
 SAME, VALID = 0, 1
@@ -36,7 +38,6 @@ def imported(folder: Path, content: bytes) -> Any:
 
 
 def check(folder: Path, content: bytes, *, inputs: dict[str, np.ndarray] | None = None) -> list[np.ndarray]:
-    """The outputs of a network when it is compiled, after they were compared with the reference's."""
     network = imported(folder, content)
     inputs = inputs or {spec.name: values(*spec.shape) for spec in network.inputs}
     found = outputs_of(compile_network(network, load_board("local")), inputs)
@@ -49,8 +50,6 @@ def check(folder: Path, content: bytes, *, inputs: dict[str, np.ndarray] | None 
 @pytest.mark.compiles
 @pytest.mark.parametrize("slopes", [(1, 1, 6), (6,), (1, 5, 1), (4, 5, 6)], ids=str)
 def test_slopes_of_prelu_lie_along_any_axes(tmp_path: Path, slopes: tuple[int, ...]) -> None:
-    from support.tflite_operators import of_one
-
     check(tmp_path, of_one("PRELU", [(1, 4, 5, 6), values(*slopes)], [(1, 4, 5, 6)]))
 
 
@@ -61,8 +60,6 @@ def test_slopes_of_prelu_lie_along_any_axes(tmp_path: Path, slopes: tuple[int, .
 @pytest.mark.parametrize("size", [(9, 8), (1, 8), (1, 1)], ids=str)
 @pytest.mark.parametrize("operator", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
 def test_images_are_resized(tmp_path: Path, operator: str, size: tuple[int, int], modes: dict[str, bool]) -> None:
-    from support.tflite_operators import of_one
-
     kind = "ResizeBilinearOptions" if operator == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
     wanted = np.array(size, np.int32)
     check(tmp_path, of_one(operator, [(1, 5, 4, 3), wanted], [(1, *size, 3)], modes, kind=kind, version=3))
@@ -83,8 +80,6 @@ def test_images_are_resized(tmp_path: Path, operator: str, size: tuple[int, int]
 def test_values_are_gathered_for_each_part_of_a_batch(
     tmp_path: Path, axis: int, batch: int, data: tuple[int, ...], indices: tuple[int, ...], output: tuple[int, ...]
 ) -> None:
-    from support.tflite_operators import of_one
-
     places = np.arange(np.prod(indices), dtype=np.int32).reshape(indices) % data[axis]
     options = {"Axis": axis, "BatchDims": batch}
     check(tmp_path, of_one("GATHER", [data, places], [output], options, kind="GatherOptions", version=5))
@@ -92,12 +87,8 @@ def test_values_are_gathered_for_each_part_of_a_batch(
 
 @pytest.mark.compiles
 def test_depth_becomes_space(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
-
-    check(
-        tmp_path,
-        of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], {"BlockSize": 2}, kind="DepthToSpaceOptions"),
-    )
+    options, kind = {"BlockSize": 2}, "DepthToSpaceOptions"
+    check(tmp_path, of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], options, kind=kind))
 
 
 @pytest.mark.compiles
@@ -112,11 +103,7 @@ def test_depth_becomes_space(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_dense_layers_give_matrices_unless_they_keep_axes(
-    tmp_path: Path, shape: tuple[int, ...], kept: bool, output: tuple[int, ...]
-) -> None:
-    from support.tflite_operators import of_one
-
+def test_dense_layers_keep_axes(tmp_path: Path, shape: tuple[int, ...], kept: bool, output: tuple[int, ...]) -> None:
     options = {"KeepNumDims": kept, "FusedActivationFunction": 1}
     given = [shape, values(4, 6), values(4)]
     check(tmp_path, of_one("FULLY_CONNECTED", given, [output], options, kind="FullyConnectedOptions", version=5))
@@ -129,11 +116,7 @@ def test_dense_layers_give_matrices_unless_they_keep_axes(
     ids=str,
 )
 @pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_transposed_convolutions_have_the_shape_that_the_file_says(
-    tmp_path: Path, padding: int, kernel: int, output: tuple[int, int], bias: bool
-) -> None:
-    from support.tflite_operators import of_one
-
+def test_transposed_conv_shapes(tmp_path: Path, padding: int, kernel: int, output: tuple[int, int], bias: bool) -> None:
     shape = np.array([1, *output, 4], np.int32)
     given = [shape, values(4, kernel, kernel, 3), (1, 4, 5, 3), *([values(4)] if bias else [])]
     options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
@@ -163,23 +146,15 @@ def test_transposed_convolutions_have_the_shape_that_the_file_says(
 def test_windows_are_reduced(
     tmp_path: Path, sizes: list[int], strides: list[int], padding: list[int], body: str, start: float
 ) -> None:
-    from support.tflite_operators import of_one
-
     shape = [1, 6, 7, 8, 6][: len(sizes)] if len(sizes) > 2 else [6, 7]
     rows = zip(shape, sizes, strides, padding[::2], padding[1::2], strict=True)
     made = [(size + before + after - window) // stride + 1 for size, window, stride, before, after in rows]
     vectors = {"WindowDimensions": sizes, "WindowStrides": strides, "Padding": padding}
-    options = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
+    options: dict[str, Any] = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
     options |= {name: np.ones(len(sizes), np.int64) for name in ("BaseDilations", "WindowDilations")}
-    content = of_one(
-        "STABLEHLO_REDUCE_WINDOW",
-        [shape, np.array(start, np.float32)],
-        [made],
-        {**options, "BodySubgraphIndex": 1},
-        kind="StablehloReduceWindowOptions",
-        body=body,
-    )
-    check(tmp_path, content)
+    options["BodySubgraphIndex"] = 1
+    given, kind = [shape, np.array(start, np.float32)], "StablehloReduceWindowOptions"
+    check(tmp_path, of_one("STABLEHLO_REDUCE_WINDOW", given, [made], options, kind=kind, body=body))
 
 
 @pytest.mark.compiles
@@ -197,8 +172,6 @@ def test_windows_are_reduced(
 def test_sparse_weights_are_written_out(
     tmp_path: Path, dtype: str, shape: Any, order: Any, blocks: Any, levels: Any, count: int
 ) -> None:
-    from support.tflite_operators import sparse
-
     check(tmp_path, sparse(values(count, dtype=dtype), shape, order, blocks, levels))
 
 
@@ -213,15 +186,11 @@ def test_sparse_weights_are_written_out(
     ids=["index", "segments", "rows", "size"],
 )
 def test_sparse_weights_that_do_not_fit_are_refused(tmp_path: Path, levels: Any) -> None:
-    from support.tflite_operators import sparse
-
     with pytest.raises(ModelError, match=r"DENSIFY cannot be imported: node 'dense': sparse weights are malformed"):
         imported(tmp_path, sparse(values(3), (3, 4), (0, 1), (), levels))
 
 
 def test_a_few_bytes_that_stand_for_huge_weights_are_refused(tmp_path: Path) -> None:
-    from support.tflite_operators import sparse
-
     side = 30_000
     with pytest.raises(ModelError, match="sparse weights of 900,000,000 values are not supported"):
         imported(tmp_path, sparse(values(3), (side, side), (0, 1), (), (side, side)))
@@ -245,20 +214,12 @@ ONE = np.float32([[1]])
         ("TILE", [ONE, SIDES], {}),
     ],
 )
-def test_constants_that_would_fill_the_memory_are_refused_by_their_shapes(
-    tmp_path: Path, operator: str, inputs: list[Any], settings: dict[str, Any]
-) -> None:
-    from support.tflite_operators import of_one
-
-    with pytest.raises(
-        ModelError, match=r"constants of the network fill the memory: operator \w+ makes [\d,]{13} bytes"
-    ):
+def test_huge_constants_are_refused(tmp_path: Path, operator: str, inputs: list[Any], settings: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=r"of the network fill the memory: operator \w+ makes [\d,]{13} bytes"):
         imported(tmp_path, of_one(operator, [np.asarray(each) for each in inputs], [(2, 2)], **settings))
 
 
 def test_an_unknown_operator_is_named_with_its_node(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
-
     with pytest.raises(ModelError, match=r"operator FlexSpecial \(custom\) is not supported: node 'made0' needs it"):
         imported(tmp_path, of_one("FlexSpecial", [(1, 4)], [(1, 4)], custom=b""))
     with pytest.raises(ModelError, match=r"TransformLandmarks cannot be imported: node 'made0': version 1"):
@@ -271,8 +232,6 @@ def test_an_unknown_operator_is_named_with_its_node(tmp_path: Path) -> None:
 @pytest.mark.compiles
 @pytest.mark.parametrize("size", [(4, 5), (3, 3)], ids=str)
 def test_a_transposed_convolution_with_a_bias_is_that_of_litert(tmp_path: Path, size: tuple[int, int]) -> None:
-    from support.tflite_operators import of_one
-
     weights, bias = values(4, 2, 2, 3), values(4)
     output = (1, *(2 * length - length % 2 for length in size), 4)
     options = struct.pack("<3i", 1, 2, 2)
@@ -289,8 +248,6 @@ def test_a_transposed_convolution_with_a_bias_is_that_of_litert(tmp_path: Path, 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("padding", "output"), [(1, (3, 4)), (2, (2, 3))], ids=["same", "valid"])
 def test_pooling_gives_the_places_of_the_largest_values(tmp_path: Path, padding: int, output: tuple[int, int]) -> None:
-    from support.tflite_operators import of_one
-
     options = struct.pack("<6i", padding, 2, 2, 2, 2, 0)
     shapes = [(1, *output, 3)] * 2
     largest, places = check(tmp_path, of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options))
@@ -308,8 +265,6 @@ def test_pooling_gives_the_places_of_the_largest_values(tmp_path: Path, padding:
 
 @pytest.mark.compiles
 def test_unpooling_puts_values_back_to_their_places(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
-
     options = struct.pack("<6i", 1, 2, 2, 2, 2, 0)
     places = RANDOM.integers(0, 4, (1, 3, 4, 5)) + np.float32(0.1)
     inputs = {"given0": values(1, 3, 4, 5), "given1": places.astype(np.float32)}
@@ -320,8 +275,6 @@ def test_unpooling_puts_values_back_to_their_places(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", [0, -1, 20_000])
 def test_windows_and_crops_of_no_possible_size_are_refused(tmp_path: Path, side: int) -> None:
-    from support.tflite_operators import of_one
-
     windows = struct.pack("<6i", 1, *[max(side, 1)] * 2, side, side, 0)
     with pytest.raises(ModelError, match=r"windows of .* are not supported"):
         imported(tmp_path, of_one("MaxUnpooling2D", [(1, 3, 4, 5)] * 2, [(1, 6, 8, 5)], custom=windows))
@@ -345,22 +298,17 @@ def crop_options(**changes: Any) -> bytes:
 
 @pytest.mark.compiles
 def test_a_crop_around_landmarks_holds_them_and_turns_them(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
-
     content = of_one("Landmarks2TransformMatrix", [(1, 12, 3)], [(1, 4, 4)], custom=crop_options(), version=2)
     landmarks = values(1, 12, 3) * 40 + 90
     [matrix] = check(tmp_path, content, inputs={"given0": landmarks})
     points = np.concatenate([landmarks[0, :, :2], np.zeros((12, 1)), np.ones((12, 1))], 1)
-    inside = (points @ np.linalg.inv(matrix[0].astype(np.float64)).T)[:, :2]
-    subset = inside[[1, 2, 5, 7, 9]]
+    subset = (points @ np.linalg.inv(matrix[0].astype(np.float64)).T)[:, :2][[1, 2, 5, 7, 9]]
     # The box around them fills the crop but for the enlargement, in its middle.
     np.testing.assert_allclose(subset.max(0) - subset.min(0), [16 / 1.5, 8 / 1.25], rtol=1e-4)
     np.testing.assert_allclose((subset.max(0) + subset.min(0)) / 2, [8, 4], rtol=1e-4)
 
 
 def test_a_crop_around_landmarks_that_are_not_there_is_refused(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
-
     options = crop_options(subset_idxs=[1, 12])
     with pytest.raises(ModelError, match="landmarks that are not among its 12"):
         imported(tmp_path, of_one("Landmarks2TransformMatrix", [(1, 12, 3)], [(1, 4, 4)], custom=options, version=2))
@@ -371,7 +319,6 @@ def test_a_crop_around_landmarks_that_are_not_there_is_refused(tmp_path: Path) -
 @pytest.mark.compiles
 def test_an_image_is_sampled_at_the_places_that_a_matrix_gives(tmp_path: Path) -> None:
     from flatbuffers import flexbuffers
-    from support.tflite_operators import of_one
 
     options = bytes(flexbuffers.Dumps({"output_height": 5, "output_width": 6}))
     shapes = [(1, 9, 11, 4), (1, 4, 4)]
@@ -389,7 +336,5 @@ def test_an_image_is_sampled_at_the_places_that_a_matrix_gives(tmp_path: Path) -
 @pytest.mark.compiles
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_landmarks_are_moved_by_a_matrix(tmp_path: Path, dimensions: int) -> None:
-    from support.tflite_operators import of_one
-
     shape = (1, 7, dimensions)
     check(tmp_path, of_one("TransformLandmarks", [shape, (1, 4, 4)], [shape], version=2))

@@ -19,19 +19,16 @@ from edgedeploy.frontends.tflite import FORMAT
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board
 
+MISSING = any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert"))
 pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
-    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'",
+    MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
 )
+if not MISSING:
+    from support.tflite_operators import Steps, of_one
 
 RANDOM = np.random.default_rng(19)
 SAME, VALID, RELU, RELU6 = 0, 1, 1, 3
 IMAGE = (1, 6, 7, 8)
-
-
-@pytest.fixture(autouse=True)
-def _same_values_whatever_ran_before() -> None:
-    RANDOM.bit_generator.state = np.random.default_rng(19).bit_generator.state
 
 
 def integers(*shape: int, dtype: str = "int8", low: int = -127) -> np.ndarray:
@@ -68,7 +65,6 @@ def check(folder: Path, content: bytes, steps: int = 1, *, share: float = 0.03) 
 
 
 def stored(network: Network) -> list[tuple[str, list[int], int]]:
-    """Dtype, shape and number of scales of each constant that is dequantised."""
     return [
         (str(each.args[0].ty.dtype), shape_of(each.args[0]), constant_value(each.args[1]).size)
         for each in parts_of(network.module["main"])
@@ -78,8 +74,6 @@ def stored(network: Network) -> list[tuple[str, list[int], int]]:
 
 def signed(per_channel: int = 0, axis: int = 0, data: str = "int8") -> dict[str, Any]:
     """Steps of a layer with weights; of uint8 with zero points everywhere."""
-    from support.tflite_operators import Steps
-
     scales: Any = list(np.linspace(0.01, 0.03, per_channel)) if per_channel else 0.02
     bias = [0.05 * scale for scale in scales] if per_channel else 0.05 * 0.02
     if data == "uint8":
@@ -100,8 +94,6 @@ def signed(per_channel: int = 0, axis: int = 0, data: str = "int8") -> dict[str,
 @pytest.mark.compiles
 @pytest.mark.parametrize(("form", "activation"), [("per tensor", 0), ("per channel", RELU), ("uint8", RELU6)])
 def test_convolutions_are_those_of_litert(tmp_path: Path, form: str, activation: int) -> None:
-    from support.tflite_operators import of_one
-
     dtype = "uint8" if form == "uint8" else "int8"
     steps = signed(5 if form == "per channel" else 0, data=dtype)
     bias = RANDOM.integers(-2000, 2000, 5, np.int32)
@@ -119,8 +111,6 @@ def test_convolutions_are_those_of_litert(tmp_path: Path, form: str, activation:
 @pytest.mark.parametrize("channels", [0, 5])
 def test_layers_of_int16_activations_are_those_of_litert(tmp_path: Path, channels: int) -> None:
     """As the converter's "16x8" writes them: weights of int8, biases of int64, no zero points."""
-    from support.tflite_operators import Steps, of_one
-
     scales: Any = list(np.linspace(0.01, 0.03, 5)) if channels else 0.02
     bias_scales = [2e-4 * scale for scale in scales] if channels else 2e-4 * 0.02
     layer = {"given1": Steps("int8", scales, 0, 0), "given2": Steps("int64", bias_scales)}
@@ -134,8 +124,6 @@ def test_layers_of_int16_activations_are_those_of_litert(tmp_path: Path, channel
 @pytest.mark.compiles
 @pytest.mark.parametrize(("form", "multiplier"), [("per tensor", 1), ("per channel", 2), ("uint8", 1)])
 def test_depthwise_convolutions_are_those_of_litert(tmp_path: Path, form: str, multiplier: int) -> None:
-    from support.tflite_operators import of_one
-
     dtype = "uint8" if form == "uint8" else "int8"
     channels = 8 * multiplier
     steps = signed(channels if form == "per channel" else 0, 3, dtype)
@@ -154,8 +142,6 @@ def test_depthwise_convolutions_are_those_of_litert(tmp_path: Path, form: str, m
 @pytest.mark.compiles
 @pytest.mark.parametrize("form", ["per tensor", "per channel", "uint8"])
 def test_dense_layers_are_those_of_litert(tmp_path: Path, form: str) -> None:
-    from support.tflite_operators import of_one
-
     dtype = "uint8" if form == "uint8" else "int8"
     steps = signed(10 if form == "per channel" else 0, data=dtype)
     inputs = [(3, 32), integers(10, 32, dtype=dtype), RANDOM.integers(-2000, 2000, 10, np.int32)]
@@ -167,23 +153,13 @@ def test_dense_layers_are_those_of_litert(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.compiles
 def test_transposed_convolutions_are_those_of_litert(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
-
     of_layer = signed(5)
     steps = {"given1": of_layer["given1"], "given2": of_layer["given0"], "given3": of_layer["given2"]}
     shape, weights = np.array([1, 12, 14, 5], np.int32), integers(5, 3, 3, 8)
     bias = RANDOM.integers(-2000, 2000, 5, np.int32)
     options = {"Padding": SAME, "StrideH": 2, "StrideW": 2}
-    content = of_one(
-        "TRANSPOSE_CONV",
-        [shape, weights, IMAGE, bias],
-        [(1, 12, 14, 5)],
-        options,
-        kind="TransposeConvOptions",
-        version=3,
-        steps=steps | {"made0": of_layer["made0"]},
-    )
-    check(tmp_path, content)
+    steps["made0"], inputs, kind = of_layer["made0"], [shape, weights, IMAGE, bias], "TransposeConvOptions"
+    check(tmp_path, of_one("TRANSPOSE_CONV", inputs, [(1, 12, 14, 5)], options, kind=kind, version=3, steps=steps))
 
 
 def array(*values: int) -> np.ndarray:
@@ -226,8 +202,6 @@ MOVING: list[Case] = [
 
 
 def of_case(case: Case, data: str, output: Any) -> bytes:
-    from support.tflite_operators import Steps, of_one
-
     name, inputs, shape, options, kind = case
     middle = 0 if data == "int8" else 128
     steps = {"made0": output or Steps(data, 0.05, 10 + middle)}
@@ -244,8 +218,6 @@ def of_case(case: Case, data: str, output: Any) -> bytes:
 @pytest.mark.parametrize("data", ["int8", pytest.param("uint8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", EACH, ids=lambda case: case[0])
 def test_operators_on_quantised_tensors_are_those_of_litert(tmp_path: Path, case: Case, data: str) -> None:
-    from support.tflite_operators import Steps
-
     # XNNPACK adds in fixed point, and a file's slopes are 16 bits there.
     check(tmp_path, of_case(case, data, Steps(data, 0.08, 3 if data == "int8" else 120)), share=0.1)
 
@@ -261,8 +233,6 @@ def test_operators_that_keep_the_steps_are_those_of_litert(tmp_path: Path, case:
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["SOFTMAX", "LOGISTIC", "TANH"])
 def test_functions_have_the_steps_that_litert_wants(tmp_path: Path, name: str) -> None:
-    from support.tflite_operators import Steps, of_one
-
     output = Steps("int8", 1 / 128, 0) if name == "TANH" else Steps("int8", 1 / 256, -128)
     options = {"SOFTMAX": ("SoftmaxOptions", {"Beta": 1.0})}.get(name, ("", {}))
     steps = {"given0": Steps("int8", 0.04, 3), "made0": output}
@@ -272,8 +242,6 @@ def test_functions_have_the_steps_that_litert_wants(tmp_path: Path, name: str) -
 
 @pytest.mark.compiles
 def test_a_float_network_may_hold_quantised_tensors_in_between(tmp_path: Path) -> None:
-    from support.tflite_operators import Steps, of_one
-
     steps = {"given0": Steps("int8", 0.04, 3)}
     network = check(tmp_path, of_one("DEQUANTIZE", [IMAGE], [IMAGE], kind="DequantizeOptions", version=2, steps=steps))
     assert (network.inputs[0].dtype, network.outputs[0].dtype) == ("int8", "float32")
@@ -284,8 +252,6 @@ def test_a_float_network_may_hold_quantised_tensors_in_between(tmp_path: Path) -
 
 @pytest.mark.compiles
 def test_outputs_of_a_split_are_quantised_each(tmp_path: Path) -> None:
-    from support.tflite_operators import Steps, of_one
-
     steps = {name: Steps("int8", 0.05, 3) for name in ("given1", "made0", "made1")}
     shapes = [(1, 6, 7, 4)] * 2
     kind, options = "SplitOptions", {"NumSplits": 2}
@@ -295,8 +261,6 @@ def test_outputs_of_a_split_are_quantised_each(tmp_path: Path) -> None:
 
 @pytest.mark.compiles
 def test_products_of_two_activations_are_those_of_litert(tmp_path: Path) -> None:
-    from support.tflite_operators import Steps, of_one
-
     steps = {"given0": Steps("int8", 0.05, 3), "given1": Steps("int8", 0.02, -5), "made0": Steps("int8", 0.3, 1)}
     options = {"AdjY": True}
     kind = "BatchMatMulOptions"
@@ -306,8 +270,6 @@ def test_products_of_two_activations_are_those_of_litert(tmp_path: Path) -> None
 
 @pytest.mark.compiles
 def test_a_reshape_takes_the_integers_as_they_are(tmp_path: Path) -> None:
-    from support.tflite_operators import Steps, of_one
-
     steps = {"given0": Steps("uint8", 0.05, 3), "made0": Steps("uint8", 0.25, 9)}
     inputs = [(4, 6), array(6, 4)]
     check(tmp_path, of_one("RESHAPE", inputs, [(6, 4)], {}, kind="ReshapeOptions", steps=steps), share=0.0)
@@ -316,8 +278,6 @@ def test_a_reshape_takes_the_integers_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.compiles
 def test_weights_alone_may_be_quantised(tmp_path: Path) -> None:
     """LiteRT quantises the activations of such a network on the fly; here they stay in float."""
-    from support.tflite_operators import Steps, of_one
-
     weights, bias = integers(10, 32), RANDOM.standard_normal(10).astype(np.float32)
     steps = {"given1": Steps("int8", 0.02)}
     kind = "FullyConnectedOptions"
@@ -333,8 +293,6 @@ def test_weights_alone_may_be_quantised(tmp_path: Path) -> None:
 
 @pytest.mark.compiles
 def test_a_bias_has_the_scale_of_the_sums_whatever_the_file_says(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
-
     steps = {name: way for name, way in signed().items() if name != "given2"}
     inputs = [(30, 32), integers(10, 32), RANDOM.integers(-2000, 2000, 10, np.int32)]
     kind = "FullyConnectedOptions"
@@ -343,8 +301,6 @@ def test_a_bias_has_the_scale_of_the_sums_whatever_the_file_says(tmp_path: Path)
 
 def test_pairs_are_written_as_operators_of_relax_on_planes(tmp_path: Path) -> None:
     """What other frontends give, too: `relax.quantize` and `relax.dequantize` with scalars, in NCHW."""
-    from support.tflite_operators import of_one
-
     options = {"Padding": SAME, "StrideH": 1, "StrideW": 1}
     inputs = [IMAGE, integers(5, 3, 3, 8), RANDOM.integers(-9, 9, 5, np.int32)]
     content = of_one("CONV_2D", inputs, [(1, 6, 7, 5)], options, kind="Conv2DOptions", version=3, steps=signed(5))

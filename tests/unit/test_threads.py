@@ -26,7 +26,6 @@ IMAGE = {"data": np.random.default_rng(0).standard_normal((1, 16, 96, 96)).astyp
 
 
 def shared_work(path: Path) -> Path:
-    """Convolutions with enough work for several threads, by rows and by channels."""
     graph = Graph()
     data = graph.input("data", [1, 16, 96, 96])
     wide = graph.node("Relu", graph.conv(data, 16, 48, 3, pads=[1] * 4, strides=[2, 2]))

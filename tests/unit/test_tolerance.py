@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper
+from support.commands import output_of
 from support.networks import Graph
 from tvm import relax
 
@@ -66,9 +67,7 @@ def built(path: Path) -> Built:
 
 
 def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(command: Command, tmp_path: Path) -> None:
-    code, out, err = command("build", cancelling(tmp_path / "net.onnx"), "--json")
-    assert code == 0, err
-    [said] = json.loads(out)
+    [said] = json.loads(output_of(command, "build", cancelling(tmp_path / "net.onnx"), "--json"))
     case = next(case for case in said["tolerance"] if case["name"] == "random")
     sensitive, steady = case["relative"]
     assert case["usual"] == steady == TOLERANCE[0]
@@ -134,7 +133,6 @@ def inference(spread: float, largest: float = 1.0) -> Recorded:
 
 
 def computing_in(*dtypes: str) -> Any:
-    """A network that computes its input's exponential in some types."""
     builder, given = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1,), "float32"))
     with builder.function("main", [given]):
         for dtype in dtypes:
@@ -173,9 +171,7 @@ def test_what_is_allowed_follows_the_reference_s_own_kernels(spread: float, larg
         (["float16"], "nuc-opencl", (9.1e-3, 9.1e-5)),
     ],
 )
-def test_the_coarsest_type_says_how_many_digits_are_kept(
-    dtypes: list[str], board: str, wanted: tuple[float, float]
-) -> None:
+def test_the_coarsest_type_limits_the_digits(dtypes: list[str], board: str, wanted: tuple[float, float]) -> None:
     assert tolerance_of(computing_in(*dtypes), load_board(board), inference(0.0), "y") == wanted  # type: ignore[arg-type]
 
 
@@ -225,10 +221,8 @@ def wide(path: Path, subtract: bool) -> Path:
     graph = Graph()
     data = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 56, 56]), 3, 64, 1))
     weights = graph.random.standard_normal((64, 64, 3, 3)).astype(np.float32)
-    changed = weights + 5e-3 * graph.random.standard_normal(weights.shape).astype(np.float32)
-    pair = [
-        graph.node("Relu", graph.node("Conv", data, graph.weight(each), pads=[1] * 4)) for each in (weights, changed)
-    ]
+    other = weights + 5e-3 * graph.random.standard_normal(weights.shape).astype(np.float32)
+    pair = [graph.node("Relu", graph.node("Conv", data, graph.weight(each), pads=[1] * 4)) for each in (weights, other)]
     return graph.save(path, graph.node("Sub" if subtract else "Add", *pair))
 
 
@@ -243,11 +237,13 @@ def test_a_reference_without_other_kernels_leaves_the_usual_tolerance(tmp_path: 
         assert tolerance_of(changed, LOCAL, case, changed.outputs[0].name) == TOLERANCE
 
 
+def loose(usual: float, spread: float | None) -> Case:
+    files = {"inputs": ["in.bin"], "outputs": ["out.bin"]}
+    return Case(name="random", **files, usual=usual, relative=[0.05], absolute=0, spread=[spread])
+
+
 def test_more_is_allowed_of_a_quantised_network_without_other_kernels_too() -> None:
-    case = Case(
-        name="random", inputs=["in.bin"], outputs=["out.bin"], usual=1e-3, relative=[0.05], absolute=0, spread=[None]
-    )
-    said = SelfTest(cases=[case], reference="LiteRT").raised([PROB], quantised=True)
+    said = SelfTest(cases=[loose(1e-3, None)], reference="LiteRT").raised([PROB], quantised=True)
     assert said == ["prob may differ by 0.05 of its largest value for random inputs: two steps of its integers"]
 
 
@@ -259,8 +255,6 @@ def test_more_is_allowed_of_a_quantised_network_without_other_kernels_too() -> N
     ],
 )
 def test_steps_of_a_quantised_network_are_what_more_is_allowed_for(spread: float, why: str) -> None:
-    case = Case(
-        name="random", inputs=["in.bin"], outputs=["out.bin"], usual=1e-4, relative=[0.05], absolute=0, spread=[spread]
-    )
-    [said] = SelfTest(cases=[case], reference="a", spread_to="onnxruntime").raised([PROB], quantised=True)
+    test = SelfTest(cases=[loose(1e-4, spread)], reference="a", spread_to="onnxruntime")
+    [said] = test.raised([PROB], quantised=True)
     assert said.partition(": ")[2] == why

@@ -26,10 +26,8 @@ def test_the_picture_is_the_one_that_the_script_draws(tmp_path: Path) -> None:
 
 
 def seen(network: Path) -> dict[int, list[int]]:
-    """What a network sees in the picture: by class, where."""
     image = read_image(EXAMPLE / "desk.jpg")[2::4, 2::4, ::-1].astype(np.float32) / 255
-    session = cpu_session(network)
-    [cells] = session.run(None, {"image": image.transpose(2, 0, 1)[None]})
+    [cells] = cpu_session(network).run(None, {"image": image.transpose(2, 0, 1)[None]})
     decoder = Yolox(kind="yolox", output="cells", strides=[8], threshold=0.5, iou_threshold=0.5)
     found = decoder.decode({"cells": cells}, Frame((96, 96), (96, 96), (1, 1)), [])
     return {each.class_id: [round(side) for side in each.box or ()] for each in found}

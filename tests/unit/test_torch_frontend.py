@@ -24,6 +24,7 @@ from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.torch import FORMAT, plain_archive
 from edgedeploy.target.board import load_board
 
+PARTS, CONSTANTS = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json"
 WEIGHTS = {"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}
 GRAPH = {"graph_module": {"graph": {"nodes": [{"target": "torch.ops.aten.relu.default"}]}}, "guards_code": ["1/0"]}
 
@@ -32,9 +33,9 @@ def archive(path: Path, **replaced: object) -> Path:
     """An archive with the parts of an exported program, some of which are replaced (or left out, by None)."""
     parts: dict[str, Any] = {
         "models/model.json": json.dumps(GRAPH),
-        "data/weights/model_weights_config.json": json.dumps(WEIGHTS),
+        PARTS: json.dumps(WEIGHTS),
         "data/weights/weight_0": bytes(64),
-        "data/constants/model_constants_config.json": '{"config": {}}',
+        CONSTANTS: '{"config": {}}',
         "data/sample_inputs/model.pt": b"a pickle that nobody reads",
         "archive_format": "pt2",
         "archive_version": "0",
@@ -85,17 +86,9 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
     [
         ("data/aotinductor/model/code.so", b"\x7fELF", "holds more than a network"),
         ("data/constants/custom_obj_0", b"", "holds more than a network"),
-        (
-            "data/constants/model_constants_config.json",
-            '{"config": {"c": {"path_name": "opaque_obj_0"}}}',
-            "not a plain tensor",
-        ),
-        (
-            "data/weights/model_weights_config.json",
-            '{"config": {"w": {"path_name": "weight_0", "use_pickle": true}}}',
-            "not a plain tensor",
-        ),
-        ("data/weights/model_weights_config.json", None, "not a complete exported program"),
+        (CONSTANTS, '{"config": {"c": {"path_name": "opaque_obj_0"}}}', "not a plain tensor"),
+        (PARTS, '{"config": {"w": {"path_name": "weight_0", "use_pickle": true}}}', "not a plain tensor"),
+        (PARTS, None, "not a complete exported program"),
         ("models/model.json", None, "not a complete exported program"),
         ("models/model.json", "[" * 100_000, "not a complete exported program"),
         ("models/model.json", '{"a":' * 300 + "1" + "}" * 300, "nested too deeply"),
@@ -156,13 +149,13 @@ def test_damaged_archives_end_in_errors_of_ours(tmp_path: Path, count: int) -> N
         survive(lambda content=content: plain_archive(tmp_path / "net.pt2", content()))
 
 
-torch_only = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install 'edgedeploy[torch]'"
-)
+def torch_only(test: Callable[..., None]) -> Callable[..., None]:
+    absent = importlib.util.find_spec("torch") is None
+    skip = pytest.mark.skipif(absent, reason="PyTorch is not installed: pip install 'edgedeploy[torch]'")
+    return skip(pytest.mark.filterwarnings("ignore")(test))
 
 
 def _exported(path: Path) -> Path:
-    """A small network of the usual layers, exported."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -171,11 +164,8 @@ def _exported(path: Path) -> Path:
         def __init__(self) -> None:
             super().__init__()
             self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8)
-            self.each, self.mixed, self.dense = (
-                nn.Conv2d(8, 8, 3, padding=1, groups=8),
-                nn.Conv2d(16, 8, 1),
-                nn.Linear(8, 5),
-            )
+            self.each = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+            self.mixed, self.dense = nn.Conv2d(16, 8, 1), nn.Linear(8, 5)
 
         def forward(self, image: Any) -> Any:
             first = functional.relu(self.norm(self.first(image)))
@@ -192,7 +182,6 @@ def _exported(path: Path) -> Path:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
     path = _exported(tmp_path / "net.pt2")
     network = describing(path)[0].read([path], {})
@@ -209,7 +198,6 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: Path) -> None:
     import torch
     from torch.ao.quantization.fx import _decomposed  # noqa: F401
@@ -311,7 +299,6 @@ def _list(*numbers: int) -> Any:
 
 
 def _whole(a: Any) -> Any:
-    """Integers of both signs."""
     return (a * 8).long()
 
 
@@ -352,7 +339,6 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_give_pytorchs_values(tmp_path: Path, name: str, image: Any) -> None:
     path, forward = _module(tmp_path / "net.pt2", OPERATORS[name], image), OPERATORS[name]
@@ -376,7 +362,6 @@ def _module(path: Path, forward: Callable[..., Any], image: Any) -> Path:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_the_check_in_float64_does_without_the_casts_of_a_region(tmp_path: Path, image: Any) -> None:
     network = FORMAT.read([_module(tmp_path / "net.pt2", _in_bfloat16, image)], {})
     inputs = {network.inputs[0].name: image.numpy()}
@@ -386,7 +371,6 @@ def test_the_check_in_float64_does_without_the_casts_of_a_region(tmp_path: Path,
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
     import torch
 
@@ -405,7 +389,6 @@ def test_a_buffer_that_the_network_changes_is_named(tmp_path: Path) -> None:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["arange", "expand", "full", "repeat"])
 def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: str, image: Any) -> None:
     import torch
@@ -423,7 +406,6 @@ def test_constants_that_would_fill_the_memory_are_refused(tmp_path: Path, name: 
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_places_of_adaptive_maxima_that_share_values_are_refused(tmp_path: Path, image: Any) -> None:
     path = _module(tmp_path / "net.pt2", _pooled("adaptive_max_pool2d", 4, return_indices=True), image)
     with pytest.raises(ModelError, match="adaptive pooling gives the places of its maxima") as raised:
@@ -442,7 +424,6 @@ class _Malicious:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_code_in_sample_inputs_is_not_run_although_pytorch_would(tmp_path: Path) -> None:
     import torch
 
@@ -473,7 +454,6 @@ def _numbered(path: Path, by_input: bool) -> Path:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> None:
     path = _numbered(tmp_path / "net.pt2", by_input=False)
     network, image = FORMAT.read([path], {}), np.ones((1, 3, 4, 5), np.float32)
@@ -483,7 +463,6 @@ def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> Non
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_numbers_that_are_read_from_inputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="a number depends on the network's input") as raised:
         FORMAT.read([_numbered(tmp_path / "net.pt2", by_input=True)], {})
@@ -491,7 +470,6 @@ def test_numbers_that_are_read_from_inputs_are_refused(tmp_path: Path) -> None:
 
 
 @torch_only
-@pytest.mark.filterwarnings("ignore")
 def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None:
     import torch
 
@@ -507,5 +485,4 @@ def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None
             return image * image.new_full((4, 1), number.item())
 
     torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 3, 4, 5),)), str(tmp_path / "net.pt2"))
-    network = FORMAT.read([tmp_path / "net.pt2"], {})
-    assert network.outputs[0].shape == [1, 3, 4, 5]
+    assert FORMAT.read([tmp_path / "net.pt2"], {}).outputs[0].shape == [1, 3, 4, 5]

@@ -60,9 +60,7 @@ TWO_IN_BOTH = {"num_layers": 2, "bidirectional": True}
         pytest.param("RNN", False, {"nonlinearity": "relu", **TWO_IN_BOTH}, marks=pytest.mark.slow),
     ],
 )
-def test_a_recurrent_layer_gives_pytorchs_values(
-    kind: str, states: bool, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_recurrent_layers_agree_with_pytorch(kind: str, states: bool, settings: dict[str, Any], tmp_path: Path) -> None:
     network = FORMAT.read([exported(tmp_path / "net.pt2", kind, states, settings)], {})
     random = np.random.default_rng(0)
     inputs = {spec.name: random.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}

@@ -83,9 +83,8 @@ def test_candidates_run_on_the_librarys_own_threads(builder: Builder) -> None:
 
 def test_all_functions_of_a_network_are_built(builder: Builder, tmp_path: Path) -> None:
     lowered = lower_network(find_source(str(tiny(tmp_path / "net.onnx"))).read(), load_board("local"))
-    functions = [
-        function for variable, function in lowered.module.functions.items() if variable.name_hint in lowered.functions
-    ]
+    every = lowered.module.functions.items()
+    functions = [function for variable, function in every if variable.name_hint in lowered.functions]
     batch = builder.build(functions)
     assert len(batch.entries) == len(functions) >= 2
     assert not [entry.error for entry in batch.entries if entry.error]

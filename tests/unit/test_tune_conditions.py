@@ -25,11 +25,13 @@ FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 SHELLS = [shell for shell in (["sh"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(shell[0])]
 
 
+def output_of(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 @pytest.fixture(params=SHELLS, ids=[shell[0] for shell in SHELLS])
 def run(request: pytest.FixtureRequest) -> Run:
-    return lambda script: (
-        subprocess.run([*request.param, "-c", script], capture_output=True, text=True, check=False).stdout
-    )
+    return lambda script: output_of([*request.param, "-c", script])
 
 
 @pytest.fixture
@@ -172,11 +174,7 @@ def mere_user(pi: Path) -> Iterator[Run]:
     modes = {folder: folder.stat().st_mode for folder in folders}
     for folder in folders:
         folder.chmod(modes[folder] | 0o011)
-    yield (
-        lambda script: (
-            subprocess.run([*command, "sh", "-c", script], capture_output=True, text=True, check=False).stdout
-        )
-    )
+    yield lambda script: output_of([*command, "sh", "-c", script])
     for folder in folders:
         folder.chmod(modes[folder])
 
@@ -227,8 +225,5 @@ def test_a_governor_that_comes_out_of_a_file_is_never_run(pi: Path, run: Run, tm
         ({}, ["pi@10.0.0.1", "virtual:rpi4"], "rpi4-virtual"),
     ],
 )
-def test_records_of_virtual_boards_lie_where_no_build_looks_by_itself(
-    where: dict[str, bool], hosts: list[str], folder: str
-) -> None:
-    boards = Boards(Place(resolve("rpi4"), **where), hosts)
-    assert boards.records_folder() == default_folder(folder)
+def test_records_of_virtual_boards_lie_apart(where: dict[str, bool], hosts: list[str], folder: str) -> None:
+    assert Boards(Place(resolve("rpi4"), **where), hosts).records_folder() == default_folder(folder)

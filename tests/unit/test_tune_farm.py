@@ -38,8 +38,6 @@ def session(device: Endpoint, secret: str, jobs: Sequence[Entry], *rest: object)
 
 
 class Board:
-    """A board that is never lost."""
-
     name, port = "board", 7001
 
     def __init__(self) -> None:

@@ -60,8 +60,6 @@ class Screen(io.StringIO):
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
-
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -74,8 +72,6 @@ Terminal = Callable[[int], Screen]
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Makes standard error a terminal of some width."""
-
     def make(width: int) -> Screen:
         screen = Screen()
         monkeypatch.setenv("TERM", "xterm")
@@ -89,13 +85,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @pytest.fixture
 def screen(terminal: Terminal) -> Screen:
-    """A terminal of the usual width."""
     return terminal(WIDTH)
 
 
 @contextmanager
 def showing(events: Iterable[Event], *, json_output: bool = False) -> Iterator[Display]:
-    """A display that has shown some events, while the block runs."""
     with display(json_output) as show:
         for event in events:
             show(event)
@@ -108,7 +102,6 @@ def _show(events: Iterable[Event], *, json_output: bool = False) -> None:
 
 
 def _follow(show: Display, clock: Clock, events: Iterable[Event], seconds: float) -> None:
-    """Show events, so many seconds from one to the next."""
     for event in events:
         clock.now += seconds
         show(event)
@@ -127,15 +120,11 @@ class TestTerminal:
 
     def test_tasks_that_end_and_notes_stay_above(self, screen: Screen) -> None:
         _show([*RUN.until(TaskEnded, 1), Noted(text="waiting for pi@a")])
-        lines = [line for line in screen.lines() if line]
-        assert re.match(
-            r"  task 10, fused_conv2d: default 1\.\d+ ms, best .* ms, .*x, 16 trials, 2 failures", lines[-2]
-        )
-        assert lines[-1] == "waiting for pi@a"
+        *_, ended, note = (line for line in screen.lines() if line)
+        assert re.match(r"  task 10, fused_conv2d: default 1\.\d+ ms, best .* ms, .*x, 16 trials, 2 failures", ended)
+        assert note == "waiting for pi@a"
 
-    def test_the_results_are_a_table_on_standard_output(
-        self, screen: Screen, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_results_are_a_table_on_standard_output(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
         events = RUN.events()
         _show(events)
         assert "done: 48 trials in 3 min 20 s" in screen.lines()
@@ -152,10 +141,8 @@ class TestTerminal:
             assert result.best_ms is not None
             assert float(gain.removesuffix("x")) == pytest.approx(result.default_ms / result.best_ms, rel=6e-3)
             assert (int(trials), int(failures)) == (16, 2)
-        sums = [
-            sum(result.weight * (getattr(result, field) or 0) for result in results)
-            for field in ("default_ms", "best_ms")
-        ]
+        fields = "default_ms", "best_ms"
+        sums = [sum(result.weight * (getattr(result, field) or 0) for result in results) for field in fields]
         assert [float(text) for text in total.split()[3:5]] == pytest.approx(sums, rel=6e-3)
         assert whole == "one inference: 30.0 ms before, 20.0 ms after, 1.50x, interleaved"
 
@@ -181,9 +168,7 @@ class TestTerminal:
         with showing(RUN.until(Measured, 10)):
             assert screen.shows("59.0 °C", "throttled")
 
-    def test_steps_between_events_are_named_in_the_last_line(
-        self, screen: Screen, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_steps_between_events_are_shown_last(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
         with display(False) as show:
             with show.stage("connecting"):
                 pass
@@ -310,8 +295,7 @@ class TestPipe:
         assert printed.out.endswith("one inference was not measured before and after\n")
 
     def test_what_could_not_be_measured_is_a_dash(self, capsys: pytest.CaptureFixture[str]) -> None:
-        events = RUN.until(TaskEnded, 2)
-        results = [event.result for event in events if isinstance(event, TaskEnded)]
+        results = [event.result for event in RUN.until(TaskEnded, 2) if isinstance(event, TaskEnded)]
         results[1] = results[1].model_copy(update={"default_ms": None})
         _show([RunEnded(run="run-1", results=results, seconds=1)])
         _, _, line, total, _ = capsys.readouterr().out.splitlines()

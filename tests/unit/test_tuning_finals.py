@@ -79,9 +79,7 @@ def test_variants_have_every_finalist_and_begin_with_the_defaults(finals: Finals
     ]
 
 
-def test_what_is_fastest_in_the_network_is_recorded_beside_the_default(
-    finals: Finals, tasks: list[Task], recorded: Recorded
-) -> None:
+def test_the_fastest_is_recorded_beside_the_default(finals: Finals, tasks: list[Task], recorded: Recorded) -> None:
     finals.settle(times_of(tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))
     first, second = tasks
     assert first.weight == 2
@@ -126,8 +124,6 @@ def test_all_variants_share_one_inference_of_the_reference(monkeypatch: pytest.M
 
 
 class Running:
-    """A network that is ready to run, and takes a second."""
-
     inputs: ClassVar[list[TensorSpec]] = [TensorSpec(name="data", shape=[1], dtype="float32")]
 
     @property

@@ -70,8 +70,6 @@ def _rows(table: Element) -> list[list[str]]:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Callable[..., Page]:
-    """Makes the page of records of some runs."""
-
     def make(*runs: Iterable[Event], board: str = "rpi4") -> Page:
         folder = write_records(tmp_path / "records", *runs, board=board)
         output = write_report(folder, tmp_path / "pages" / "report.html")
@@ -81,7 +79,6 @@ def report(tmp_path: Path) -> Callable[..., Page]:
 
 
 def _trials(times: Iterable[float | None]) -> list[Trial]:
-    """Trials that took so many milliseconds each, or failed."""
     return [trial(number, *([] if ms is None else [ms])) for number, ms in enumerate(times)]
 
 
@@ -92,7 +89,6 @@ def _marks(drawing: Element, kind: str) -> list[Element]:
 
 
 def _told(drawing: Element, kind: str) -> list[str]:
-    """What is said of the marks of a kind."""
     return [_text(mark[0]) for mark in _marks(drawing, kind)]
 
 
@@ -151,9 +147,7 @@ class TestConvergence:
         st.lists(st.tuples(st.integers(0, 2**53 - 1), st.floats(0, 1e15, exclude_max=True)), min_size=1, max_size=8),
         st.none() | st.floats(0, 1e15, exclude_max=True),
     )
-    def test_whatever_records_say_lies_within_the_drawing(
-        self, points: list[tuple[int, float]], default: float | None
-    ) -> None:
+    def test_any_record_lies_within_the_drawing(self, points: list[tuple[int, float]], default: float | None) -> None:
         trials = [trial(0, ms).model_copy(update={"number": number}) for number, ms in points]
         svg = convergence(trials, default)
         if svg is None:
@@ -204,7 +198,6 @@ EVENTS = Simulation().events()
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The page of `EVENTS`."""
     folder = tmp_path_factory.mktemp("usual")
     output = write_report(write_records(folder / "records", EVENTS), folder / "report.html")
     return Page(output.read_text(encoding="utf-8"))
@@ -256,8 +249,7 @@ class TestPage:
             assert len(_marks(drawing, "final")) == 2
 
     def test_failures_are_told_with_their_errors(self, report: Callable[..., Page]) -> None:
-        page = report(Simulation(names=["a"]).events())
-        [table] = page.all("table", "errors")
+        [table] = report(Simulation(names=["a"]).events()).all("table", "errors")
         [[kind, number, error]] = _rows(table)
         assert (kind, number) == ("timeout", "2")
         assert "took too long" in error
@@ -274,8 +266,7 @@ class TestPage:
         assert {told.partition(":")[0] for told in _told(drawing, "board")} == {"pi@a", "pi@b"}
 
     def test_no_name_from_a_file_becomes_markup(self, report: Callable[..., Page], tmp_path: Path) -> None:
-        run = Simulation(names=[HOSTILE], model=HOSTILE, run=HOSTILE, hosts=[HOSTILE])
-        page = report(run.events())
+        page = report(Simulation(names=[HOSTILE], model=HOSTILE, run=HOSTILE, hosts=[HOSTILE]).events())
         text = (tmp_path / "pages" / "report.html").read_text(encoding="utf-8")
         assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
         assert not page.all("script")
@@ -291,10 +282,8 @@ class TestPage:
         assert len(page.all("figure")) == 3 + 2
 
     def test_runs_that_go_on_where_another_stopped_are_one_curve(self, report: Callable[..., Page]) -> None:
-        first = Simulation(names=["a"])
-        cut = first.events()[:10]
-        later = Simulation(names=["a"], run="run-2", done=8, trials=28, seed=2)
-        page = report(cut, later.events())
+        cut = Simulation(names=["a"]).events()[:10]
+        page = report(cut, Simulation(names=["a"], run="run-2", done=8, trials=28, seed=2).events())
         [figure] = page.all("figure")
         assert len(_marks(figure, "trial")) + len(_marks(figure, "failure")) == 8 + 20
         summaries = [text for text in page.texts("summary") if text.startswith("Run ")]
@@ -351,8 +340,7 @@ class TestPage:
     def test_many_trials_take_seconds(self, report: Callable[..., Page]) -> None:
         events = Simulation(names=[f"task{number}" for number in range(20)], trials=500).events()
         begun = process_time()
-        page = report(events)
-        assert len(_marks(page.root, "trial")) > 8000
+        assert len(_marks(report(events).root, "trial")) > 8000
         assert process_time() - begun < 60
 
 

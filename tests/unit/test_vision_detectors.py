@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 from support import plain_decoders as plain
 
-from edgedeploy.demo.spec import AnyDecoder
+from edgedeploy.demo.spec import DEMOS, AnyDecoder
 from edgedeploy.errors import InputError
 from edgedeploy.model.heads import Head
-from edgedeploy.vision.decoders.detector import Detector
+from edgedeploy.vision.decoders.detector import Detector, clusters, suppress, suppress_turned
 from edgedeploy.vision.decoders.faces import YuNet
 from edgedeploy.vision.decoders.keypoints import Blaze, Landmark
 from edgedeploy.vision.decoders.nanodet import NanoDet
@@ -50,9 +50,8 @@ class TestYolo:
     @pytest.mark.parametrize("kind", ["yolo", "region"])
     @pytest.mark.parametrize("scale_x_y", [1.0, 1.1])
     def test_agrees_with_plain_loops(self, kind: str, suppression: str, scale_x_y: float) -> None:
-        heads = [
-            {"output": name, "kind": kind, "anchors": self.anchors, "scale_x_y": scale_x_y} for name in self.outputs
-        ]
+        common = {"kind": kind, "anchors": self.anchors, "scale_x_y": scale_x_y}
+        heads = [{"output": name, **common} for name in self.outputs]
         decoder = Yolo.model_validate({"kind": "yolo", "threshold": 0.3, "suppression": suppression, "heads": heads})
         places = [
             place
@@ -75,9 +74,7 @@ class TestYolo:
 
     def test_another_number_of_classes_than_the_head_states_is_refused(self) -> None:
         head = Head(output="large", anchors=self.anchors, classes=4)
-        with pytest.raises(
-            InputError, match="the 24 channels of its output 'large' do not suit 3 anchors of 4 classes"
-        ):
+        with pytest.raises(InputError, match="24 channels of its output 'large' do not suit 3 anchors of 4 classes"):
             Yolo(kind="yolo", threshold=0.3, heads=[head]).decode(self.outputs, FRAME, [])
 
 
@@ -86,11 +83,8 @@ class TestSsd:
 
     levels = [(16, [(30.0, 30.0)]), (64, [(60.0, 60.0), (84.0, 42.0)])]
     count = 6 * 10 + 2 * (2 * 3)
-    outputs = {
-        "boxes": random(1, count, 4),
-        "scores": probabilities(1, count, 4),
-        "points": random(1, count, 10, seed=2),
-    }
+    outputs = {"boxes": random(1, count, 4), "scores": probabilities(1, count, 4)}
+    outputs["points"] = random(1, count, 10, seed=2)
 
     def decoder(self, **fields: Any) -> Ssd:
         levels = [{"stride": stride, "sizes": sizes} for stride, sizes in self.levels]
@@ -169,9 +163,8 @@ class TestYolox:
 
     @SUPPRESSION
     def test_agrees_with_plain_loops(self, suppression: str) -> None:
-        decoder = Yolox.model_validate(
-            {"kind": "yolox", "threshold": 0.3, "iou_threshold": 0.3, "suppression": suppression}
-        )
+        limits = {"threshold": 0.3, "iou_threshold": 0.3, "suppression": suppression}
+        decoder = Yolox.model_validate({"kind": "yolox", **limits})
         assert_agrees(decoder, {"output": self.output}, plain.yolox(self.output, NETWORK, 0.3), 0.3)
 
 
@@ -182,9 +175,8 @@ class TestNanoDet:
 
     @SUPPRESSION
     def test_one_output_agrees_with_plain_loops(self, suppression: str) -> None:
-        decoder = NanoDet.model_validate(
-            {"kind": "nanodet", "threshold": 0.8, "output": "joint", "suppression": suppression}
-        )
+        fields = {"threshold": 0.8, "output": "joint", "suppression": suppression}
+        decoder = NanoDet.model_validate({"kind": "nanodet", **fields})
         outputs = {"joint": np.concatenate([self.scores, self.distances], axis=2)}
         assert_agrees(decoder, outputs, plain.nanodet(self.scores, self.distances, self.grids, 0.8, 0.5), 0.5)
 
@@ -235,10 +227,8 @@ class TestEfficientDet:
             for what, joined in (("s", self.scores), ("b", self.boxes)):
                 level = joined[:, start:end].reshape(1, rows, columns, -1)
                 outputs[what + name] = level if layout == "NHWC" else level.transpose(0, 3, 1, 2)
-        decoder = self.decoder(
-            scores=["s" + name for name in names], boxes=["b" + name for name in names], layout=layout
-        )
-        assert decoder.decode(outputs, FRAME, []) == self.decoder().decode(self.outputs, FRAME, [])
+        joint = self.decoder(scores=["s" + each for each in names], boxes=["b" + each for each in names], layout=layout)
+        assert joint.decode(outputs, FRAME, []) == self.decoder().decode(self.outputs, FRAME, [])
 
     def test_probabilities_are_not_put_through_a_sigmoid_again(self) -> None:
         outputs = {**self.outputs, "s": 1 / (1 + np.exp(-self.scores))}
@@ -297,9 +287,7 @@ class TestEveryDetector:
         }
 
     @each
-    def test_values_that_no_number_stands_for_are_no_results(
-        self, decoder: Detector, shapes: dict[str, tuple[int, ...]]
-    ) -> None:
+    def test_infinities_and_nans_are_no_results(self, decoder: Detector, shapes: dict[str, tuple[int, ...]]) -> None:
         for value in (np.nan, np.inf, -np.inf):
             outputs = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
             for found in decoder.decode(outputs, FRAME, []):
@@ -331,3 +319,129 @@ class TestEveryDetector:
         everything = decoder.model_copy(update={"threshold": 0.0, "iou_threshold": 1.0})
         few = everything.model_copy(update={"candidates": 3})
         assert few.decode(outputs, FRAME, []) == everything.decode(outputs, FRAME, [])[:3]
+
+
+def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:
+    return np.array(rows, np.float32).reshape(-1, 4)
+
+
+def test_the_best_of_overlapping_boxes_is_kept() -> None:
+    # 10x10 each, shifted by 2: intersection 80, union 120, overlap 0.667
+    pair = boxes((0, 0, 10, 10), (2, 0, 12, 10))
+    assert suppress(pair, np.array([0.6, 0.9]), 0.5).tolist() == [1]
+    assert suppress(pair, np.array([0.6, 0.9]), 0.7).tolist() == [1, 0]
+
+
+def test_an_overlap_that_equals_the_limit_is_allowed() -> None:
+    # intersection 50, union 100
+    assert suppress(boxes((0, 0, 10, 10), (0, 0, 5, 10)), np.array([0.9, 0.8]), 0.5).tolist() == [0, 1]
+
+
+def test_a_suppressed_box_suppresses_nothing() -> None:
+    # Neighbours overlap by 6/14, the outer two by 2/18.
+    chain = boxes((0, 0, 10, 1), (4, 0, 14, 1), (8, 0, 18, 1))
+    assert suppress(chain, np.array([0.9, 0.8, 0.7]), 0.4).tolist() == [0, 2]
+
+
+def test_within_classes_a_box_suppresses_those_of_its_own() -> None:
+    same = boxes((0, 0, 10, 10), (0, 0, 10, 10), (0, 0, 10, 10))
+    assert suppress(same, np.array([0.9, 0.8, 0.7]), 0.5, classes=np.array([1, 2, 1])).tolist() == [0, 1]
+
+
+def test_equal_scores_keep_their_order() -> None:
+    apart = boxes((0, 0, 1, 1), (5, 5, 6, 6), (9, 9, 10, 10))
+    assert suppress(apart, np.array([0.5, 0.5, 0.5]), 0.5).tolist() == [0, 1, 2]
+
+
+def test_no_boxes_and_empty_boxes() -> None:
+    assert suppress(boxes(), np.empty(0), 0.5).tolist() == []
+    assert suppress(boxes((3, 3, 3, 3), (3, 3, 3, 3)), np.array([0.2, 0.1]), 0.5).tolist() == [0, 1]
+
+
+class TestTurnedBoxes:
+    def test_a_box_stays_beside_one_that_lies_across_it(self) -> None:
+        boxes = np.array([[50, 50, 40, 10, 0], [50, 50, 40, 10, np.pi / 2], [51, 50, 40, 10, 0.01]])
+        assert suppress_turned(boxes, np.array([0.5, 0.9, 0.8]), 0.7).tolist() == [1, 2]
+
+    def test_equal_boxes_of_other_classes_stay(self) -> None:
+        boxes = np.array([[50, 50, 40, 10, 0.5]] * 3)
+        scores = np.array([0.5, 0.9, 0.8])
+        assert suppress_turned(boxes, scores, 0.7).tolist() == [1]
+        assert suppress_turned(boxes, scores, 0.7, np.array([0, 1, 0])).tolist() == [1, 2]
+
+    def test_what_is_suppressed_suppresses_others(self) -> None:
+        boxes = np.array([[50 + 4 * place, 50, 40, 40, 0] for place in range(3)], float)
+        scores = np.array([0.9, 0.8, 0.7])
+        kept = suppress_turned(boxes[:2], scores[:2], 0.8), suppress_turned(boxes[::2], scores[::2], 0.8)
+        assert [each.tolist() for each in kept] == [[0], [0, 1]]
+        assert suppress_turned(boxes, scores, 0.8).tolist() == [0]
+
+    def test_of_nothing_nothing_is_kept(self) -> None:
+        assert suppress_turned(np.zeros((0, 5)), np.zeros(0), 0.5).tolist() == []
+
+
+# BlazeFace and its kin: anchors without sizes, and boxes that overlap become one.
+
+
+SMALL = Frame((64, 64), (32, 32), (0.5, 0.5))
+
+
+def blaze(**fields: Any) -> Blaze:
+    levels = [{"stride": 8, "anchors": 2}, {"stride": 16, "anchors": 1}]
+    values = {"kind": "blaze", "scores": "s", "boxes": "b", "points": 1, "levels": levels, **fields}
+    return Blaze.model_validate(values)
+
+
+def anchored(places: dict[int, tuple[float, list[float]]]) -> dict[str, np.ndarray]:
+    """Of 36 anchors, those with a logit and values; the others are sure of nothing."""
+    scores, boxes = np.full((1, 36, 1), -9, np.float32), np.zeros((1, 36, 6), np.float32)
+    for index, (logit, values) in places.items():
+        scores[0, index, 0], boxes[0, index] = logit, values
+    return {"s": scores, "b": boxes}
+
+
+@pytest.mark.parametrize(
+    ("anchor", "centre"),
+    [(0, (4, 4)), (1, (4, 4)), (2, (12, 4)), (8, (4, 12)), (31, (28, 28)), (32, (8, 8)), (35, (24, 24))],
+)
+def test_anchors_lie_at_the_centres_of_cells_level_by_level(anchor: int, centre: tuple[float, float]) -> None:
+    [face] = blaze().decode(anchored({anchor: (9, [1, 2, 4, 6, 3, -1])}), SMALL, [])
+    x, y = centre
+    assert face.box == (2 * (x - 1), 2 * (y - 1), 2 * (x + 3), 2 * (y + 5))
+    assert face.points == ((2 * (x + 3), 2 * (y - 1)),)
+    assert face.score == pytest.approx(1 / (1 + np.exp(-9)))
+    assert face.label == "face"
+
+
+def test_the_demos_have_as_many_anchors_as_their_networks_have_rows() -> None:
+    for name, rows in {"face-mesh": 896, "hands": 2016, "pose": 2254}.items():
+        decoder = DEMOS.load(name).decoder
+        assert isinstance(decoder, Blaze)
+        side = {"face-mesh": 128, "hands": 192, "pose": 224}[name]
+        assert sum((side // level.stride) ** 2 * level.anchors for level in decoder.levels) == rows
+
+
+def test_boxes_that_overlap_become_their_mean_weighted_with_their_scores() -> None:
+    same = {0: (0.0, [0, 0, 8, 8, 0, 0]), 1: (1.0, [1, 0, 8, 8, 4, 0]), 31: (0.0, [0, 0, 4, 4, 0, 0])}
+    best, other = blaze().decode(anchored(same), SMALL, [])
+    weights = np.array([0.5, 1 / (1 + np.exp(-1))])
+    x = np.average([4, 5], weights=weights)
+    assert best.score == pytest.approx(weights[1])
+    assert best.box == pytest.approx((2 * (x - 4), 0, 2 * (x + 4), 16))
+    assert best.points[0] == pytest.approx((2 * np.average([4, 8], weights=weights), 8))
+    assert other.box == (52, 52, 60, 60)
+
+
+def test_boxes_that_are_inside_out_are_no_results() -> None:
+    assert blaze().decode(anchored({0: (9, [0, 0, -4, 4, 0, 0])}), SMALL, []) == []
+
+
+def test_each_cluster_begins_with_the_box_that_is_kept() -> None:
+    generator = np.random.default_rng(0)
+    corner = generator.random((60, 2)) * 20
+    boxes = np.concatenate([corner, corner + 5 + generator.random((60, 2)) * 5], axis=1)
+    scores = generator.random(60)
+    groups = clusters(boxes, scores, 0.3)
+    assert [group[0] for group in groups] == suppress(boxes, scores, 0.3).tolist()
+    assert sorted(np.concatenate(groups)) == list(range(60))
+    assert all((np.diff(scores[group]) <= 0).all() for group in groups)

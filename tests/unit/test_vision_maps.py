@@ -140,15 +140,13 @@ class TestMask:
         assert Mask.of(np.zeros((3, 3), bool), (0, 0), (3, 3)).counts == [9]
 
     def test_pixels_come_back(self) -> None:
-        generator = np.random.default_rng(0)
+        chance = np.random.default_rng(0)
         for _ in range(200):
-            size = tuple(generator.integers(1, 12, 2).tolist())
-            top, left = (int(generator.integers(0, side)) for side in size)
-            bottom, right = (
-                int(generator.integers(low, high + 1)) for low, high in zip((top, left), size, strict=True)
-            )
+            size = tuple(chance.integers(1, 12, 2).tolist())
+            top, left = (int(chance.integers(0, side)) for side in size)
+            bottom, right = (int(chance.integers(low, high + 1)) for low, high in zip((top, left), size, strict=True))
             expected = np.zeros(size, bool)
-            expected[top:bottom, left:right] = generator.random((bottom - top, right - left)) < 0.6
+            expected[top:bottom, left:right] = chance.random((bottom - top, right - left)) < 0.6
             mask = Mask.of(expected[top:bottom, left:right], (left, top), size)
             assert np.array_equal(mask.pixels(), expected)
             assert mask.area == expected.sum()

@@ -19,7 +19,6 @@ FRAME = Frame(SIZE, SIZE, (1, 1))
 
 
 def regions(*rectangles: tuple[tuple[float, float], tuple[float, float], float], level: float = 0.9) -> list[Detection]:
-    """What is found where rectangles (centre, size, angle in degrees) have a probability."""
     probabilities = np.zeros(SIZE, np.float32)
     for rectangle in rectangles:
         cv2.fillPoly(probabilities, [np.rint(cv2.boxPoints(rectangle)).astype(np.int32)], level)
@@ -184,9 +183,7 @@ def test_a_line_is_turned_if_the_network_is_sure_enough(class_id: int, score: fl
         ((750, 900), (736, 896)),
     ],
 )
-def test_a_network_for_regions_is_built_for_the_size_of_the_image(
-    image: tuple[int, int], network: tuple[int, int]
-) -> None:
+def test_a_network_for_regions_is_built_for_the_images_size(image: tuple[int, int], network: tuple[int, int]) -> None:
     fit = ScaledFit(kind="scaled", shortest=736, multiple=32)
     assert fit.size(image) == network
     pixels, frame = fit.place(np.zeros((*image, 3), np.uint8), network)

@@ -83,8 +83,7 @@ def test_a_network_that_chooses_itself_gives_its_boxes_in_its_order_and_zeros_af
 def test_networks_of_yolov5s_own_exporter_have_rows_with_objectness() -> None:
     boxes, scores, _ = TWO
     objectness = np.full((len(boxes), 1), 0.5, np.float32)
-    rows = np.concatenate([boxes, objectness, scores], axis=1)[None]
-    dog, cat = decode({"output0": rows}, stride=32)
+    dog, cat = decode({"output0": np.concatenate([boxes, objectness, scores], axis=1)[None]}, stride=32)
     assert (dog.label, dog.score) == ("dog", pytest.approx(0.45))
     assert cat.score == pytest.approx(0.4)
     one_class = np.concatenate([boxes, objectness, scores[:, 1:2]], axis=1)[None]
@@ -165,9 +164,7 @@ def test_the_demo_may_say_the_task_and_files_without_metadata_are_told_by_their_
         ({"o": (2, 7, 30)}, {"task": "detect"}, "is 2x7x30, not 1xNxM"),
     ],
 )
-def test_outputs_that_do_not_suit_the_metadata_are_refused(
-    shapes: dict[str, tuple[int, ...]], said: dict[str, Any], message: str
-) -> None:
+def test_unsuitable_outputs_are_refused(shapes: dict[str, tuple[int, ...]], said: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match="the network does not give what this demo reads") as caught:
         decode({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, **said)
     assert message in str(caught.value.why)
@@ -175,7 +172,7 @@ def test_outputs_that_do_not_suit_the_metadata_are_refused(
 
 @pytest.mark.parametrize("task", ["detect", "pose", "obb", "segment"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_no_number_stands_for_are_no_results(task: str, value: float) -> None:
+def test_infinities_and_nans_are_no_results(task: str, value: float) -> None:
     extras = {"detect": 0, "pose": 51, "obb": 1, "segment": 2}[task]
     outputs = {"output0": np.full((1, 7 + extras, 30), value, np.float32)}
     if task == "segment":

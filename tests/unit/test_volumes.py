@@ -20,7 +20,6 @@ def convolved(graph: Graph, data: str, outputs: int, *kernel: int, group: int = 
 
 
 def volume(graph: Graph, batch: int = 1) -> str:
-    """A volume that a convolution computes, after an activation."""
     first = convolved(graph, graph.input("data", [batch, CHANNELS, 6, 9, 7]), CHANNELS, 3, 3, 3, pads=[1] * 6)
     return graph.node("Relu", first)
 
@@ -75,27 +74,22 @@ def test_nothing_is_transposed_between_convolutions() -> None:
     flat = graph.node("Relu", convolved(graph, data, CHANNELS, 1, 3, 3, pads=[0, 1, 1] * 2))
     deep = graph.node("Add", convolved(graph, flat, CHANNELS, 3, 1, 1, pads=[1, 0, 0] * 2), data)
     last = convolved(graph, graph.node("MaxPool", deep, kernel_shape=[2, 2, 2]), CHANNELS, 3, 3, 3)
-    compiled = agreeing(graph, last)
-    assert sum("transpose" in name for name in compiled.templates) <= 2
+    assert sum("transpose" in name for name in agreeing(graph, last).templates) <= 2
 
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_what_lies_between_convolutions(batch: int) -> None:
     graph = Graph()
     data = volume(graph, batch)
-    normal = graph.weight(np.abs(np.random.default_rng(3).standard_normal(CHANNELS)).astype(np.float32) + 0.5)
-    first = graph.node(
-        "BatchNormalization", convolved(graph, data, CHANNELS, 3, 1, 1, pads=[1, 0, 0] * 2), *[normal] * 4
-    )
+    some = graph.weight(np.abs(np.random.default_rng(3).standard_normal(CHANNELS)).astype(np.float32) + 0.5)
+    first = graph.node("BatchNormalization", convolved(graph, data, CHANNELS, 3, 1, 1, pads=[1, 0, 0] * 2), *[some] * 4)
     sloped = graph.node("PRelu", first, graph.normal(CHANNELS, 1, 1, 1))
-    gate = graph.node("Sigmoid", graph.node("GlobalAveragePool", sloped))
-    gated = graph.node("Mul", sloped, gate)
+    gated = graph.node("Mul", sloped, graph.node("Sigmoid", graph.node("GlobalAveragePool", sloped)))
     residual = graph.node("Add", graph.node("Add", gated, data), graph.normal(1, CHANNELS, 1, 1, 1))
     along = graph.node("Mul", residual, graph.normal(CHANNELS, 6, 1, 7))
     over = graph.node("Sub", graph.node("Mul", along, graph.normal(6, 1, 1)), graph.normal(9, 7))
     joined = graph.node("Concat", over, data, axis=1)
-    weights = graph.normal(4, 2 * CHANNELS, 3, 3, 3)
-    last = graph.node("Conv", joined, weights, pads=[1] * 6)
+    last = graph.node("Conv", joined, graph.normal(4, 2 * CHANNELS, 3, 3, 3), pads=[1] * 6)
     agreeing(graph, last, graph.node("Flatten", graph.node("GlobalAveragePool", last)))
 
 

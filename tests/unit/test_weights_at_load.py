@@ -36,7 +36,6 @@ KERNELS = 4 * 9 * 64 * 64
 
 
 def layers(path: Path, height: int | str = 24) -> Path:
-    """Two layers of the same kernels, and one that reads so few channels that its weights hardly grow."""
     graph = Graph()
     first = graph.conv(graph.input("data", [1, 4, height, 24]), 4, 64, 3, pads=[1] * 4)
     kernels = graph.normal(64, 64, 3, 3, scale=0.1)
@@ -113,9 +112,7 @@ def test_entries_share_weights_and_what_is_made_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.compiles
-def test_weights_that_grow_by_little_are_transformed_when_it_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_grow_little_are_transformed_by_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = read_onnx(layers(tmp_path / "net.onnx"))
     assert len(lifted(lower_network(network, LOCAL, at_load=True).module).weights) == 1
     monkeypatch.setattr(packing, "LEAST_GROWTH", 1 << 30)

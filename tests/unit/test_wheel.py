@@ -54,11 +54,7 @@ def python(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
 def test_it_carries_all_data(wheel: Path) -> None:
     members = set(zipfile.ZipFile(wheel).namelist())
     data = [path for kind in ("boards", "toolchains", "demos", "models") for path in (ROOT / kind).glob("*.yaml")]
-    data += [
-        *(ROOT / "models" / "labels").glob("*.txt"),
-        ROOT / "models" / "digits.onnx",
-        ROOT / "models" / "digit.png",
-    ]
+    data += [*(ROOT / "models/labels").glob("*.txt"), ROOT / "models/digits.onnx", ROOT / "models/digit.png"]
     assert {DATA + path.relative_to(ROOT).as_posix() for path in data} <= members
     templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "edgedeploy").rglob("*.html")}
     assert templates

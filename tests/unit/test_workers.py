@@ -135,8 +135,6 @@ def test_closing_from_another_thread_breaks_the_call(worker: Worker, delay_s: fl
 
 
 class ClosingOnTheWay:
-    """A preparation that has its worker closed while the process is being started, which is when it is pickled."""
-
     worker: Worker
     closing: threading.Thread
 

@@ -116,34 +116,23 @@ def answer(status: int, body: bytes = b"", **headers: str | int) -> Callable[[Ha
 REST = "bytes=1000-"
 
 
-@pytest.mark.parametrize(
-    ("part", "answers", "ranges"),
-    [
-        (None, [], [None]),
-        (1000, [], [REST]),
-        (len(CONTENT), [], []),
-        (1000, [answer(200, CONTENT)], [REST]),
-        (1000, [answer(416, b"x" * 50, Content_Range="")], [REST, None]),
-        (1000, [answer(206, b"x" * 50, Content_Range=f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}")], [REST, None]),
-        (1000, [answer(206, b"x" * 50, Content_Range="nonsense")], [REST, None]),
-        (None, [cut_after(BLOCKS)], [None, f"bytes={BLOCKS}-"]),
-        (None, [answer(503)], [None, None]),
-    ],
-    ids=[
-        "nothing was there",
-        "a partial file is resumed",
-        "a complete partial file needs no connection",
-        "a server without ranges starts over",
-        "a range that is refused starts over",
-        "another range starts over",
-        "no range starts over",
-        "a connection that breaks is resumed within the call",
-        "a server that is busy is tried again",
-    ],
-)
-def test_a_file_arrives_whole_and_nothing_else_is_left(
-    server: Server, target: Path, part: int | None, answers: list[Callable[[Handler], None]], ranges: list[str | None]
-) -> None:
+OTHER = f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"
+TRANSFERS: dict[str, tuple[int | None, list[Callable[[Handler], None]], list[str | None]]] = {
+    "nothing was there": (None, [], [None]),
+    "a partial file is resumed": (1000, [], [REST]),
+    "a complete partial file needs no connection": (len(CONTENT), [], []),
+    "a server without ranges starts over": (1000, [answer(200, CONTENT)], [REST]),
+    "a range that is refused starts over": (1000, [answer(416, b"x" * 50, Content_Range="")], [REST, None]),
+    "another range starts over": (1000, [answer(206, b"x" * 50, Content_Range=OTHER)], [REST, None]),
+    "no range starts over": (1000, [answer(206, b"x" * 50, Content_Range="nonsense")], [REST, None]),
+    "a connection that breaks is resumed within the call": (None, [cut_after(BLOCKS)], [None, f"bytes={BLOCKS}-"]),
+    "a server that is busy is tried again": (None, [answer(503)], [None, None]),
+}
+
+
+@pytest.mark.parametrize("case", TRANSFERS)
+def test_a_file_arrives_whole_and_nothing_else_is_left(server: Server, target: Path, case: str) -> None:
+    part, answers, ranges = TRANSFERS[case]
     if part is not None:
         leave_part(target, CONTENT[:part])
     server.answers = [*answers]
@@ -257,18 +246,9 @@ def endless(handler: Handler) -> None:
         (answer(302, Location=Path("/etc/hostname").as_uri()), "neither http nor https"),
         *((answer(302, Location=address), "neither http nor https") for address in NO_ADDRESSES),
     ],
-    ids=[
-        "other content",
-        "announced larger",
-        "without a length",
-        "missing",
-        "a redirect to a local file",
-        *NO_ADDRESSES,
-    ],
+    ids=["other content", "announced larger", "without a length", "missing", "redirect to a local file", *NO_ADDRESSES],
 )
-def test_what_is_not_the_file_is_refused_at_once_and_removed(
-    server: Server, target: Path, given: Callable[[Handler], None], message: str
-) -> None:
+def test_wrong_files_are_refused(server: Server, target: Path, given: Callable[[Handler], None], message: str) -> None:
     server.answers = [given]
     with pytest.raises(DownloadError, match=message):
         get(server, target)

@@ -26,7 +26,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of the YAML document."""
     (tmp_path / "zoo").mkdir()
     return tmp_path / "zoo"
 
@@ -93,17 +92,13 @@ def test_a_mirror_goes_before_the_cache(folder: Path, mirror: Path) -> None:
     assert [copy.place for copy in store.copies(zoo_file(), folder)] == ["mirror", "cached"]
 
 
-def test_there_may_be_several_mirrors(
-    folder: Path, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mirrors_may_be_several(folder: Path, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path / "second" / "net.onnx")
     monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{mirror}{os.pathsep}{path.parent}")
     assert store.locate(zoo_file(), folder) == path
 
 
-def test_a_mirror_that_is_not_a_folder_is_an_error(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirror_must_be_a_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_MODELS", str(tmp_path / "nowhere"))
     with pytest.raises(ConfigurationError, match=r"EDGEDEPLOY_MODELS names .*nowhere"):
         store.locate(zoo_file(), folder)

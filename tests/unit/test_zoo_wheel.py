@@ -42,7 +42,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What pip was asked for."""
     asked: list[str] = []
     really = wheel.download_wheel
 
@@ -55,7 +54,6 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def make_wheel(index: Path, filename: str = ANY, members: dict[str, bytes] | None = None, python: str = ">=3") -> Path:
-    """A wheel that pip takes, of this name, with these files."""
     about = filename.split("-")
     path = index / filename
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -69,19 +67,12 @@ def make_wheel(index: Path, filename: str = ANY, members: dict[str, bytes] | Non
     return path
 
 
-def zoo_file(name: str = "net.onnx", sha256: str = SHA256, size: int = len(CONTENT), **wheel: Any) -> ZooFile:
+def zoo_file(name: str = "net.onnx", content: bytes = CONTENT, **wheel: Any) -> ZooFile:
     inside = {"name": "nets", "version": "1.2", "member": MEMBER} | wheel
-    return ZooFile(name=name, sha256=sha256, size=size, wheel=Wheel(**inside))
-
-
-def of_wheel(sha256: str) -> ZooFile:
-    """The file, out of a wheel with this checksum alone."""
-    inside = Wheel(name="nets", version="1.2", member=MEMBER, sha256=sha256)
-    return ZooFile(name="net.onnx", sha256=SHA256, size=len(CONTENT), wheel=inside)
+    return ZooFile(name=name, sha256=hashlib.sha256(content).hexdigest(), size=len(content), wheel=Wheel(**inside))
 
 
 def keep(wheel: Path) -> None:
-    """Put a wheel where downloaded ones are kept."""
     folder = store.wheels_folder() / "nets-1.2"
     folder.mkdir(parents=True)
     wheel.rename(folder / wheel.name)
@@ -107,14 +98,14 @@ def test_a_wheel_for_another_platform_is_fetched_here(index: Path, tmp_path: Pat
     assert store.fetch(zoo_file(filename=FOREIGN), folder=tmp_path).read_bytes() == CONTENT
 
 
+FOR_ALL = ["--implementation=py", "--python-version=3", "--abi=none", "--platform=any"]
+
+
 @pytest.mark.parametrize(
     ("filename", "options"),
     [
-        (None, ["--implementation=py", "--python-version=3", "--abi=none", "--platform=any"]),
-        (
-            "nets-1.2-py2.py3-none-any.whl",
-            ["--implementation=py", "--python-version=3", "--abi=none", "--platform=any"],
-        ),
+        (None, FOR_ALL),
+        ("nets-1.2-py2.py3-none-any.whl", FOR_ALL),
         (
             "nets-1.2-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
             ["--implementation=cp", "--python-version=311", "--abi=cp311"]  # noqa: RUF005
@@ -133,7 +124,7 @@ def test_the_tags_of_the_file_name_say_which_wheel_pip_takes(filename: str | Non
 def test_files_of_one_wheel_share_its_download(index: Path, tmp_path: Path, downloads: list[str]) -> None:
     labels = b"cat\ndog\n"
     make_wheel(index, members={MEMBER: CONTENT, "nets/labels.txt": labels})
-    second = zoo_file("labels.txt", hashlib.sha256(labels).hexdigest(), len(labels), member="nets/labels.txt")
+    second = zoo_file("labels.txt", labels, member="nets/labels.txt")
     assert store.fetch(zoo_file(), folder=tmp_path).read_bytes() == CONTENT
     assert store.fetch(second, folder=tmp_path).read_bytes() == labels
     assert downloads == ["the wheel nets 1.2"]
@@ -156,8 +147,7 @@ def test_a_mirror_needs_no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_kept_wheel_that_was_damaged_is_downloaded_again(index: Path, tmp_path: Path, downloads: list[str]) -> None:
-    good = make_wheel(index)
-    pinned = of_wheel(hashlib.sha256(good.read_bytes()).hexdigest())
+    pinned = zoo_file(sha256=hashlib.sha256(make_wheel(index).read_bytes()).hexdigest())
     (index / "damaged").mkdir()
     damaged = index / "damaged" / ANY
     damaged.write_bytes(b"nothing of the kind")
@@ -202,12 +192,11 @@ def encrypted(path: Path) -> None:
     path.write_bytes(content)
 
 
-def understated(path: Path) -> None:
-    """A member that is larger than its headers say, as a bomb's are."""
+def restated(path: Path, stated: int = len(CONTENT)) -> None:
+    """A member of another size than its headers state, as a bomb's are."""
     with zipfile.ZipFile(path) as archive:
         size = archive.getinfo(MEMBER).file_size
-    content = path.read_bytes()
-    path.write_bytes(content.replace(size.to_bytes(4, "little"), len(CONTENT).to_bytes(4, "little")))
+    path.write_bytes(path.read_bytes().replace(size.to_bytes(4, "little"), stated.to_bytes(4, "little")))
 
 
 def misplaced(path: Path) -> None:
@@ -231,23 +220,13 @@ def cut(path: Path) -> None:
         ({MEMBER: CONTENT[:-1]}, None, f"{MEMBER} has 239,999 bytes: 240,000 are expected"),
         ({MEMBER: CONTENT[::-1]}, None, f"{MEMBER} is not the file that was asked for: its SHA-256 is"),
         ({MEMBER: bytes(50 * len(CONTENT))}, None, f"{MEMBER} has 12,000,000 bytes"),
-        ({MEMBER: bytes(50 * len(CONTENT))}, understated, "it is not a sound wheel|SHA-256"),
+        ({MEMBER: bytes(50 * len(CONTENT))}, restated, "it is not a sound wheel|SHA-256"),
         ({MEMBER: CONTENT}, encrypted, "compressed in a way that wheels are not, or encrypted"),
         ({MEMBER: CONTENT}, misplaced, "it is not a sound wheel"),
         ({MEMBER: CONTENT}, cut, "it is not a sound wheel"),
         ({MEMBER: CONTENT}, lambda path: path.write_bytes(b"no archive"), "not a sound wheel"),
     ],
-    ids=[
-        "not there",
-        "shorter",
-        "other content",
-        "larger",
-        "a bomb",
-        "encrypted",
-        "misplaced",
-        "damaged",
-        "no archive",
-    ],
+    ids=["absent", "shorter", "other content", "larger", "a bomb", "encrypted", "misplaced", "damaged", "no archive"],
 )
 def test_a_wheel_with_another_file_than_stated_is_refused_and_removed(
     index: Path, tmp_path: Path, members: dict[str, bytes], harm: Callable[[Path], Any] | None, said: str
@@ -261,18 +240,11 @@ def test_a_wheel_with_another_file_than_stated_is_refused_and_removed(
     assert "the wheel was removed" in str(error)
 
 
-def outgrown(path: Path) -> None:
-    """Members of more than 1 GiB, as their headers say it."""
-    with zipfile.ZipFile(path) as archive:
-        size = archive.getinfo(MEMBER).file_size
-    path.write_bytes(path.read_bytes().replace(size.to_bytes(4, "little"), (1 << 30).to_bytes(4, "little")))
-
-
 @pytest.mark.parametrize(
     ("members", "harm", "said"),
     [
-        ({MEMBER: bytes(50 * len(CONTENT))}, understated, "it is not a sound wheel"),
-        ({MEMBER: CONTENT}, outgrown, "more than 1 GiB"),
+        ({MEMBER: bytes(50 * len(CONTENT))}, restated, "it is not a sound wheel"),
+        ({MEMBER: CONTENT}, lambda path: restated(path, 1 << 30), "more than 1 GiB"),
         ({MEMBER: CONTENT}, encrypted, "compressed in a way that wheels are not, or encrypted"),
         ({MEMBER: CONTENT}, misplaced, "it is not a sound wheel"),
         ({MEMBER: CONTENT}, cut, "it is not a sound wheel"),
@@ -293,9 +265,7 @@ def test_an_unsound_wheel_is_not_unpacked(
 FOR_BOARDS = "nets-1.2-cp311-cp311-manylinux_2_17_aarch64.manylinux2014_aarch64.whl"
 
 
-def test_wheels_for_boards_are_known_by_their_checksum(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wheels_for_boards_are_known_by_checksum(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sha256 = hashlib.sha256(make_wheel(index, FOR_BOARDS).read_bytes()).hexdigest()
 
     def pin(sha256: str) -> None:
@@ -311,13 +281,9 @@ def test_wheels_for_boards_are_known_by_their_checksum(
     found = wheels.site("nets", None, "aarch64", "3.11")
     assert (found.version, found.sha256) == ("1.2", sha256)
     assert (found.path / MEMBER).read_bytes() == CONTENT
-    for version, architecture, python, glibc in (
-        ("1.3", "aarch64", "3.11", 36),
-        ("1.2", "armv7l", "3.11", 36),
-        ("1.2", "aarch64", "3.12", 36),
-    ):
+    for unknown in [("1.3", "aarch64", "3.11"), ("1.2", "armv7l", "3.11"), ("1.2", "aarch64", "3.12")]:
         with pytest.raises(DownloadError, match=r"is known: those of 1\.2 are"):
-            wheels.site("nets", version, architecture, python, glibc=glibc)
+            wheels.site("nets", *unknown, glibc=36)
     wheels._pins.cache_clear()
 
 
@@ -340,7 +306,7 @@ def test_the_name_inside_a_wheel_is_never_a_path_here(index: Path, tmp_path: Pat
 
 def test_a_wheel_of_another_checksum_is_refused(index: Path, tmp_path: Path) -> None:
     make_wheel(index)
-    error = refusal(tmp_path, of_wheel("0" * 64))
+    error = refusal(tmp_path, zoo_file(sha256="0" * 64))
     assert f"{ANY} is not the file that was asked for: its SHA-256 is" in str(error)
 
 
