@@ -191,7 +191,7 @@ def test_a_demo_whose_reader_is_gone_ends(endless: subprocess.Popen[bytes]) -> N
         (["digits", "--camera", "--repeat", "2"], 2, "--repeat needs a single image"),
         (["of-nobody", "--camera"], 8, "there is no release"),
         (["../digits", "--camera"], 8, "there is no release"),
-        (["a b", "--camera"], 2, "no name of a model"),
+        (["a b", "--camera"], 2, "not a model name"),
         (["PACKAGE", "--image", "none.jpg"], 7, "cannot read the image none.jpg"),
         (["PACKAGE", "--camera", "/dev/none"], 7, "there is no camera /dev/none"),
     ],

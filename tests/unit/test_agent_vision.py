@@ -222,7 +222,10 @@ def test_other_frames_than_the_cameras_are_refused(probe: Path, kind: str, shape
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"camera": {"width": 64, "height": 32, "pixels": "yuv420"}}, "no frame of the camera that the package names"),
+        (
+            {"camera": {"width": 64, "height": 32, "pixels": "yuv420"}},
+            "not a frame of the camera that the package names",
+        ),
         ({"camera": {"width": 48, "height": 33, "pixels": "yuv420"}}, "sides are even"),
         ({"camera": {"width": 48, "height": 32, "pixels": "jpeg"}}, "frames of 'jpeg' are not known here"),
         ({"camera": {"width": 0, "height": 32, "pixels": "rgb"}}, "a number that is not above zero"),
