@@ -102,9 +102,10 @@ inside() {
         [ ! -d "$shared" ] || bring "$shared" "$home/shared"
         for folder in $folders; do bring "$folder" "$folder"; done
         cd "$root$home"
-        exec chroot --userspec="$user:$user" --groups= "$root" env -i "$@"
+        # This shell stays: as process 1 it reaps orphans, and as root it keeps the signal that ends it with unshare.
+        chroot --userspec="$user:$user" --groups= "$root" env -i "$@" || exit $?
     ' bash "$root" "$user" "$home" "$(readlink -f "$checkout/../shared" || true)" "$(pip_folders)" \
-        "${environment[@]}" bash -c 'cd && "$@"; exit $?' bash "$@" # this shell reaps orphans as process 1
+        "${environment[@]}" bash -c 'cd && exec "$@"' bash "$@"
 }
 
 # Makes a target; prints one line for the summary.
