@@ -37,8 +37,8 @@ from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.compile.passes.integers import THROUGHOUT
 from edgedeploy.compile.passes.order import COPIED, passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
-from edgedeploy.compile.rounding import within
 from edgedeploy.compile.schedules import Scheduled
+from edgedeploy.compile.strategy import within
 from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import Board

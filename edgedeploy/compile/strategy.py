@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -13,9 +13,13 @@ from tvm import te
 from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.ir.types import unit_roundoff
 from edgedeploy.compile.layers import AnchorOp, Form
 from edgedeploy.compile.rounding import rounding_in, summed
 from edgedeploy.target.board import Board
+
+# The products that the reference sums up before it adds that sum to others: onnxruntime's error stops growing there.
+_REFERENCE_BLOCK = 144
 
 # Another form must take less than this part of the first one's time: the models are no better.
 WORTHWHILE = 0.9
@@ -152,3 +156,41 @@ class Several(Strategy[Anchor]):
         usual = first.default()
         part = family.estimate(configuration) / first.estimate(usual)
         return f"estimated at {part:.2f} of the time with {first.step(usual)[0]}"
+
+
+def within(
+    limit: float, strategies: Mapping[str, Strategy[Any]], chosen: Mapping[str, Configuration], calls: Mapping[str, int]
+) -> dict[str, Configuration]:
+    """Configurations with which a network's rounding error stays within a limit, or comes as near to it as it can.
+
+    All layers are assumed to matter equally to the outputs. If the limit is exceeded, the layer with the largest share
+    takes the fastest form that rounds less, and so on.
+
+    Args:
+        limit: how many times the error of a reference the network's may be.
+        strategies, chosen, calls: by the names of functions: of their layers, the fastest or measured configuration,
+            and the calls in one inference.
+    """
+    chosen = dict(chosen)
+    allowed = limit**2 * sum(calls[name] * _of_reference(strategy.layer) for name, strategy in strategies.items())
+
+    def share(name: str) -> float:
+        return calls[name] * strategies[name].rounding(chosen[name])
+
+    changeable = set(strategies)
+    while changeable and sum(map(share, strategies)) > allowed:
+        name = max(sorted(changeable), key=share)
+        strategy, error = strategies[name], strategies[name].rounding(chosen[name])
+        exacter = [form for form in strategy.alternatives() if strategy.rounding(form) < error]
+        if exacter:
+            chosen[name] = min(exacter, key=strategy.estimate)
+        else:
+            changeable.remove(name)
+    return chosen
+
+
+def _of_reference(layer: AnchorOp) -> float:
+    """The variance of the reference's rounding errors, which sums up in float32 at least."""
+    types, block = layer.types, min(layer.terms, _REFERENCE_BLOCK)
+    types = replace(types, accumulator=min("float32", types.accumulator, key=unit_roundoff))
+    return rounding_in(types, summed(block + layer.terms / block))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from edgedeploy.base.files import is_file
-from edgedeploy.errors import InputError, ModelError, OpenShapeError
+from edgedeploy.errors import InputError, ModelError
 from edgedeploy.model.heads import Head
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import onnx
 
     from edgedeploy.model.network import Network
+    from edgedeploy.model.tensors import TensorSpec
 
 Shapes = Mapping[str, Sequence[int]]
 # The number that each input always is, or a list of them.
@@ -70,6 +71,19 @@ def check_given_shapes(path: Path, shapes: Shapes, inputs: Sequence[str]) -> Non
                 f"{path}: the shape of input {name!r} does not fit",
                 why=f"{','.join(map(str, shape))} was given: sizes begin at 1, and inputs end at "
                 f"{_MOST_ELEMENTS:,} elements",
+            )
+
+
+def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> None:
+    """Refuse shapes that differ from those that a file fixes."""
+    stated = {spec.name: spec.shape for spec in inputs}
+    check_given_shapes(path, wanted, list(stated))
+    for name, shape in wanted.items():
+        if list(shape) != stated[name]:
+            raise InputError(
+                f"{path}: the shape of input {name!r} cannot be changed",
+                why=f"{','.join(map(str, shape))} was given, the file says {','.join(map(str, stated[name]))}",
+                hints=["convert or export the network again for the shape that you need"],
             )
 
 
@@ -162,33 +176,3 @@ class Format(ABC):
             files: as `files` gives them.
             shapes: shapes of inputs by name, for inputs with free dimensions, or to replace a fixed shape.
         """
-
-
-class ConvertedFormat(Format):
-    """A format that is translated into ONNX's terms in memory.
-
-    There is one importer to maintain, onnxruntime gives the reference of every build, and other engines can be measured
-    on the same network.
-    """
-
-    packages = ("onnx", "onnxruntime")
-
-    @abstractmethod
-    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The network in ONNX's terms; arguments are those of `read`."""
-
-    def open_input(
-        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
-    ) -> str | None:
-        """See `Format.open_input`."""
-        try:
-            self.convert(files, shapes, options)
-        except OpenShapeError as error:
-            return error.input
-        return None
-
-    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
-        """Import a network; see `Format.read`."""
-        from edgedeploy.frontends.onnx.network import network_of
-
-        return network_of(files[0], self.convert(files, shapes, options))

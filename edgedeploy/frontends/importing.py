@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.errors import InputError, ModelError, NotInstalledError, last_line
-from edgedeploy.frontends.format import Shapes, check_given_shapes
+from edgedeploy.errors import ModelError, NotInstalledError, last_line
 from edgedeploy.model.tensors import TensorSpec
 
 
@@ -68,19 +67,6 @@ def specifications(
             sizes = ",".join(map(str, spec.shape))
             raise ModelError(f"{path}: output {spec.name!r} has no values", why=f"its shape is {sizes}")
     return given, made
-
-
-def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> None:
-    """Refuse shapes that differ from those that a file fixes."""
-    stated = {spec.name: spec.shape for spec in inputs}
-    check_given_shapes(path, wanted, list(stated))
-    for name, shape in wanted.items():
-        if list(shape) != stated[name]:
-            raise InputError(
-                f"{path}: the shape of input {name!r} cannot be changed",
-                why=f"{','.join(map(str, shape))} was given, the file says {','.join(map(str, stated[name]))}",
-                hints=["convert or export the network again for the shape that you need"],
-            )
 
 
 def _specification(name: str, kind: Any) -> TensorSpec:

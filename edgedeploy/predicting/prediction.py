@@ -152,8 +152,8 @@ def executed(
     rates = _rates(record, windows(record, ownership), text, model, llvm, progress)
     # int64 [owners, blocks]: how often each ran each block.
     keys = ownership.runs * len(record.blocks) + record.runs[:, 0]
-    counts = np.bincount(keys, record.runs[:, 1], len(ownership.names) * len(record.blocks)).astype(np.int64)
-    counts = counts.reshape(len(ownership.names), -1)
+    flat = np.bincount(keys, record.runs[:, 1], len(ownership.names) * len(record.blocks)).astype(np.int64)
+    counts = flat.reshape(len(ownership.names), -1)
     ends = _unforeseen_ends(record, ownership)
     multiplied = np.array([np.sum([products(line) for line in lines], axis=0) for lines in text], np.int64)
     misses = np.array([block.misses for block in record.blocks], np.float64)

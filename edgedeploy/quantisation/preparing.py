@@ -16,7 +16,7 @@ from edgedeploy.demo.pipeline import called, placed
 from edgedeploy.demo.spec import Stage
 from edgedeploy.demo.usage import Part
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
-from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx.nodes import opset_of
 from edgedeploy.model.heads import Head
 from edgedeploy.model.onnxruntime_session import computing, cpu_session, is_onnxruntimes

@@ -23,7 +23,7 @@ from edgedeploy.building import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, infer
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine
-from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.target.resolved import resolve

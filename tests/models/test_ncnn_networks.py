@@ -19,7 +19,7 @@ from support.running import outputs_of
 
 from edgedeploy.building import prepare
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.ncnn import FORMAT
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve

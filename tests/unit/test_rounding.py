@@ -19,8 +19,7 @@ from edgedeploy.compile.ir.types import FLOAT32
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network
-from edgedeploy.compile.rounding import within
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.strategy import Strategy, within
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.target.board import load_board

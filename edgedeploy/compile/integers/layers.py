@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.integers.quantisation import AWAY_FROM_ZERO, Steps, rounded, to_integers
+from edgedeploy.compile.integers.quantisation import AWAY_FROM_ZERO, CONVERTER_BITS, SMALL, Steps, rounded, to_integers
 from edgedeploy.compile.ir.expressions import axes_of, bindings_of, constant, constant_value, is_call, is_oihw, shape_of
 from edgedeploy.compile.ir.optraits import (
     Kind,
@@ -27,9 +27,6 @@ from edgedeploy.compile.ir.optraits import (
 if TYPE_CHECKING:
     from edgedeploy.compile.backends.cpu import CpuBackend
 
-
-# As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 plus that integer.
-CONVERTER_BITS, CONVERTER, SMALL = 0x4B400000, 12582912.0, 2**22
 
 _LAYERS = "relax.nn.conv2d", "relax.matmul"
 

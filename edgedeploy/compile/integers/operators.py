@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
-from edgedeploy.compile.integers.layers import Activation, IntegerLayer, Values
+from edgedeploy.compile.integers.layers import Activation, IntegerLayer, Values, activation_before, layer_of
 from edgedeploy.compile.integers.quantisation import (
     SPAN,
     Steps,
@@ -35,11 +36,11 @@ from edgedeploy.compile.integers.quantisation import (
     to_floats,
     to_integers,
 )
-from edgedeploy.compile.ir.expressions import constant, constant_value, is_call, shape_of
+from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, is_call, shape_of
 from edgedeploy.compile.ir.optraits import Kind, evaluate, is_kind, operator_name, tensors_of
 
 if TYPE_CHECKING:
-    from edgedeploy.compile.passes.integers import IntegerWriter as Network
+    from edgedeploy.compile.backends.cpu import CpuBackend
 
 # The steps of float32 around the quotient of scales that are tried as slopes: the network rounds its own twice.
 _NEIGHBOURS = 2
@@ -48,7 +49,7 @@ _NEIGHBOURS = 2
 _OF_ALL = {"add", "subtract", "maximum", "minimum", "nn.relu"}
 
 
-def _sum_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+def _sum_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearAdd of onnxruntime: two fused multiply-adds in float32 on the integers of the file.
 
     `a * p + (b * q + c)` with `p = a_scale / y_scale`, `q = b_scale / y_scale`, and c of the three zero points: it is
@@ -75,7 +76,7 @@ def _sum_of(network: Network, call: relax.Call, found: Activation, steps: Steps)
 
 
 def _stored(
-    network: Network, value: relax.Expr, found: Activation, steps: Steps, largest: float = math.inf
+    network: IntegerWriter, value: relax.Expr, found: Activation, steps: Steps, largest: float = math.inf
 ) -> relax.Expr:
     """The integers of float32 values that include the zero point of the file; `largest` is their magnitude without."""
     moved = steps.zero_point - steps.stored_as(network.dtype).zero_point
@@ -89,7 +90,7 @@ def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> r
     return build.emit(relax.op.add(value, constant(shift, "float32"))) if shift else value
 
 
-def _product_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+def _product_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearMul of onnxruntime: the exact product without zero points, a fused multiply-add, and rounding."""
     build, operands = network.builder_, network.operands(call.args)
     if not operands or steps.half_away:
@@ -103,7 +104,7 @@ def _product_of(network: Network, call: relax.Call, found: Activation, steps: St
     return _stored(network, value, found, steps, SPAN**2 * float(scale))
 
 
-def _mean_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+def _mean_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearGlobalAveragePool of onnxruntime: the sum of integers, which is exact, times one factor."""
     build, operand = network.builder_, network.integers(call.args[0])
     if operand is None or not call.attrs.axis:
@@ -125,7 +126,7 @@ def _mean_of(network: Network, call: relax.Call, found: Activation, steps: Steps
     return rounded(build, total, steps, found.bounds(steps), SPAN * float(before.scale / steps.scale))
 
 
-def _average_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+def _average_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearAveragePool of onnxruntime: averages of float32 values, rounded after the zero point was added.
 
     It has none of int8 on x86: there they are rounded before, as QuantizeLinear does.
@@ -146,7 +147,7 @@ def _average_of(network: Network, call: relax.Call, found: Activation, steps: St
     return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
 
 
-def _concatenation_of(network: Network, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
+def _concatenation_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """The concatenation of integers, after a change of steps if necessary."""
     build, fields = network.builder_, network.values.of(call.args[0])
     if not isinstance(fields, relax.Tuple):
@@ -162,7 +163,7 @@ def _concatenation_of(network: Network, call: relax.Call, found: Activation, ste
     return relax.op.concat(parts, int(call.attrs.axis)) if parts else None
 
 
-def _lines_of(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
+def _lines_of(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
     """A leaky ReLU, or another function of one tensor that is one or two straight lines."""
     function = function_before(network.values, found.source)
     operand = network.integers(function.operand) if function else None
@@ -282,7 +283,7 @@ def function_before(values: Values, expression: Any) -> Function | None:
     return replace(found[0], reals=reals) if reals is not None and reals.shape == found[0].reals.shape else None
 
 
-def scaled_layers(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
+def scaled_layers(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
     """The integers of layers, and of quantised tensors next to them, after operators that commute with a factor.
 
     None if another operator or no layer is among them, or if a value is used elsewhere too.
@@ -298,7 +299,7 @@ def scaled_layers(network: Network, found: Activation, steps: Steps) -> relax.Ex
 class _Scaled:
     """Expressions over a divisor."""
 
-    def __init__(self, network: Network, divisor: np.float32) -> None:
+    def __init__(self, network: IntegerWriter, divisor: np.float32) -> None:
         self._network, self._divisor = network, divisor
         self._reads: Counter[Any] = Counter()
         self._layers: dict[Any, IntegerLayer] = {}
@@ -365,9 +366,79 @@ _OPERATORS = {
 }
 
 
-def in_integers(network: Network, found: Activation, steps: Steps) -> relax.Expr | None:
+def in_integers(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
     """The integers of an activation's source, in steps; None if there is no form for it."""
     call = network.values.of(found.source)
     write = _OPERATORS.get(operator_name(call))
     result = write(network, call, found, steps) if write else None
     return _lines_of(network, found, steps) if result is None else result
+
+
+class IntegerWriter(Rewriter):
+    """Writes the expressions before a `quantize` in integers.
+
+    Layers in integers are appended to `taken`, values that are rounded as floats to `scaled`. `dtype` is that of the
+    bytes in the network's file: some operators round by it, however bytes are stored.
+    """
+
+    def __init__(
+        self, module: tvm.IRModule, cpu: CpuBackend, dtype: str, taken: list[IntegerLayer], scaled: list[relax.Expr]
+    ) -> None:
+        super().__init__(module)
+        self._cpu, self.dtype, self._taken, self._scaled = cpu, dtype, taken, scaled
+        self.values = Values(module["main"], self.uses)
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        """A `quantize` by the integers of its operand; a layer by its sums in float32."""
+        if is_call(original, "relax.quantize"):
+            steps = steps_of(original)
+            return None if steps is None else self._quantised(original.args[0], steps)
+        layer = layer_of(self.values, original, self._source)
+        return None if layer is None else self.floats(layer, np.float32(1))
+
+    def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
+        """The integers of a value that is computed from integers."""
+        if steps.dtype != self._cpu.activation_type:
+            return None
+        found = activation_before(self.values, value)
+        steps = replace(steps, half_away=found.half_away)
+        if not self.values.is_shared(found.source):
+            layer = layer_of(self.values, self.values.of(found.source), self._source, found)
+            if layer is not None:
+                self._taken.append(layer)
+                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._cpu)
+        result = in_integers(self, found, steps)
+        if result is None:
+            result = scaled_layers(self, found, steps)
+            if result is not None:
+                self._scaled.append(value)
+        if result is None and steps.half_away:
+            result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
+        return None if result is None else found.moved(self.builder_, result)
+
+    def integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """The integers that an expression was dequantised from, in the new network, and their steps; else None."""
+        found = self._source(expression)
+        return None if found is None else (self.visit_expr(found[0]), found[1])
+
+    def operands(self, expressions: Iterable[relax.Expr]) -> list[tuple[relax.Expr, Steps]]:
+        """`integers` of several expressions; empty if one was not dequantised."""
+        found = [self.integers(each) for each in expressions]
+        return [] if None in found else found  # type: ignore[return-value]
+
+    def layer(self, expression: relax.Expr) -> IntegerLayer | None:
+        """The layer whose sums an expression computes, which may be written again elsewhere; else None."""
+        return layer_of(self.values, self.values.of(expression), self._source)
+
+    def floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
+        """A layer's sums over a divisor, in float32."""
+        self._taken.append(layer)
+        return layer.floats(self.builder_, self.visit_expr(layer.data), self._cpu, divisor)
+
+    def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """The integers that an expression was dequantised from, in the network as it was, and their steps."""
+        call = self.values.of(expression)
+        if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
+            return None
+        steps = steps_of(call)
+        return None if steps is None or steps.dtype != self._cpu.activation_type else (call.args[0], steps)

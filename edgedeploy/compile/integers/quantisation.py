@@ -36,6 +36,9 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
 _QUANTISATION = "relax.quantize", "relax.dequantize"
 
+# As bits of a float32, the sum of this and of an integer below `SMALL` is 1.5 * 2^23 plus that integer.
+CONVERTER_BITS, CONVERTER, SMALL = 0x4B400000, 12582912.0, 2**22
+
 
 @dataclass(frozen=True)
 class Steps:

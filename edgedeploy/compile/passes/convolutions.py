@@ -234,7 +234,7 @@ class _AverageConvolver(Rewriter):
             )
             inside = ((places >= first) & (places < end)).sum(axis=1)
             counts = counts * np.reshape(inside, (-1, 1) if axis == 0 else (1, -1))
-            padding[2 + axis] = max(behind, int(places.max()) + 1 - sizes[axis] - before)
+            padding[2 + axis] = max(behind, int(np.max(places)) + 1 - sizes[axis] - before)
         # Sums of quantised tensors are divided: 1 / count is rounded, which decides if a result is a half.
         quantised = self._is_dequantised(call.args[0])
         weights = constant(np.full((channels, 1, *elements), 1 if quantised else 1 / count, np.float32))

@@ -7,8 +7,7 @@ the next `quantize` work on bytes; all others stay in float, between the two.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import tvm
@@ -16,8 +15,8 @@ from tvm import relax
 
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu import CpuBackend
-from edgedeploy.compile.integers.layers import IntegerLayer, Values, activation_before, is_half_away, layer_of
-from edgedeploy.compile.integers.operators import in_integers, scaled_layers
+from edgedeploy.compile.integers.layers import IntegerLayer, Values, is_half_away
+from edgedeploy.compile.integers.operators import IntegerWriter
 from edgedeploy.compile.integers.quantisation import (
     BYTES,
     Steps,
@@ -109,76 +108,6 @@ def _is_throughout(module: tvm.IRModule) -> bool:
 
 def _calls(module: tvm.IRModule) -> list[relax.Expr]:
     return [binding.value for binding in bindings_of(module["main"])]
-
-
-class IntegerWriter(Rewriter):
-    """Writes the expressions before a `quantize` in integers.
-
-    Layers in integers are appended to `taken`, values that are rounded as floats to `scaled`. `dtype` is that of the
-    bytes in the network's file: some operators round by it, however bytes are stored.
-    """
-
-    def __init__(
-        self, module: tvm.IRModule, cpu: CpuBackend, dtype: str, taken: list[IntegerLayer], scaled: list[relax.Expr]
-    ) -> None:
-        super().__init__(module)
-        self._cpu, self.dtype, self._taken, self._scaled = cpu, dtype, taken, scaled
-        self.values = Values(module["main"], self.uses)
-
-    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        """A `quantize` by the integers of its operand; a layer by its sums in float32."""
-        if is_call(original, "relax.quantize"):
-            steps = steps_of(original)
-            return None if steps is None else self._quantised(original.args[0], steps)
-        layer = layer_of(self.values, original, self._source)
-        return None if layer is None else self.floats(layer, np.float32(1))
-
-    def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
-        """The integers of a value that is computed from integers."""
-        if steps.dtype != self._cpu.activation_type:
-            return None
-        found = activation_before(self.values, value)
-        steps = replace(steps, half_away=found.half_away)
-        if not self.values.is_shared(found.source):
-            layer = layer_of(self.values, self.values.of(found.source), self._source, found)
-            if layer is not None:
-                self._taken.append(layer)
-                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._cpu)
-        result = in_integers(self, found, steps)
-        if result is None:
-            result = scaled_layers(self, found, steps)
-            if result is not None:
-                self._scaled.append(value)
-        if result is None and steps.half_away:
-            result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
-        return None if result is None else found.moved(self.builder_, result)
-
-    def integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
-        """The integers that an expression was dequantised from, in the new network, and their steps; else None."""
-        found = self._source(expression)
-        return None if found is None else (self.visit_expr(found[0]), found[1])
-
-    def operands(self, expressions: Iterable[relax.Expr]) -> list[tuple[relax.Expr, Steps]]:
-        """`integers` of several expressions; empty if one was not dequantised."""
-        found = [self.integers(each) for each in expressions]
-        return [] if None in found else found  # type: ignore[return-value]
-
-    def layer(self, expression: relax.Expr) -> IntegerLayer | None:
-        """The layer whose sums an expression computes, which may be written again elsewhere; else None."""
-        return layer_of(self.values, self.values.of(expression), self._source)
-
-    def floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
-        """A layer's sums over a divisor, in float32."""
-        self._taken.append(layer)
-        return layer.floats(self.builder_, self.visit_expr(layer.data), self._cpu, divisor)
-
-    def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
-        """The integers that an expression was dequantised from, in the network as it was, and their steps."""
-        call = self.values.of(expression)
-        if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
-            return None
-        steps = steps_of(call)
-        return None if steps is None or steps.dtype != self._cpu.activation_type else (call.args[0], steps)
 
 
 class _Readers:

@@ -66,7 +66,7 @@ class _Step:
         return (
             self.products.same_as(other.products)
             and self.index == other.index + 1
-            and (other.weights is None or np.array_equal(self.weights, other.weights))  # type: ignore[arg-type]
+            and (other.weights is None or (self.weights is not None and np.array_equal(self.weights, other.weights)))
             and np.array_equal(self.bias, other.bias)
             and all(mine == its for mine, its in zip(self.starts, other.starts, strict=True) if its is not None)
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.base.files import is_file
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 if TYPE_CHECKING:
     from edgedeploy.frontends.ncnn.text import Usage

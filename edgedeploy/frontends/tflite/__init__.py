@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.importing import check_shapes, importing, read_bytes, require_packages, specifications
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes, check_shapes
+from edgedeploy.frontends.importing import importing, read_bytes, require_packages, specifications
 from edgedeploy.frontends.tflite.reference import name_of, reference
 from edgedeploy.frontends.tflite.tail import cut
 from edgedeploy.model.network import CutOff, Network

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.importing import check_shapes, importing, read_bytes, require_packages, specifications
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes, check_shapes
+from edgedeploy.frontends.importing import importing, read_bytes, require_packages, specifications
 from edgedeploy.model.network import Network, Reference
 
 _ZIP = b"PK\x03\x04"

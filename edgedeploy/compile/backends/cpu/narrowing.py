@@ -21,7 +21,7 @@ from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
-from edgedeploy.compile.integers.layers import CONVERTER, CONVERTER_BITS
+from edgedeploy.compile.integers.quantisation import CONVERTER, CONVERTER_BITS
 from edgedeploy.compile.operators.direct import DEPTHWISE
 from edgedeploy.target.triples import Architecture
 
