@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -58,6 +59,18 @@ def read_document(path: Path, model: type[Document]) -> Document:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read {path}", why=str(error)) from error
+    root, content = _parsed(path, text)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        lines = [f"{path}:{_line_of(root, keys)}: {field}: {message}" for keys, field, message in faults(error)]
+        hints = ["the fields are described in docs/data-files.md"]
+        raise ConfigurationError("\n".join(lines), hints=hints) from error
+
+
+@lru_cache(maxsize=1024)  # a command searches whole catalogs, some of them once for each network
+def _parsed(path: Path, text: str) -> tuple[yaml.Node | None, Any]:
+    """A YAML document as nodes with their lines, and as values."""
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -68,12 +81,7 @@ def read_document(path: Path, model: type[Document]) -> Document:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigurationError(f"{where}: not valid YAML", why=problem) from error
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        lines = [f"{path}:{_line_of(root, keys)}: {field}: {message}" for keys, field, message in faults(error)]
-        hints = ["the fields are described in docs/data-files.md"]
-        raise ConfigurationError("\n".join(lines), hints=hints) from error
+    return root, content
 
 
 def parse_json(text: bytes, kind: TypeAdapter[Item]) -> Item:
