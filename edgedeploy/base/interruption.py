@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from types import FrameType
 
 from edgedeploy.base import supervision
@@ -20,6 +21,7 @@ def listen() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _remember)
+        sys.unraisablehook = _report_others
 
 
 def came() -> bool:
@@ -38,3 +40,9 @@ def _remember(number: int, frame: FrameType | None) -> None:
     _came = True
     supervision.note_interruption()
     signal.default_int_handler(number, frame)
+
+
+def _report_others(dropped: sys.UnraisableHookArgs) -> None:
+    """Report an exception that a library dropped, unless it is Ctrl-C's, which `check` raises again."""
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)

@@ -76,14 +76,15 @@ def sizes(name: Architecture) -> dict[str, int]:
 
 def learned(name: Architecture) -> int:
     """Values that training changes: filters, biases, normalisation's scale and shift, factors of fusions."""
-    found, constants = set(), sizes(name)
-    for node in built(name).model.graph.node:
+    found, constants, nodes = set(), sizes(name), built(name).model.graph.node
+    least = 2 if any(node.op_type == "Erf" for node in nodes) else 1  # GELU has single numbers of its own
+    for node in nodes:
         if node.op_type in ("Conv", "Gemm"):
             found |= set(node.input[1:])
         elif node.op_type in ("BatchNormalization", "LayerNormalization"):
             found |= set(node.input[1:3])
         elif node.op_type in ("MatMul", "Add", "Mul"):
-            found |= {each for each in node.input if each in constants and not each.startswith("number")}  # of GELU
+            found |= {each for each in node.input if constants.get(each, 0) >= least}
     return sum(constants[each] for each in found)
 
 
