@@ -17,7 +17,16 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, is_call, parts_of, rewritten, shape_of
+from edgedeploy.compile.ir.expressions import (
+    Emitter,
+    Rewriter,
+    constant,
+    constant_value,
+    is_call,
+    parts_of,
+    rewritten,
+    shape_of,
+)
 from edgedeploy.compile.ir.optraits import along_axis
 
 # The types that quantised feature maps are stored in.
@@ -125,32 +134,24 @@ def dequantize(value: relax.Expr, steps: Steps) -> relax.Call:
     return relax.op.dequantize(value, *parameters, axis=0, out_dtype="float32")
 
 
-def to_integers(
-    build: relax.BlockBuilder, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None
-) -> relax.Expr:
+def to_integers(emit: Emitter, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None) -> relax.Expr:
     """The integers of a float32 tensor, elementwise, as ONNX defines QuantizeLinear; bounds as of `rounded`."""
-    return rounded(build, build.emit(relax.op.divide(value, constant(steps.scale, "float32"))), steps, bounds)
+    return rounded(emit, emit.divide(value, steps.scale), steps, bounds)
 
 
-def to_floats(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
+def to_floats(emit: Emitter, value: relax.Expr, steps: Steps) -> relax.Expr:
     """The float32 values of integers, elementwise."""
-    return relax.op.multiply(centred(build, value, steps), constant(steps.scale, "float32"))
+    return relax.op.multiply(centred(emit, value, steps), constant(steps.scale, "float32"))
 
 
-def centred(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
+def centred(emit: Emitter, value: relax.Expr, steps: Steps) -> relax.Expr:
     """Integers less their zero point, in float32."""
-    value = build.emit(relax.op.astype(value, "float32"))
-    if not steps.zero_point:
-        return value
-    return build.emit(relax.op.add(value, constant(-steps.zero_point, "float32")))
+    value = emit.astype(value, "float32")
+    return emit.add(value, -steps.zero_point) if steps.zero_point else value
 
 
 def rounded(
-    build: relax.BlockBuilder,
-    value: relax.Expr,
-    steps: Steps,
-    bounds: tuple[int, int] | None = None,
-    largest: float = math.inf,
+    emit: Emitter, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None, largest: float = math.inf
 ) -> relax.Expr:
     """Float32 values in steps as integers: rounded, then moved by the zero point, within bounds.
 
@@ -159,27 +160,21 @@ def rounded(
     """
     low, high = bounds or steps.limits
     if largest < _SHORT and not steps.half_away:
-        value = build.emit(relax.op.astype(build.emit(relax.op.round(value)), "int16"))
+        value = emit.astype(emit.round(value), "int16")
         if steps.zero_point:
-            value = build.emit(relax.op.add(value, constant(steps.zero_point, "int16")))
-        return relax.op.astype(bounded(build, value, low, high), steps.dtype)
+            value = emit.add(value, steps.zero_point)
+        return relax.op.astype(bounded(emit, value, low, high), steps.dtype)
     if steps.half_away:  # whole numbers of halves, which a factor takes beyond the middle
-        halves = build.emit(relax.op.trunc(build.emit(relax.op.multiply(value, constant(2, "float32")))))
-        value = build.emit(relax.op.multiply(halves, constant(0.5 + 2**-20, "float32")))
-    value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
-    value = build.emit(relax.op.round(value))
+        value = emit.multiply(emit.trunc(emit.multiply(value, 2)), 0.5 + 2**-20)
+    value = emit.round(bounded(emit, value, low - steps.zero_point, high - steps.zero_point))
     if steps.zero_point:
-        value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
+        value = emit.add(value, steps.zero_point)
     return relax.op.astype(value, steps.dtype)
 
 
-def bounded(
-    build: relax.BlockBuilder, value: relax.Expr, low: float | np.ndarray, high: float | np.ndarray
-) -> relax.Expr:
+def bounded(emit: Emitter, value: relax.Expr, low: float | np.ndarray, high: float | np.ndarray) -> relax.Expr:
     """A tensor within bounds, numbers or arrays that broadcast to it."""
-    dtype = str(value.ty.dtype)
-    value = build.emit(relax.op.maximum(value, constant(low, dtype)))
-    return build.emit(relax.op.minimum(value, constant(high, dtype)))
+    return emit.minimum(emit.maximum(value, low), high)
 
 
 def has_quantisation(module: tvm.IRModule) -> bool:
@@ -205,7 +200,7 @@ class _Speller(Rewriter):
         if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or dtype not in _INTEGERS:
             return None
         write = to_floats if is_call(call, "relax.dequantize") else to_integers
-        return write(self.builder_, call.args[0], Steps(np.float32(scale.item()), int(zero_point.item()), dtype))
+        return write(self.emit, call.args[0], Steps(np.float32(scale.item()), int(zero_point.item()), dtype))
 
 
 def recognise(module: tvm.IRModule) -> tvm.IRModule:

@@ -66,15 +66,14 @@ class _TransposedRewriter(Rewriter):
             self.emit(relax.op.nn.conv2d(call.args[0], constant(part), padding=padding, groups=groups))
             for part in parts
         ]
-        result = self.emit(relax.op.concat(results, 1)) if len(results) > 1 else results[0]
-        result = self.emit(relax.op.permute_dims(result, NHWC_OF_NCHW))
-        result = self.emit(relax.op.reshape(result, [batch, *pixels, *strides, channels]))
-        result = self.emit(relax.op.permute_dims(result, [0, 1, 3, 2, 4, 5]))
+        result = self.emit.concat(results, axis=1) if len(results) > 1 else results[0]
+        result = self.emit.permute_dims(result, NHWC_OF_NCHW)
+        result = self.emit.reshape(result, [batch, *pixels, *strides, channels])
+        result = self.emit.permute_dims(result, [0, 1, 3, 2, 4, 5])
         whole = [count * stride for count, stride in zip(pixels, strides, strict=True)]
-        result = self.emit(relax.op.reshape(result, [batch, *whole, channels]))
+        result = self.emit.reshape(result, [batch, *whole, channels])
         if whole != [height, width]:
-            cut = relax.op.strided_slice(result, axes=[1, 2], begin=[top, left], end=[top + height, left + width])
-            result = self.emit(cut)
+            result = self.emit.strided_slice(result, [1, 2], [top, left], [top + height, left + width])
         return relax.op.permute_dims(result, NCHW_OF_NHWC)
 
 

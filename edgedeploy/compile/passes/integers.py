@@ -30,6 +30,7 @@ from edgedeploy.compile.integers.quantisation import (
     to_integers,
 )
 from edgedeploy.compile.ir.expressions import (
+    Emitter,
     Rewriter,
     bindings_of,
     canonicalised,
@@ -171,7 +172,7 @@ class _Border(Rewriter):
         steps = steps_of(call)
         if is_call(call, "relax.quantize") and steps:
             in_float = any(original.same_as(each) for each in self._in_float.values())
-            return None if in_float else to_integers(self.builder_, self._own(call, original).args[0], steps)
+            return None if in_float else to_integers(self.emit, self._own(call, original).args[0], steps)
         if any(original.same_as(each) for each in self._dequantised.values()):
             return self._floats(original)
         return self._own(call, original) if is_kind(call, Kind.ELEMENTWISE) else None
@@ -179,7 +180,7 @@ class _Border(Rewriter):
     def _floats(self, original: relax.Call) -> relax.Expr:
         steps = steps_of(original)
         assert steps is not None
-        return to_floats(self.builder_, self.visit_expr(original.args[0]), steps)
+        return to_floats(self.emit, self.visit_expr(original.args[0]), steps)
 
     def _own(self, call: relax.Call, original: relax.Call) -> relax.Call:
         """An elementwise operator with its own conversions of its operands: they become one function with it."""
@@ -201,11 +202,10 @@ def _move_integers(module: tvm.IRModule, dtype: str) -> tvm.IRModule:
     return canonicalised(_Mover, module, dtype)
 
 
-def _shifted(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
+def _shifted(emit: Emitter, integers: relax.Expr, dtype: str) -> relax.Var:
     """Bytes as another type, their zero point moved with them."""
-    wide = build.emit(relax.op.astype(integers, "int16"))
-    shift = shift_between(str(integers.ty.dtype), dtype)
-    return relax.op.astype(build.emit(relax.op.add(wide, relax.const(shift, "int16"))), dtype)
+    wide, shift = emit.astype(integers, "int16"), shift_between(str(integers.ty.dtype), dtype)
+    return emit.astype(emit.add(wide, shift), dtype)
 
 
 class _Mover(Rewriter):
@@ -245,7 +245,7 @@ class _Mover(Rewriter):
         if isinstance(variable, relax.Var):
             return dequantize(self._stored[variable], steps.stored_as(self._dtype))
         if isinstance(integers, relax.Var):
-            integers = self.emit(_shifted(self.builder_, integers, self._dtype))
+            integers = _shifted(self.emit, integers, self._dtype)
             return dequantize(integers, steps.stored_as(self._dtype))
         return None
 
@@ -257,7 +257,7 @@ class _Mover(Rewriter):
             integers = self.emit(quantize(value, stored))
         if steps.dtype == self._dtype:
             return integers
-        declared = self.emit(_shifted(self.builder_, integers, steps.dtype))
+        declared = _shifted(self.emit, integers, steps.dtype)
         self._stored[declared] = integers
         return declared
 
@@ -334,9 +334,8 @@ class _Rounder(Rewriter):
         if limits.bits > 16:  # float32 does not hold all of their values
             return None
         low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
-        value = self.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
-        value = self.emit(relax.op.round(bounded(self.builder_, value, low, high)))
-        return relax.op.multiply(value, constant(scale, "float32"))
+        value = bounded(self.emit, self.emit.divide(quantised.args[0], scale), low, high)
+        return relax.op.multiply(self.emit.round(value), constant(scale, "float32"))
 
 
 ROUND_IN_FLOAT = Pass(

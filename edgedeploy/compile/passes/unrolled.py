@@ -94,7 +94,7 @@ class _Roller(Rewriter):
         if original in self._states:
             number, index = self._states[original]
             states, shape = self._roll(number)[0], shape_of(original)
-            part = self.emit(relax.op.strided_slice(states, [0], [index], [index + 1]))
+            part = self.emit.strided_slice(states, [0], [index], [index + 1])
             return relax.op.reshape(part, shape)
         if is_call(original, "relax.concat") and int(original.attrs.axis) == 0:
             fields = list(original.args[0].fields) if isinstance(original.args[0], relax.Tuple) else []
@@ -118,29 +118,29 @@ class _Roller(Rewriter):
             order = np.concatenate([np.arange(start, start + hidden) for start in last.starts if start is not None])
             products = self._products(first.products, order, last.bias)
             operands = {
-                "products": self.emit(relax.op.reshape(products, [count, batch, 1, layer.gates, hidden])),
+                "products": self.emit.reshape(products, [count, batch, 1, layer.gates, hidden]),
                 "weights": constant(last.weights[:, order].reshape(1, hidden, layer.gates, hidden)),
                 **dict.fromkeys(("hidden", "cell"), constant(np.zeros([1, batch, hidden]), "float32")),
             }
             states, _, cell = map(self.emit, called(self.builder_, layer, operands))
-            self._rolled[number] = states, self.emit(relax.op.reshape(cell, shape_of(first.state)))
+            self._rolled[number] = states, self.emit.reshape(cell, shape_of(first.state))
         return self._rolled[number]
 
     def _products(self, value: relax.Expr, order: np.ndarray, bias: np.ndarray) -> relax.Var:
         """Products of inputs and a bias, with gates in another order: the order of the weights is changed."""
         reshape, total, product = (self._of(value, name) for name in ("reshape", "add", "matmul"))
         if reshape is not None and shape_of(reshape.args[0])[-1] == len(order):
-            return self.emit(relax.op.reshape(self._products(reshape.args[0], order, bias), shape_of(reshape)))
+            return self.emit.reshape(self._products(reshape.args[0], order, bias), shape_of(reshape))
         offset = constant_value(total.args[1]) if total is not None else None
         if total is not None and offset is not None and offset.size == len(order) == offset.shape[-1]:
             return self._products(total.args[0], order, bias + offset.reshape(-1))
         weights = constant_value(product.args[1]) if product is not None else None
         if product is not None and weights is not None and weights.ndim == 2:
             columns = constant(weights[:, order])
-            ordered = relax.op.matmul(self.visit_expr(product.args[0]), columns, str(product.ty.dtype))
+            ordered = self.emit.matmul(self.visit_expr(product.args[0]), columns, out_dtype=str(product.ty.dtype))
         else:
-            ordered = relax.op.take(self.visit_expr(value), constant(order, "int64"), axis=-1)
-        return self.emit(relax.op.add(self.emit(ordered), constant(bias[order], "float32")))
+            ordered = self.emit.take(self.visit_expr(value), constant(order, "int64"), axis=-1)
+        return self.emit.add(ordered, bias[order])
 
     # The search.
 

@@ -19,11 +19,11 @@ from edgedeploy.compile.backends.cpu.configuration import Columns
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED
 from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of, word_steps
-from edgedeploy.compile.backends.cpu.strategy import PackedForm
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
+from edgedeploy.compile.strategy import PackedForm
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
 from edgedeploy.target.board import Board
 

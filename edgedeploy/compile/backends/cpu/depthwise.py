@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
-from edgedeploy.compile.backends.cpu.strategy import CpuStrategy, PackedForm, multiply_add
+from edgedeploy.compile.backends.cpu.strategy import multiply_add
 from edgedeploy.compile.backends.cpu.tiles import (
     RESULT_CYCLES,
     choose_depthwise_tile,
@@ -21,6 +21,7 @@ from edgedeploy.compile.backends.cpu.traffic import LINE, beginnings, beyond, ne
 from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.ir.types import bytes_of, is_floating, lanes_for
 from edgedeploy.compile.layers import DepthwiseConvolution
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, vector_length
 from edgedeploy.target.board import Board
 
@@ -35,7 +36,7 @@ _BYTE_PRODUCT = (2.0, 2.5)
 _WIDENED_COPY = (4.5, 12.0)
 
 
-class DepthwiseStrategy(CpuStrategy[DepthwiseConvolution]):
+class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     """A convolution in NHWC, HWIO, of as many groups as channels."""
 
     @override
@@ -120,8 +121,7 @@ class DepthwiseStrategy(CpuStrategy[DepthwiseConvolution]):
         return self._in_tiles(configuration, self.layer.types.accumulator if self._widens else None)
 
     def _in_tiles(self, configuration: Configuration, copied_as: str | None) -> PackedForm:
-        compute = self.layer.in_tiles(configuration.register_tile, copied_as=copied_as)
-        return PackedForm(compute, self.layer.weights, self.layer.types.weights)
+        return self.unpacked(self.layer.in_tiles(configuration.register_tile, copied_as=copied_as))
 
     def _product(self, configuration: Configuration) -> float:
         """The cost of a vector of products, in multiply-adds of floats."""

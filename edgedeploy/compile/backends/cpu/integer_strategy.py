@@ -11,7 +11,6 @@ from typing_extensions import override
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm, pixels
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
-from edgedeploy.compile.backends.cpu.strategy import CpuStrategy, PackedForm
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
     RESULT_CYCLES,
@@ -25,6 +24,7 @@ from edgedeploy.compile.backends.cpu.traffic import with_reading
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import bytes_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads
 from edgedeploy.target.board import Board
 
@@ -69,7 +69,7 @@ _WRITTEN_OUT, _FEW_STEPS = 0.75, 32
 _NOT_REPEATED = 0.92
 
 
-class IntegerStrategy(CpuStrategy[IntegerLayer]):
+class IntegerStrategy(Strategy[IntegerLayer]):
     """Convolutions and products with constant weights of integers, on a CPU that has steps for them."""
 
     @classmethod

@@ -18,11 +18,11 @@ from typing_extensions import TypeIs, override
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
-from edgedeploy.compile.backends.cpu.strategy import PackedForm
 from edgedeploy.compile.backends.cpu.tiles import rows_per_task
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import DEPTHWISE, crop, whole_feature_map
+from edgedeploy.compile.strategy import PackedForm
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.target.board import Board
 

@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.ir.types import bits_of, lanes_for
-from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Form, Product
+from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Product
 from edgedeploy.compile.schedules import divides_into_vectors
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
 from edgedeploy.target.board import Board, Positive
 from edgedeploy.target.opencl.profile import WIDTHS, OpenCL, opencl_of
@@ -147,13 +147,13 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
         )
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
+    def form(self, configuration: Configuration) -> PackedForm:
         layer, tile = self.layer, configuration.register_tile
         if isinstance(layer, FirstConvolution):
-            return layer.in_tiles(tile, lanes=lanes_for(self.board, layer.types.data))
+            return self.unpacked(layer.in_tiles(tile, lanes=lanes_for(self.board, layer.types.data)))
         if isinstance(layer, BatchMatmul) and layer.transposed:
-            return layer.in_tiles(tile, whole_columns=layer.channels)
-        return layer.in_tiles(tile)
+            return self.unpacked(layer.in_tiles(tile, whole_columns=layer.channels))
+        return self.unpacked(layer.in_tiles(tile))
 
     @cached_property
     def _result(self) -> _Result:
