@@ -131,7 +131,7 @@ class FirstConvolution(_Convolution):
 
     @override
     def in_tiles(self, tile: Tile, lanes: int = 1, **others: Any) -> Form:
-        return partial(direct.convolution_of_nchw, window=self.window, types=self.types, tile=tile, lanes=lanes)
+        return super().in_tiles(tile, lanes=lanes, **others)
 
 
 class DepthwiseConvolution(_Convolution):

@@ -10,6 +10,7 @@ Code that recognises the factor leaves it out, and rounds exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,13 +97,13 @@ def shift_between(dtype: str, other: str) -> int:
     return _limits(other)[0] - _limits(dtype)[0]
 
 
-def steps_of(call: Any) -> Steps | None:
-    """The steps of a `quantize` or `dequantize`; None if they are not constants, several, or not of bytes."""
+def steps_of(call: Any, dtypes: Collection[str] = BYTES) -> Steps | None:
+    """The steps of a `quantize` or `dequantize`; None if they are not constants, several, or not of these types."""
     if not is_call(call, *_QUANTISATION):
         return None
     integers, real = (call, call.args[0]) if is_call(call, "relax.quantize") else (call.args[0], call)
     parameters, dtype = parameters_of(call), str(integers.ty.dtype)
-    if parameters is None or dtype not in BYTES or str(real.ty.dtype) != "float32":
+    if parameters is None or dtype not in dtypes or str(real.ty.dtype) != "float32":
         return None
     scale, zero_point = parameters
     if scale.size != 1 or zero_point.size != 1 or not scale.item() > 0:
@@ -193,14 +194,11 @@ def spell_out(module: tvm.IRModule) -> tvm.IRModule:
 
 class _Speller(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if not is_call(call, *_QUANTISATION) or constant_value(self.bound_value(call.args[0])) is not None:
-            return None
-        scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
-        dtype = str((call if is_call(call, "relax.quantize") else call.args[0]).ty.dtype)
-        if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or dtype not in _INTEGERS:
+        steps = steps_of(call, _INTEGERS)
+        if steps is None or constant_value(self.bound_value(call.args[0])) is not None:
             return None
         write = to_floats if is_call(call, "relax.dequantize") else to_integers
-        return write(self.emit, call.args[0], Steps(np.float32(scale.item()), int(zero_point.item()), dtype))
+        return write(self.emit, call.args[0], steps)
 
 
 def recognise(module: tvm.IRModule) -> tvm.IRModule:
