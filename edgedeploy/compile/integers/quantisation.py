@@ -29,6 +29,7 @@ from edgedeploy.compile.ir.expressions import (
     shape_of,
 )
 from edgedeploy.compile.ir.optraits import along_axis
+from edgedeploy.compile.ir.types import limits_of
 
 # The types that quantised feature maps are stored in.
 BYTES = ("uint8", "int8")
@@ -65,7 +66,7 @@ class Steps:
     @property
     def limits(self) -> tuple[int, int]:
         """The least and the greatest integer."""
-        return _limits(self.dtype)
+        return limits_of(self.dtype)
 
     def stored_as(self, dtype: str) -> Steps:
         """The same values by integers of another type."""
@@ -87,14 +88,9 @@ class Steps:
         return (np.asarray(integers, np.int32) - self.zero_point).astype(np.float32) * self.scale
 
 
-def _limits(dtype: str) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
-
-
 def shift_between(dtype: str, other: str) -> int:
     """The number to add to integers of a type to store them as another, so that both have the same bits but one."""
-    return _limits(other)[0] - _limits(dtype)[0]
+    return limits_of(other)[0] - limits_of(dtype)[0]
 
 
 def steps_of(call: Any, dtypes: Collection[str] = BYTES) -> Steps | None:
@@ -234,7 +230,7 @@ class _Recogniser(Rewriter):
             parts.append(value)
             value = self.bound_value(value.args[0])
         *bounds, scale = (_scalar(each.args[1]) for each in parts[1:])
-        if scale is None or bounds != [limit - zero for limit in reversed(_limits(dtype))]:
+        if scale is None or bounds != [limit - zero for limit in reversed(limits_of(dtype))]:
             return None
         data = parts[-1].args[0]
         if shape_of(data) != shape_of(call):

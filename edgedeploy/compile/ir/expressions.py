@@ -81,6 +81,11 @@ class Rewriter(relax.PyExprMutator):
         return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
 
     @cached_property
+    def before(self) -> dict[relax.Var, relax.Expr]:
+        """The values of the network's variables, before anything is rewritten."""
+        return {each.var: each.value for each in bindings_of(self.module["main"])}
+
+    @cached_property
     def uses(self) -> Counter[relax.Var]:
         """How often the network uses each variable, before anything is rewritten."""
         return Counter(each for each in parts_of(self.module["main"]) if isinstance(each, relax.Var))

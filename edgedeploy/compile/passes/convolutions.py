@@ -143,17 +143,14 @@ def _left(elements: int, dilation: int, stride: int, padding: int, size: int, re
 TRIM_KERNELS = Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", walk_of(_Trimmer))
 
 
-def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite `conv(x, w) * s + b` to `conv(x, w * s) + b`, and `(conv(x, w) + a) + b` to `conv(x, w) + (a + b)`.
+class _ScaleFolder(Rewriter):
+    """Rewrites `conv(x, w) * s + b` to `conv(x, w * s) + b`, and `(conv(x, w) + a) + b` to `conv(x, w) + (a + b)`.
 
     Batch normalisation arrives as such a product and sum. Expects NCHW activations and OIHW weights, and
     constants that vary over channels only. Exact up to rounding of the constants.
+
+    Visits operators in order, so that each is folded into the ones folded before it.
     """
-    return rewritten(_ScaleFolder, module)
-
-
-class _ScaleFolder(Rewriter):
-    """Visits operators in order, so that each is folded into the ones folded before it."""
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         operator = operator_name(call)
@@ -199,21 +196,23 @@ class _ScaleFolder(Rewriter):
         return relax.op.add(self.emit(convolution), constant(bias.reshape(1, -1, 1, 1)))
 
 
+def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
+    """Fold constant factors and offsets into weights and bias."""
+    return rewritten(_ScaleFolder, module)
+
+
 FOLD_SCALES = Pass(
     "fold-scales", "Fold constant factors and offsets into weights and bias.", of_module(fold_scales), _FLOAT
 )
 
 
-def convolve_averages(module: tvm.IRModule) -> tvm.IRModule:
-    """Write means over small windows as depthwise convolutions with constant weights.
+class _AverageConvolver(Rewriter):
+    """Writes means over small windows as depthwise convolutions with constant weights.
 
     If padding is not counted, windows at the borders have fewer values, and the results are multiplied by constants.
     What follows, as the scale of a layer, is folded into the weights. Expects NCHW.
     """
-    return rewritten(_AverageConvolver, module)
 
-
-class _AverageConvolver(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.nn.avg_pool2d") or not call.attrs.layout == call.attrs.out_layout == "NCHW":
             return None
@@ -257,7 +256,7 @@ class _AverageConvolver(Rewriter):
 CONVOLVE_AVERAGES = Pass(
     "convolve-averages",
     "Write means over windows as depthwise convolutions.",
-    of_module(lambda module: fold_scales(convolve_averages(module))),
+    of_module(lambda module: fold_scales(rewritten(_AverageConvolver, module))),
     _FLOAT,
 )
 

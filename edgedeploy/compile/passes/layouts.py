@@ -17,7 +17,6 @@ from edgedeploy.compile.ir.expressions import (
     OPAQUE,
     Rewriter,
     axes_of,
-    bindings_of,
     canonicalised,
     constant,
     constant_value,
@@ -182,7 +181,7 @@ class _ResizeSeparator(Rewriter):
         resize, sliced = self.bound_value(call.args[0]), None
         if is_call(resize, "relax.strided_slice") and _is_channel_slice(resize):
             sliced, resize = resize, self.bound_value(resize.args[0])
-            before = next(each.value for each in bindings_of(self.module["main"]) if each.var.same_as(original.args[0]))
+            before = self.before[original.args[0]]
             if is_call(before, "relax.strided_slice") and self.uses[before.args[0]] > 1:
                 return None
         if not _enlarges(resize):

@@ -19,7 +19,6 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import (
     Rewriter,
-    bindings_of,
     canonicalised,
     constant,
     constant_value,
@@ -77,7 +76,6 @@ class _Roller(Rewriter):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._bound: dict[relax.Var, relax.Call] = {each.var: each.value for each in bindings_of(module["main"])}
         # By the calls that compute states and last cells: the layer's number, and the step of a state.
         self._states: dict[relax.Call, tuple[int, int]] = {}
         self._last_cells: dict[relax.Call, int] = {}
@@ -85,8 +83,8 @@ class _Roller(Rewriter):
         self._rolled: dict[int, tuple[relax.Var, relax.Var]] = {}
         for number, steps in enumerate(self._layers):
             for step in steps:
-                self._states[self._bound[step.state]] = number, step.index
-            self._last_cells[self._bound[steps[-1].cell]] = number
+                self._states[self.before[step.state]] = number, step.index
+            self._last_cells[self.before[steps[-1].cell]] = number
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if original in self._last_cells:
@@ -98,7 +96,7 @@ class _Roller(Rewriter):
             return relax.op.reshape(part, shape)
         if is_call(original, "relax.concat") and int(original.attrs.axis) == 0:
             fields = list(original.args[0].fields) if isinstance(original.args[0], relax.Tuple) else []
-            found = [self._states.get(self._bound.get(each)) for each in fields]
+            found = [self._states.get(self.before.get(each)) for each in fields]
             if found and found[0]:
                 number, _ = found[0]
                 if found == [(number, index) for index in range(len(self._layers[number]))]:
@@ -146,7 +144,7 @@ class _Roller(Rewriter):
 
     def _found(self) -> Iterator[list[_Step]]:
         """The steps of each unrolled LSTM, all of them."""
-        steps = [step for step in map(self._step, self._bound) if step is not None]
+        steps = [step for step in map(self._step, self.before) if step is not None]
         after = {step.before: step for step in steps if step.before is not None}
         for step in steps:
             chain = [step]
@@ -161,7 +159,7 @@ class _Roller(Rewriter):
 
     def _of(self, expression: Any, name: str) -> relax.Call | None:
         """The value of a variable, if it is an operator of a name."""
-        call = self._bound.get(expression) if isinstance(expression, relax.Var) else None
+        call = self.before.get(expression) if isinstance(expression, relax.Var) else None
         return call if operator_name(call) == name else None
 
     def _step(self, variable: relax.Var) -> _Step | None:

@@ -89,15 +89,13 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         costs = {each: self.estimate(each) for each in self._possible()}
         default = min(costs, key=costs.__getitem__)
         near = [each for each, cost in costs.items() if cost <= WORTH_TRYING * costs[default]]
-        yield default
-        seen = {default}
-        for each in near:
-            for by_channels in (False, True):
-                for rows in divisors(self._tiles_down(each.tile)):
-                    other = each.model_copy(update={"by_channels": by_channels, "rows_per_task": rows})
-                    if other not in seen:
-                        seen.add(other)
-                        yield other
+        others = (
+            each.model_copy(update={"by_channels": by_channels, "rows_per_task": rows})
+            for each in near
+            for by_channels in (False, True)
+            for rows in divisors(self._tiles_down(each.tile))
+        )
+        yield from dict.fromkeys([default, *others])
 
     @override
     def estimate(self, configuration: Configuration) -> float:

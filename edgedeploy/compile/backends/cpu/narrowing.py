@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import tirx
 from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
@@ -22,6 +21,7 @@ from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
 from edgedeploy.compile.integers.quantisation import CONVERTER, CONVERTER_BITS
+from edgedeploy.compile.ir.types import limits_of
 from edgedeploy.compile.operators.direct import DEPTHWISE
 from edgedeploy.target.triples import Architecture
 
@@ -162,7 +162,7 @@ def _of_cast(cast: Any) -> _Narrowing | None:
 def _of_short(value: Any) -> _Narrowing | None:
     """A value that was rounded, moved and bounded in 16 bits, in any order."""
     if isinstance(value, Cast) and _rounds(value.value):
-        return _Narrowing(value.value.args[0], *_limits("int16"), dtype="int16", short=True)
+        return _Narrowing(value.value.args[0], *limits_of("int16"), dtype="int16", short=True)
     if not isinstance(value, Add | Max | Min) or not isinstance(value.b, IntImm):
         return None
     inner = _of_short(value.a)
@@ -174,7 +174,7 @@ def _of_short(value: Any) -> _Narrowing | None:
 
 
 def _is_within(bounds: tuple[int, int], dtype: str) -> bool:
-    (least, most), (low, high) = _limits(dtype), bounds
+    (least, most), (low, high) = limits_of(dtype), bounds
     return least <= low <= high <= most
 
 
@@ -217,11 +217,12 @@ def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
         return _by_conversion(narrowing, lanes)
     if not narrowing.short:
         bounded = tirx.min(bounded, tirx.const(float(narrowing.high), "float32"))
-    value = _within(tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded), *_limits("int16")).astype("int16")
+    value = _within(tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded), *limits_of("int16")).astype("int16")
     if moved:
         value = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", value, tirx.const(moved, "int16"))
-    value = _within(value, *_limits(narrowing.dtype)).astype(narrowing.dtype)
-    return _within(value, narrowing.bounds[0], narrowing.bounds[1] if narrowing.short else _limits(narrowing.dtype)[1])
+    (least, most), (low, high) = limits_of(narrowing.dtype), narrowing.bounds
+    value = _within(value, least, most).astype(narrowing.dtype)
+    return _within(value, low, high if narrowing.short else most)
 
 
 def _rounded_by_addition(value: Any) -> Any:
@@ -249,7 +250,7 @@ def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> An
     types = ["int16"] if str(value.ty.dtype) == "int32" else []
     types += [narrowing.dtype] if lanes >= _HALF_A_VECTOR else []
     for each in types:
-        value = _within(value, *_limits(each)).astype(each)
+        value = _within(value, *limits_of(each)).astype(each)
     return _within(value, *narrowing.bounds).astype(narrowing.dtype)
 
 
@@ -288,13 +289,9 @@ def _rounded_bits(narrowing: _Narrowing, added: float) -> Any:
 def _within(value: Any, low: int, high: int) -> Any:
     """A value between bounds, without those that its type has anyway."""
     dtype = str(value.ty.dtype)
-    least, most = _limits(dtype)
+    least, most = limits_of(dtype)
     value = value if high == most else tirx.min(value, tirx.const(high, dtype))
     return value if low == least else tirx.max(value, tirx.const(low, dtype))
-
-
-def _limits(dtype: str) -> tuple[int, int]:
-    return int(tvm.tirx.min_value(dtype).value), int(tvm.tirx.max_value(dtype).value)
 
 
 def _converted(expression: Any, *, whole: bool = False) -> Any:

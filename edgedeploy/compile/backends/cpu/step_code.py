@@ -47,9 +47,14 @@ def _registered(
     written: Callable[..., None],
     *,
     adds: bool = True,
+    strided: bool = False,
 ) -> str:
-    """Register an intrinsic: `plain` loops over buffers, and the instructions that replace them; returns its name."""
-    functions = (_function(read, result, body, adds=adds) for body in (plain, written))
+    """Register an intrinsic: `plain` loops over buffers, and the instructions that replace them; returns its name.
+
+    If it is `strided`, the instructions read parts of larger buffers.
+    """
+    parts = [replace(each, strided=strided) for each in read]
+    functions = _function(read, result, plain, adds=adds), _function(parts, result, written, adds=adds)
     TensorIntrin.register(name, *functions, override=True)  # another thread may have registered it
     return name
 
@@ -118,9 +123,7 @@ def interleaving_intrinsic(dtype: str) -> str:
             bytes_of_words = _interleaved(pairs, begin, channels)
             _store(words, [begin // 2], tirx.reinterpret(f"{WORD}x{channels // 2}", bytes_of_words))
 
-    implementation = _function([replace(rows, strided=True)], words, written, adds=False)
-    TensorIntrin.register(name, _function([rows], words, plain, adds=False), implementation, override=True)
-    return name
+    return _registered(name, [rows], words, plain, written, adds=False, strided=True)
 
 
 @dataclass(frozen=True)
