@@ -34,7 +34,7 @@ class PackedForm(NamedTuple):
         compute: from data and packed weights to the result.
         shape, dtype: of the packed weights.
         pack: packs the layer's weights.
-        at_load: `pack`, to the last bit, as code that may run when a network is loaded; None if there is no such code.
+        at_load: `pack`, to the last bit, as code that may run when a network is loaded; None without such code.
     """
 
     compute: Form

@@ -191,7 +191,7 @@ def every_integer(steps: Steps) -> np.ndarray:
 
 
 def lines_through(reals: np.ndarray, before: Steps, after: Steps, bounds: tuple[int, int]) -> Lines | None:
-    """Lines that equal a function for every integer, in steps `after` and within bounds; None if there are none.
+    """Lines that equal a function for every integer, in steps `after` and within bounds; None if no lines do.
 
     `reals` are the function's float32 values for `every_integer(before)`.
     """
@@ -356,7 +356,7 @@ _OPERATORS = {
 
 
 def in_integers(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
-    """The integers of an activation's source, in steps; None if there is no form for it."""
+    """The integers of an activation's source, in steps; None if no form is known for it."""
     call = network.values.of(found.source)
     write = _OPERATORS.get(operator_name(call))
     result = write(network, call, found, steps) if write else None

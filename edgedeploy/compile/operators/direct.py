@@ -16,7 +16,7 @@ from tvm import te, tirx
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
 
-# The blocks that templates look for: those that accumulate, and the one that crops whole tiles.
+# The blocks that templates look for: the accumulating ones, and the one that crops whole tiles.
 DENSE, DEPTHWISE, CROP = "conv2d", "depthwise_conv2d", "crop"
 
 
@@ -119,7 +119,7 @@ def convolution(
     Args:
         data: n x height x width x inputs, or n x inputs x height x width.
         weights: kernel height x kernel width x inputs of one group x outputs.
-        groups: equal groups of output channels, each of which sums over its own inputs.
+        groups: equal groups of output channels; each group sums over its own inputs.
         tile, order: of the template.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
         copied_as: the type of padded copies of the data; None for that of the data.

@@ -18,6 +18,7 @@ from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.output.entries import entry_name
 from edgedeploy.compile.passes.layouts import SLOW_OPERATORS
 from edgedeploy.compile.pipeline import Lowered
+from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.package.members import FunctionWork
 
 # Values that one thread stores one by one within about a microsecond: fewer are not worth a line.
@@ -55,23 +56,22 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
     """
     records = []
     for name, count in call_counts(network.module).items():
-        entry = network.functions.get(name)
-        function = entry.function if entry else network.module[name]
+        entry = network.functions.get(name) or Scheduled(network.module[name], "", None, None, 0, False)
         records.append(
             {
                 "function": name.removesuffix("_scheduled"),
                 "calls": count,
-                "template": entry.template if entry else None,
-                "type": str(function.params[0].ty.dtype),
-                "tuned": entry.tuned if entry else False,
-                "exact": entry.exact if entry else False,
-                "tile": entry.tile if entry else "",
-                "reason": entry.reason if entry else "",
-                "parallel": entry.parallel if entry else False,
-                "fallback": entry is not None and stores_of(function).serial_scalar > FEW_STORES,
+                "template": entry.template or None,
+                "type": str(entry.function.params[0].ty.dtype),
+                "tuned": entry.tuned,
+                "exact": entry.exact,
+                "tile": entry.tile,
+                "reason": entry.reason,
+                "parallel": entry.parallel,
+                "fallback": bool(entry.template) and stores_of(entry.function).serial_scalar > FEW_STORES,
                 "cpu": network.on_cpu.get(name),
                 "free": _is_free(network, name),
-                "mflop": round(entry.operations * count / 1e6, 3) if entry else 0.0,
+                "mflop": round(entry.operations * count / 1e6, 3),
             }
         )
     return sorted(records, key=lambda record: (-record["mflop"], record["function"]))

@@ -126,7 +126,7 @@ class _Trimmer(Rewriter):
 
 
 def _left(elements: int, dilation: int, stride: int, padding: int, size: int, results: int) -> range:
-    """The elements of a kernel along one axis that meet a pixel, and those that cannot be cut off.
+    """The elements of a kernel along one axis that meet a pixel or cannot be cut off.
 
     `padding` is before the first of `size` pixels; the result has `results`.
     """

@@ -105,7 +105,7 @@ class _Lowerer(Rewriter):
 
 
 def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
-    """A window over integers that includes the padding of an operator before it; None if there is none.
+    """A window over integers that includes the padding of an operator before it; None for other operators.
 
     `pad` is the expression of its data, and `rows` the axis of the data's rows; that of columns is the next one.
     """

@@ -170,7 +170,7 @@ def _reduced(
     value: Callable[[tuple[Any, ...]], Any],
     **names: str,
 ) -> Any:
-    """Values of a tensor's elements, reduced over some axes."""
+    """What `value` returns for the place of each element of a tensor, reduced over some axes."""
     spans = {axis: te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes}
     shape = [1 if axis in axes else size for axis, size in enumerate(data.shape) if keepdims or axis not in axes]
 

@@ -77,7 +77,7 @@ class _SignalLifter(Rewriter):
         return any(self._source(each) is not None for each in expressions)
 
     def _source(self, expression: relax.Expr) -> relax.Expr | None:
-        """The image of one row behind a signal; None if there is none."""
+        """The image of one row that a signal was built from; None for other signals."""
         value = self.bound_value(expression)
         if not is_call(value, "relax.reshape") or len(shape_of(expression)) != 3:
             return None

@@ -65,7 +65,7 @@ class _Decomposer(Rewriter):
 
 
 def _split_in_groups(emit: Emitter, call: relax.Call) -> relax.Expr | None:
-    """A split into many parts as slices that are split in turn; None if there are few.
+    """A split into many parts as slices that are split themselves; None for a few parts.
 
     Equal parts share one function. TVM writes parts as nested buffers, through which its passes recurse.
     """

@@ -201,7 +201,7 @@ class _Lifter(Rewriter):
         return self._volume(kind, relax.Call(call.op, arguments, call.attrs), shape)
 
     def _operand(self, argument: relax.Expr, shape: list[int], kind: _Images) -> relax.Expr | None:
-        """An argument of an elementwise operator on volumes of a shape, for images; None if there is none."""
+        """An argument of an elementwise operator on volumes of a shape, for images; None if it cannot be one."""
         if not isinstance(argument.ty, relax.TensorType):
             return argument
         if shape_of(argument) == shape:
@@ -222,7 +222,7 @@ class _Lifter(Rewriter):
     # From volumes to images and back.
 
     def _source(self, volume: relax.Expr) -> tuple[relax.Expr, _Images] | None:
-        """The image behind a volume, and its kind; None if there is none."""
+        """The image that a volume was built from, and its kind; None for other volumes."""
         value = self.bound_value(volume)
         axes = axes_of(value)
         kind = next((each for each in (_FRAMES, _SHEETS) if axes == each.volume_axes()), None)

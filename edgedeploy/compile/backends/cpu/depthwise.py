@@ -162,7 +162,7 @@ _CACHED = 0.75
 
 
 def choose_block(layer: DepthwiseConvolution, tile: Tile, board: Board) -> Depthwise:
-    """The fastest blocks whose copies stay in the first cache; if there are none, those with the smallest copies."""
+    """The fastest blocks whose copies stay in the first cache; if none do, the ones with the smallest copies."""
     room, (height, width) = _CACHED * board.cache.l1_kib * 1024, layer.size
     blocks = [
         Block(layer, Depthwise(tile=tile, rows_per_task=rows, tasks_across=across, tasks_deep=deep, copied=True))

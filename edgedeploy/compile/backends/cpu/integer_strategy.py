@@ -104,7 +104,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         rows, columns = pixels(self.layer, self.board)
         whole_rows, whole_columns = tile.whole(rows, columns)
         count, vectors = tile.rows * tile.columns, tile.channels // step.channels
-        tiles = whole_rows * whole_columns // count * form.groups * form.whole_outputs // tile.channels
+        tiles = whole_rows * whole_columns // count * self.layer.groups * form.whole_outputs // tile.channels
         steps, written_out = form.steps, form.is_written_out
         cycles = steps * form.addends * _step_cycles(step, count, vectors, self.board)
         if self.board.in_order and step.parts == 1 and written_out and steps * count * vectors <= _FEW_STEPS:
@@ -201,7 +201,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
 
     def _divides_groups(self, channels: int) -> bool:
         """Whether a tile of so many channels is within one group."""
-        groups = 1 if isinstance(self.layer, Dense) else self.layer.groups
+        groups = self.layer.groups
         return groups == 1 or self.layer.channels // groups % channels == 0
 
     def _by_channels(self, step: Step, tile: Tile) -> bool:

@@ -109,7 +109,7 @@ def choose_tile(shape: ConvolutionShape, board: Board) -> Tile:
 
 
 def best_of(tiles: Iterable[Tile], rate: Callable[[Tile], float], best: Tile) -> Tile:
-    """The tile of the highest rate; of equally good ones, the first. `best` if there are none."""
+    """The tile of the highest rate; of equally good ones, the first. `best` without tiles."""
     best_rate = 0.0
     for tile in tiles:
         if (found := rate(tile)) > best_rate * 1.001:
