@@ -7,6 +7,7 @@ y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,7 +163,7 @@ def _limits(call: Any) -> tuple[Any, float, float] | None:
         return call.args[0], *(float(each.value) for each in call.args[1:3])
     if name not in ("maximum", "minimum"):
         return None
-    for data, bound in (call.args, list(call.args)[::-1]):
+    for data, bound in permutations(call.args):
         value = constant_value(bound)
         if value is not None and value.size == 1 and len(shape_of(data)) == len(shape_of(call)):
             limit = float(value.item())
@@ -317,7 +318,7 @@ def layer_of(values: Values, call: Any, source: Any, activation: Activation = Ac
     """
     offset = None
     if is_call(call, "relax.add"):
-        for data, bias in (call.args, list(call.args)[::-1]):
+        for data, bias in permutations(call.args):
             inner = values.of(data)
             if is_call(inner, *_LAYERS) and not values.is_shared(data) and shape_of(data) == shape_of(call):
                 call, offset = inner, bias

@@ -9,6 +9,7 @@ by side then.
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 import tvm
@@ -156,8 +157,7 @@ class _ScaleFolder(Rewriter):
         operator = operator_name(call)
         if operator not in ("multiply", "add"):
             return None
-        operands = list(zip(original.args, call.args, strict=True))
-        for (before, data), (_, factor) in (operands, operands[::-1]):
+        for (before, data), (_, factor) in permutations(zip(original.args, call.args, strict=True)):
             folded = self._fold(operator, data, constant_value(factor)) if self.uses[before] == 1 else None
             if folded is not None:
                 return folded
@@ -183,7 +183,7 @@ class _ScaleFolder(Rewriter):
         if is_call(value, "relax.nn.conv2d"):
             return value, None
         if is_call(value, "relax.add"):
-            for data_side, bias_side in (value.args, list(value.args)[::-1]):
+            for data_side, bias_side in permutations(value.args):
                 inner = self.bound_value(data_side)
                 added = constant_value(bias_side)
                 if added is not None and is_call(inner, "relax.nn.conv2d"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -190,7 +191,7 @@ class _Roller(Rewriter):
     def _gated(self, expression: Any, *, tanh: bool = True) -> tuple[Any, Any] | None:
         """The operands a and b of `sigmoid(a) * tanh(b)`, or of `sigmoid(a) * b`."""
         product = self._of(expression, "multiply")
-        for gate, value in (product.args, list(product.args)[::-1]) if product is not None else ():
+        for gate, value in permutations(product.args) if product is not None else ():
             sigmoid, bounded = self._of(gate, "sigmoid"), self._of(value, "tanh")
             if sigmoid is not None and (bounded is not None or not tanh):
                 return sigmoid.args[0], bounded.args[0] if tanh and bounded is not None else value

@@ -137,7 +137,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
     def fits(self, configuration: Configuration) -> bool:
         if not isinstance(configuration, Steps):
             return False
-        step = next((each for each in self._steps if self._is(each, configuration)), None)
+        step = self._steps.get((configuration.vector, configuration.depth))
         return (
             step is not None
             and configuration.tile.channels % step.channels == 0
@@ -158,20 +158,16 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         return step.instruction, step.products * self.board.fma.per_cycle / slots
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> dict[tuple[int, int], Step]:
         """The best step of each width and depth, which configurations name them by."""
         found: dict[tuple[int, int], Step] = {}
         for step in steps_for(self.layer.types, self.board):
             found.setdefault((step.channels, step.depth), step)
-        return list(found.values())
-
-    @staticmethod
-    def _is(step: Step, configuration: Steps) -> bool:
-        return (step.channels, step.depth) == (configuration.vector, configuration.depth)
+        return found
 
     def _step(self, configuration: Configuration) -> Step:
         assert isinstance(configuration, Steps)
-        return next(each for each in self._steps if self._is(each, configuration))
+        return self._steps[configuration.vector, configuration.depth]
 
     def _form(self, configuration: Configuration) -> StepForm:
         assert isinstance(configuration, Steps)
@@ -181,7 +177,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         return -(-pixels(self.layer, self.board)[0] // tile.rows)
 
     def _possible(self) -> Iterator[Steps]:
-        for step in self._steps:
+        for step in self._steps.values():
             for tile in self._tiles(step):
                 order, down = self._by_channels(step, tile), self._tiles_down(tile)
                 rows = down if order else rows_per_task(down, 1, self.board.cores)

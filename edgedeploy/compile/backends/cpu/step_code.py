@@ -97,7 +97,7 @@ def words_intrinsic(step: Step) -> str:
 
     def written(words: Any, weights: Any, sums: Any) -> None:
         values = tirx.reinterpret(f"{step.data}x{4 * step.channels}", _load(words, [0], step.channels))
-        _add_dot_products(step, values, weights, sums)
+        _dot_product(step, values, weights, sums)
 
     def plain(*buffers: Any) -> None:
         _summed(buffers, sums.shape, [4], product)
@@ -205,13 +205,8 @@ def _interleaved(vectors: Sequence[Any], begin: int, count: int) -> Any:
     return tirx.Shuffle(vectors, [place + lanes * which for place in range(begin, begin + count) for which in (0, 1)])
 
 
-def _dot_product(step: Step, data: Any, weights: Any, sums: Any) -> None:
-    """x86's VNNI: products of 32 bits of data by 32 bits of weights, added to each sum."""
-    _add_dot_products(step, _repeated(step, data), weights, sums)
-
-
-def _add_dot_products(step: Step, values: Any, weights: Any, sums: Any) -> None:
-    """VNNI's instruction, or `sdot`, on a vector of values, 32 bits for each sum."""
+def _dot_product(step: Step, values: Any, weights: Any, sums: Any) -> None:
+    """VNNI's instruction, or `sdot`: products of 32 bits of values by 32 bits of weights, added to each sum."""
     channels, factors = step.channels, (values, _load(weights, [0, 0], step.depth * step.channels))
     instruction = _SDOT if step.instruction == "sdot" else f"x86.avx512.{step.instruction}.{32 * channels}"
     _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
@@ -330,8 +325,8 @@ _BY_PAIRS = {
 
 # From a step and the buffers of its data, weights and sums, to the stores of its instructions.
 _MULTIPLY_ADDS: dict[str, Callable[[Step, Any, Any, Any], None]] = {
-    "vpdpbusd": _dot_product,
-    "vpdpwssd": _dot_product,
+    "vpdpbusd": lambda step, data, *others: _dot_product(step, _repeated(step, data), *others),
+    "vpdpwssd": lambda step, data, *others: _dot_product(step, _repeated(step, data), *others),
     "vpmaddwd": _vpmaddwd,
     "pmaddwd": _vpmaddwd,
     "sdot": _sdot,
