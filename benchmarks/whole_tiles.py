@@ -63,7 +63,7 @@ def work_of(strategy: Strategy[AnyAnchorOp], configuration: Configuration) -> Wo
     layer, tile = strategy.layer, configuration.register_tile
     assert tile is not None
     pixels, deep = tile.rows * tile.columns, round_up(layer.channels, tile.channels)
-    packed = strategy.packed_shape(configuration)
+    packed = strategy.form(configuration).shape
     terms = math.prod(packed) // deep
     size = pixels_of(layer, strategy.board) if isinstance(configuration, Steps) else layer.size
     tiles = layer.batch * math.prod(tile.whole(*size)) // pixels * (deep // tile.channels)

@@ -104,8 +104,9 @@ class Backend(ABC):
     def configured(self, group: FusedFunction, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""
         strategy = self.strategy(group.layer)
-        scheduled = self.schedule(group.lower(strategy, configuration), packable, configuration, group.layer)
+        form = strategy.form(configuration)
+        scheduled = self.schedule(group.lower(form), packable, configuration, group.layer)
         assert scheduled is not None, "every layer has a template"
-        packing = after(group.packing(strategy, configuration), scheduled.packing)
+        packing = after(group.packing(form), scheduled.packing)
         tile, reason = strategy.described(configuration), strategy.reason(configuration)
         return replace(scheduled, packing=packing, tile=tile, reason=reason)

@@ -131,7 +131,7 @@ class FirstConvolution(_Convolution):
 
     @override
     def in_tiles(self, tile: Tile, lanes: int = 1, **others: Any) -> Form:
-        return partial(direct.convolution_of_nchw, window=self.window, types=self.types, tile=tile, lanes=lanes)
+        return super().in_tiles(tile, lanes=lanes, **others)
 
 
 class DepthwiseConvolution(_Convolution):
@@ -148,8 +148,13 @@ class Product(AnchorOp):
 
 
 class Dense(Product):
-    """Rows x terms times terms x columns; the rows may have several dimensions, the weights are constants."""
+    """Rows x terms times terms x columns; the rows may have several dimensions, the weights are constants.
 
+    It is also a convolution of one group with a kernel of one pixel, on a feature map of one row.
+    """
+
+    window: ClassVar[Window] = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+    groups: ClassVar[int] = 1
     kind: Literal["dense"] = "dense"
 
     @property

@@ -10,12 +10,8 @@ et al., Error Analysis and Improving the Accuracy of Winograd Convolution for De
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from edgedeploy.compile.ir.types import LayerTypes, unit_roundoff
-
-if TYPE_CHECKING:
-    pass
 
 # The variance of one rounding, in squares of the unit roundoff: uniform in half a unit of the last place, of a value
 # with a log-uniform mantissa.

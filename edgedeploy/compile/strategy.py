@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from tvm import te
@@ -25,6 +25,23 @@ _REFERENCE_BLOCK = 144
 WORTHWHILE = 0.9
 
 Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
+
+
+class PackedForm(NamedTuple):
+    """A layer in a configuration, with its weights in the order of their use.
+
+    Attributes:
+        compute: from data and packed weights to the result.
+        shape, dtype: of the packed weights.
+        pack: packs the layer's weights.
+        at_load: `pack`, to the last bit, as code that may run when a network is loaded; None without such code.
+    """
+
+    compute: Form
+    shape: tuple[int, ...]
+    dtype: str
+    pack: Callable[[np.ndarray], np.ndarray] = lambda weights: weights
+    at_load: Callable[[te.Tensor], te.Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +68,12 @@ class Strategy(ABC, Generic[Anchor]):
         """Whether the layer can be computed in a configuration: true for each of `candidates`, and for more."""
 
     @abstractmethod
-    def lower(self, configuration: Configuration) -> Form:
+    def form(self, configuration: Configuration) -> PackedForm:
         """The layer in a configuration, as the backend's schedule templates expect it."""
+
+    def unpacked(self, compute: Form) -> PackedForm:
+        """The layer with weights in their own order."""
+        return PackedForm(compute, self.layer.weights, self.layer.types.weights)
 
     def alternatives(self) -> list[Configuration]:
         """The fastest configurations of forms with different rounding errors."""
@@ -65,22 +86,6 @@ class Strategy(ABC, Generic[Anchor]):
     def roundings(self, configuration: Configuration) -> float:
         """The variance of the rounding errors of its sums, in squares of their unit roundoff."""
         return summed(self.layer.terms)
-
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        """The weights as the lowered form takes them."""
-        return weights
-
-    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
-        """`packed` as code that may run when a network is loaded, to the last bit; None if there is none."""
-        return None
-
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        """The shape of the weights as the lowered form takes them."""
-        return self.layer.weights
-
-    def packed_type(self, configuration: Configuration) -> str:
-        """The type of the weights as the lowered form takes them."""
-        return self.layer.types.weights
 
     def described(self, configuration: Configuration) -> str:
         """A configuration in reports."""
@@ -99,8 +104,8 @@ class Strategy(ABC, Generic[Anchor]):
 def _of_family(name: str) -> Any:
     """A method that calls the same method of the family that a configuration fits."""
 
-    def method(self: Several[Any], configuration: Configuration, *others: Any) -> Any:
-        return getattr(self.family(configuration), name)(configuration, *others)
+    def method(self: Several[Any], configuration: Configuration) -> Any:
+        return getattr(self.family(configuration), name)(configuration)
 
     return method
 
@@ -115,12 +120,8 @@ class Several(Strategy[Anchor]):
     families: tuple[Strategy[Anchor], ...]
 
     estimate = _of_family("estimate")
-    lower = _of_family("lower")
+    form = _of_family("form")
     rounding = _of_family("rounding")
-    packed = _of_family("packed")
-    packed_form = _of_family("packed_form")
-    packed_shape = _of_family("packed_shape")
-    packed_type = _of_family("packed_type")
     step = _of_family("step")
 
     def family(self, configuration: Configuration) -> Strategy[Anchor]:

@@ -12,6 +12,7 @@ from tvm import relax
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.integers.quantisation import Steps, rounded
+from edgedeploy.compile.ir.expressions import Emitter
 from edgedeploy.compile.layers import AnyAnchorOp, FirstConvolution, Product
 from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.passes.fusion import LAYER_ATTRIBUTE, FusedFunction, fused_functions
@@ -116,7 +117,7 @@ def requantised_group(layer: AnyAnchorOp, tail: Requantisation) -> FusedFunction
             value = build.emit(relax.op.add(value, parameters[2]))
             value = build.emit(relax.op.multiply(relax.op.astype(value, "float32"), parameters[3]))
             steps = Steps(np.float32(1), tail.zero_point, tail.dtype)
-            output = build.emit_output(rounded(build, value, steps, (tail.low, tail.high), tail.largest))
+            output = build.emit_output(rounded(Emitter(build), value, steps, (tail.low, tail.high), tail.largest))
         build.emit_func_output(output)
     module = relax.transform.LegalizeOps()(build.get())
     module = relax.transform.FuseOps()(relax.transform.AnnotateTIROpPattern()(module))

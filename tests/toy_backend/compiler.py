@@ -12,10 +12,10 @@ from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnchorOp, AnyAnchorOp, Form
+from edgedeploy.compile.layers import AnchorOp, AnyAnchorOp
 from edgedeploy.compile.schedules import Template, is_convolution, is_depthwise, is_product
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
 from edgedeploy.target.board import Board
 from toy_backend import Toy
@@ -55,8 +55,8 @@ class ToyStrategy(Strategy[AnchorOp]):
         return isinstance(configuration, Scalar)
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
-        return self.layer.canonical()
+    def form(self, configuration: Configuration) -> PackedForm:
+        return self.unpacked(self.layer.canonical())
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:

@@ -7,13 +7,23 @@ y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
 
 from edgedeploy.compile.integers.quantisation import AWAY_FROM_ZERO, CONVERTER_BITS, SMALL, Steps, rounded, to_integers
-from edgedeploy.compile.ir.expressions import axes_of, bindings_of, constant, constant_value, is_call, is_oihw, shape_of
+from edgedeploy.compile.ir.expressions import (
+    Emitter,
+    axes_of,
+    bindings_of,
+    constant,
+    constant_value,
+    is_call,
+    is_oihw,
+    shape_of,
+)
 from edgedeploy.compile.ir.optraits import (
     Kind,
     along_axis,
@@ -113,10 +123,10 @@ class Activation:
         low, high = (int(steps.quantised(np.float32(each))) for each in (self.low, self.high))
         return low, high
 
-    def moved(self, build: relax.BlockBuilder, result: relax.Expr) -> relax.Expr:
+    def moved(self, emit: Emitter, result: relax.Expr) -> relax.Expr:
         """A result of `source` with the moves behind it."""
         for move in reversed(self.moves):
-            result = relax.Call(move.op, [build.emit(result), *move.args[1:]], move.attrs)
+            result = relax.Call(move.op, [emit(result), *move.args[1:]], move.attrs)
         return result
 
 
@@ -153,7 +163,7 @@ def _limits(call: Any) -> tuple[Any, float, float] | None:
         return call.args[0], *(float(each.value) for each in call.args[1:3])
     if name not in ("maximum", "minimum"):
         return None
-    for data, bound in (call.args, list(call.args)[::-1]):
+    for data, bound in permutations(call.args):
         value = constant_value(bound)
         if value is not None and value.size == 1 and len(shape_of(data)) == len(shape_of(call)):
             limit = float(value.item())
@@ -190,7 +200,7 @@ class IntegerLayer:
         """Whether it is a convolution, not a product."""
         return is_call(self.call, "relax.nn.conv2d")
 
-    def sums(self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, bias: np.ndarray) -> relax.Expr:
+    def sums(self, emit: Emitter, data: relax.Expr, cpu: CpuBackend, bias: np.ndarray) -> relax.Expr:
         """The sums of products of integers as they are stored, and a bias, in int32."""
         shift = self._shift(cpu)
         held = self.weights - shift
@@ -200,19 +210,17 @@ class IntegerLayer:
             if self.steps.zero_point and any(padding):
                 top, left, bottom, right = padding
                 widths = [0, 0, 0, 0, top, bottom, left, right]
-                data = build.emit(relax.op.nn.pad(data, widths, "constant", float(self.steps.zero_point)))
+                data = emit(relax.op.nn.pad(data, widths, "constant", float(self.steps.zero_point)))
                 padding = [0, 0, 0, 0]
             places = attrs.strides, padding, attrs.dilation, int(attrs.groups)
-            sums = build.emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
+            sums = emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
         else:
-            sums = build.emit(relax.op.matmul(data, weights, out_dtype="int32"))
+            sums = emit.matmul(data, weights, out_dtype="int32")
         if bias.any():  # next to the sums, so that these can begin with it
-            sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32")))
+            sums = emit.add(sums, self._by_channel(bias))
         if shift:
-            whole = build.emit(relax.op.astype(source, "int32"))
-            of_pixel = build.emit(relax.op.sum(whole, [1 if self.is_convolution else -1], keepdims=True))
-            of_pixel = build.emit(relax.op.multiply(of_pixel, constant(shift, "int32")))
-            sums = build.emit(relax.op.add(sums, of_pixel))
+            of_pixel = emit.sum(emit.astype(source, "int32"), [1 if self.is_convolution else -1], keepdims=True)
+            sums = emit.add(sums, emit.multiply(of_pixel, shift))
         return sums
 
     def _shift(self, cpu: CpuBackend) -> int:
@@ -256,16 +264,16 @@ class IntegerLayer:
     def _is_depthwise(self) -> bool:
         return self.is_convolution and self.weights.shape[:2] == (int(self.call.attrs.groups), 1)
 
-    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
+    def integers(self, emit: Emitter, data: relax.Expr, steps: Steps, cpu: CpuBackend) -> relax.Expr:
         """The integers of the result, by its steps."""
         bounds = self.activation.bounds(steps)
         if (
             steps.half_away and self.is_convolution and not self.offset.any()
         ):  # conv_kernel_ref_int8.c of Tengine divides
-            value = build.emit(self.floats(build, data, cpu))
-            return self.activation.moved(build, to_integers(build, value, steps, bounds))
-        value = build.emit(self.floats(build, data, cpu, steps.scale))
-        return self.activation.moved(build, rounded(build, value, steps, bounds, self._largest(steps.scale)))
+            value = emit(self.floats(emit, data, cpu))
+            return self.activation.moved(emit, to_integers(emit, value, steps, bounds))
+        value = emit(self.floats(emit, data, cpu, steps.scale))
+        return self.activation.moved(emit, rounded(emit, value, steps, bounds, self._largest(steps.scale)))
 
     def _largest(self, divisor: np.float32) -> float:
         """The largest magnitude of its sums and bias over a divisor, for all data."""
@@ -275,24 +283,21 @@ class IntegerLayer:
         return float(((np.abs(ends) * self.scales.astype(np.float64) + np.abs(self.offset)) / divisor).max(initial=0))
 
     def floats(
-        self, build: relax.BlockBuilder, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
+        self, emit: Emitter, data: relax.Expr, cpu: CpuBackend, divisor: np.float32 = np.float32(1)
     ) -> relax.Expr:
         """The sums and bias in float32, over a divisor, without an activation."""
         bias = self._whole_bias
         if cpu.filters_in_float and self._is_depthwise and self._largest_sum < _EXACT:
-            sums = self.sums(build, data, cpu, np.zeros_like(bias))
-            sums = build.emit(relax.op.astype(sums, "float32"))
-            sums = build.emit(relax.op.add(sums, constant(self._by_channel(bias), "float32"))) if bias.any() else sums
+            sums = emit.astype(self.sums(emit, data, cpu, np.zeros_like(bias)), "float32")
+            sums = emit.add(sums, self._by_channel(bias)) if bias.any() else sums
         else:
             added = CONVERTER_BITS if cpu.adds_to_convert and self._largest_sum < SMALL else 0
-            sums = self.sums(build, data, cpu, bias + added)
-            if added:
-                sums = build.emit(relax.op.subtract(sums, constant(added, "int32")))
-            sums = build.emit(relax.op.astype(sums, "float32"))
+            sums = self.sums(emit, data, cpu, bias + added)
+            sums = emit.astype(emit.subtract(sums, added) if added else sums, "float32")
         value = relax.op.multiply(sums, constant(self._by_channel(self.scales / divisor), "float32"))
         if not self.offset.any():
             return value
-        return relax.op.add(build.emit(value), constant(self._by_channel(self.offset / divisor), "float32"))
+        return relax.op.add(emit(value), constant(self._by_channel(self.offset / divisor), "float32"))
 
     @property
     def _summed_axes(self) -> tuple[int, ...]:
@@ -313,7 +318,7 @@ def layer_of(values: Values, call: Any, source: Any, activation: Activation = Ac
     """
     offset = None
     if is_call(call, "relax.add"):
-        for data, bias in (call.args, list(call.args)[::-1]):
+        for data, bias in permutations(call.args):
             inner = values.of(data)
             if is_call(inner, *_LAYERS) and not values.is_shared(data) and shape_of(data) == shape_of(call):
                 call, offset = inner, bias

@@ -36,7 +36,7 @@ from edgedeploy.compile.integers.quantisation import (
     to_floats,
     to_integers,
 )
-from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, is_call, shape_of
+from edgedeploy.compile.ir.expressions import Emitter, Rewriter, constant, constant_value, is_call, shape_of
 from edgedeploy.compile.ir.optraits import Kind, evaluate, is_kind, operator_name, tensors_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _sum_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: 
     `a * p + (b * q + c)` with `p = a_scale / y_scale`, `q = b_scale / y_scale`, and c of the three zero points: it is
     rounded after the zero point was added. LLVM fuses products and sums if the CPU can, as onnxruntime does there.
     """
-    build, operands = network.builder_, network.operands(call.args)
+    emit, operands = network.emit, network.operands(call.args)
     if not operands or steps.half_away:
         return None
     (one, one_steps), (other, other_steps) = operands
@@ -66,12 +66,10 @@ def _sum_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: 
         np.float64(first) * one_steps.zero_point + np.float64(second * np.float32(other_steps.zero_point))
     )
     offset = np.float32(result.zero_point) - offsets
-    partial = build.emit(relax.op.multiply(_as_stored(build, other, network.dtype), constant(second, "float32")))
+    partial = emit.multiply(_as_stored(emit, other, network.dtype), second)
     # Of two bare products LLVM would choose itself which one is rounded: a bound that no value passes keeps them apart.
-    apart = relax.op.add if offset else relax.op.maximum
-    partial = build.emit(apart(partial, constant(offset or np.finfo(np.float32).min, "float32")))
-    total = build.emit(relax.op.multiply(_as_stored(build, one, network.dtype), constant(first, "float32")))
-    total = build.emit(relax.op.add(total, partial))
+    partial = emit.add(partial, offset) if offset else emit.maximum(partial, np.finfo(np.float32).min)
+    total = emit.add(emit.multiply(_as_stored(emit, one, network.dtype), first), partial)
     return _stored(network, total, found, steps, SPAN * float(first + second))
 
 
@@ -80,50 +78,44 @@ def _stored(
 ) -> relax.Expr:
     """The integers of float32 values that include the zero point of the file; `largest` is their magnitude without."""
     moved = steps.zero_point - steps.stored_as(network.dtype).zero_point
-    return rounded(network.builder_, value, replace(steps, zero_point=moved), found.bounds(steps), largest + SPAN)
+    return rounded(network.emit, value, replace(steps, zero_point=moved), found.bounds(steps), largest + SPAN)
 
 
-def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
+def _as_stored(emit: Emitter, integers: relax.Expr, dtype: str) -> relax.Expr:
     """Bytes as float32, moved to the range of another type."""
-    value = build.emit(relax.op.astype(integers, "float32"))
+    value = emit.astype(integers, "float32")
     shift = shift_between(str(integers.ty.dtype), dtype)
-    return build.emit(relax.op.add(value, constant(shift, "float32"))) if shift else value
+    return emit.add(value, shift) if shift else value
 
 
 def _product_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearMul of onnxruntime: the exact product without zero points, a fused multiply-add, and rounding."""
-    build, operands = network.builder_, network.operands(call.args)
+    emit, operands = network.emit, network.operands(call.args)
     if not operands or steps.half_away:
         return None
     (one, one_steps), (other, other_steps) = operands
     scale = one_steps.scale * other_steps.scale / steps.scale
-    value = build.emit(relax.op.multiply(centred(build, one, one_steps), centred(build, other, other_steps)))
-    value = build.emit(relax.op.multiply(value, constant(scale, "float32")))
-    zero_point = steps.stored_as(network.dtype).zero_point
-    value = build.emit(relax.op.add(value, constant(zero_point, "float32")))
+    value = emit.multiply(emit.multiply(centred(emit, one, one_steps), centred(emit, other, other_steps)), scale)
+    value = emit.add(value, steps.stored_as(network.dtype).zero_point)
     return _stored(network, value, found, steps, SPAN**2 * float(scale))
 
 
 def _mean_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearGlobalAveragePool of onnxruntime: the sum of integers, which is exact, times one factor."""
-    build, operand = network.builder_, network.integers(call.args[0])
+    emit, operand = network.emit, network.integers(call.args[0])
     if operand is None or not call.attrs.axis:
         return None
     integers, before = operand
     count = math.prod(shape_of(call.args[0])) // math.prod(shape_of(call))
     if count >= 2**23:  # int32 and float32 hold smaller sums
         return None
-    wide = build.emit(relax.op.astype(integers, "int32"))
-    total = build.emit(relax.op.sum(wide, call.attrs.axis, bool(call.attrs.keepdims)))
-    total = build.emit(relax.op.add(total, constant(-before.zero_point * count, "int32")))
-    total = build.emit(relax.op.astype(total, "float32"))
+    total = emit.sum(emit.astype(integers, "int32"), call.attrs.axis, keepdims=bool(call.attrs.keepdims))
+    total = emit.astype(emit.add(total, -before.zero_point * count), "float32")
     if steps.half_away:  # pooling_kernel_ref_int8.c of Tengine
-        total = build.emit(relax.op.multiply(total, constant(before.scale, "float32")))
-        total = build.emit(relax.op.divide(total, constant(count, "float32")))
-        return to_integers(build, total, steps, found.bounds(steps))
-    scale = before.scale / (steps.scale * np.float32(count))
-    total = build.emit(relax.op.multiply(total, constant(scale, "float32")))
-    return rounded(build, total, steps, found.bounds(steps), SPAN * float(before.scale / steps.scale))
+        total = emit.divide(emit.multiply(total, before.scale), count)
+        return to_integers(emit, total, steps, found.bounds(steps))
+    total = emit.multiply(total, before.scale / (steps.scale * np.float32(count)))
+    return rounded(emit, total, steps, found.bounds(steps), SPAN * float(before.scale / steps.scale))
 
 
 def _average_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
@@ -131,34 +123,32 @@ def _average_of(network: IntegerWriter, call: relax.Call, found: Activation, ste
 
     It has none of int8 on x86: there they are rounded before, as QuantizeLinear does.
     """
-    build, operand = network.builder_, network.integers(call.args[0])
+    emit, operand = network.emit, network.integers(call.args[0])
     if operand is None:
         return None
     if steps.half_away:  # Tengine sums up integers, too
         integers, before = operand
-        value = build.emit(relax.Call(call.op, [build.emit(centred(build, integers, before))], call.attrs))
-        value = build.emit(relax.op.multiply(value, constant(before.scale, "float32")))
-        return to_integers(build, value, steps, found.bounds(steps))
-    value = build.emit(relax.Call(call.op, [build.emit(to_floats(build, *operand))], call.attrs))
-    value = build.emit(relax.op.divide(value, constant(steps.scale, "float32")))
+        value = emit(relax.Call(call.op, [emit(centred(emit, integers, before))], call.attrs))
+        return to_integers(emit, emit.multiply(value, before.scale), steps, found.bounds(steps))
+    value = emit(relax.Call(call.op, [emit(to_floats(emit, *operand))], call.attrs))
+    value = emit.divide(value, steps.scale)
     if network.dtype == "int8":
-        return rounded(build, value, steps, found.bounds(steps))
-    zero_point = steps.stored_as(network.dtype).zero_point
-    return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
+        return rounded(emit, value, steps, found.bounds(steps))
+    return _stored(network, emit.add(value, steps.stored_as(network.dtype).zero_point), found, steps)
 
 
 def _concatenation_of(network: IntegerWriter, call: relax.Call, found: Activation, steps: Steps) -> relax.Expr | None:
     """The concatenation of integers, after a change of steps if necessary."""
-    build, fields = network.builder_, network.values.of(call.args[0])
+    emit, fields = network.emit, network.values.of(call.args[0])
     if not isinstance(fields, relax.Tuple):
         return None
     parts, bounds = [], found.bounds(steps)
     for integers, before in network.operands(fields.fields):
         if before != steps.to_even() or bounds != steps.limits:
-            moved = in_other_steps(build, integers, before, steps, bounds)
+            moved = in_other_steps(emit, integers, before, steps, bounds)
             if moved is None:
-                moved = to_integers(build, build.emit(to_floats(build, integers, before)), steps, bounds)
-            integers = build.emit(moved)
+                moved = to_integers(emit, emit(to_floats(emit, integers, before)), steps, bounds)
+            integers = emit(moved)
         parts.append(integers)
     return relax.op.concat(parts, int(call.attrs.axis)) if parts else None
 
@@ -171,7 +161,7 @@ def _lines_of(network: IntegerWriter, found: Activation, steps: Steps) -> relax.
         return None
     bounds = found.bounds(steps)
     lines = lines_through(function.reals, function.steps, steps, bounds)
-    return None if lines is None else lines.written(network.builder_, *operand, steps, bounds)
+    return None if lines is None else lines.written(network.emit, *operand, steps, bounds)
 
 
 @dataclass(frozen=True)
@@ -182,17 +172,16 @@ class Lines:
     above: np.float32
 
     def written(
-        self, build: relax.BlockBuilder, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
+        self, emit: Emitter, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
     ) -> relax.Expr:
         """The result's integers, in steps `after` and within bounds, of integers in steps `before`."""
-        values = build.emit(centred(build, integers, before))
-        result = build.emit(relax.op.multiply(values, constant(self.above, "float32")))
+        values = emit(centred(emit, integers, before))
+        result = emit.multiply(values, self.above)
         if self.below != self.above:
-            below = build.emit(relax.op.multiply(values, constant(self.below, "float32")))
-            either = relax.op.maximum if self.below < self.above else relax.op.minimum
-            result = build.emit(either(result, below))
+            either = emit.maximum if self.below < self.above else emit.minimum
+            result = either(result, emit.multiply(values, self.below))
         largest = SPAN * float(max(abs(self.below), abs(self.above)))
-        return rounded(build, result, after.to_even(), bounds, largest)
+        return rounded(emit, result, after.to_even(), bounds, largest)
 
 
 def every_integer(steps: Steps) -> np.ndarray:
@@ -202,7 +191,7 @@ def every_integer(steps: Steps) -> np.ndarray:
 
 
 def lines_through(reals: np.ndarray, before: Steps, after: Steps, bounds: tuple[int, int]) -> Lines | None:
-    """Lines that equal a function for every integer, in steps `after` and within bounds; None if there are none.
+    """Lines that equal a function for every integer, in steps `after` and within bounds; None if no lines do.
 
     `reals` are the function's float32 values for `every_integer(before)`.
     """
@@ -235,11 +224,11 @@ def _neighbours(value: np.float32) -> Iterator[np.float32]:
 
 
 def in_other_steps(
-    build: relax.BlockBuilder, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
+    emit: Emitter, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
 ) -> relax.Expr | None:
     """Integers of the same values in other steps, within bounds; None if no product gives them."""
     lines = lines_through(before.dequantised(every_integer(before)), before, after, bounds)
-    return None if lines is None else lines.written(build, integers, before, after, bounds)
+    return None if lines is None else lines.written(emit, integers, before, after, bounds)
 
 
 @dataclass(frozen=True)
@@ -293,7 +282,7 @@ def scaled_layers(network: IntegerWriter, found: Activation, steps: Steps) -> re
     scaled = _Scaled(network, steps.scale)
     if not scaled.reaches(found.source):
         return None
-    return rounded(network.builder_, scaled.of(found.source), steps, found.bounds(steps))
+    return rounded(network.emit, scaled.of(found.source), steps, found.bounds(steps))
 
 
 class _Scaled:
@@ -336,11 +325,11 @@ class _Scaled:
     def of(self, expression: Any) -> relax.Expr:
         """An expression over the divisor."""
         if expression not in self._written:
-            self._written[expression] = self._network.builder_.emit(self._write(expression))
+            self._written[expression] = self._network.emit(self._write(expression))
         return self._written[expression]
 
     def _write(self, expression: Any) -> relax.Expr:
-        network, build = self._network, self._network.builder_
+        network = self._network
         value = constant_value(expression)
         if value is not None:
             return constant(value / self._divisor, "float32")
@@ -348,7 +337,7 @@ class _Scaled:
         if quantised is not None:
             integers, before = quantised
             scale = constant(before.scale / self._divisor, "float32")
-            return relax.op.multiply(centred(build, integers, before), scale)
+            return relax.op.multiply(centred(network.emit, integers, before), scale)
         if expression in self._layers:
             return network.floats(self._layers[expression], self._divisor)
         call = network.values.of(expression)
@@ -367,7 +356,7 @@ _OPERATORS = {
 
 
 def in_integers(network: IntegerWriter, found: Activation, steps: Steps) -> relax.Expr | None:
-    """The integers of an activation's source, in steps; None if there is no form for it."""
+    """The integers of an activation's source, in steps; None if no form is known for it."""
     call = network.values.of(found.source)
     write = _OPERATORS.get(operator_name(call))
     result = write(network, call, found, steps) if write else None
@@ -406,15 +395,15 @@ class IntegerWriter(Rewriter):
             layer = layer_of(self.values, self.values.of(found.source), self._source, found)
             if layer is not None:
                 self._taken.append(layer)
-                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._cpu)
+                return layer.integers(self.emit, self.visit_expr(layer.data), steps, self._cpu)
         result = in_integers(self, found, steps)
         if result is None:
             result = scaled_layers(self, found, steps)
             if result is not None:
                 self._scaled.append(value)
         if result is None and steps.half_away:
-            result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
-        return None if result is None else found.moved(self.builder_, result)
+            result = to_integers(self.emit, self.visit_expr(found.source), steps, found.bounds(steps))
+        return None if result is None else found.moved(self.emit, result)
 
     def integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the new network, and their steps; else None."""
@@ -433,7 +422,7 @@ class IntegerWriter(Rewriter):
     def floats(self, layer: IntegerLayer, divisor: np.float32) -> relax.Expr:
         """A layer's sums over a divisor, in float32."""
         self._taken.append(layer)
-        return layer.floats(self.builder_, self.visit_expr(layer.data), self._cpu, divisor)
+        return layer.floats(self.emit, self.visit_expr(layer.data), self._cpu, divisor)
 
     def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the network as it was, and their steps."""

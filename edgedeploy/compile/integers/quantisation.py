@@ -10,6 +10,7 @@ Code that recognises the factor leaves it out, and rounds exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +18,18 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import Rewriter, constant, constant_value, is_call, parts_of, rewritten, shape_of
+from edgedeploy.compile.ir.expressions import (
+    Emitter,
+    Rewriter,
+    constant,
+    constant_value,
+    is_call,
+    parts_of,
+    rewritten,
+    shape_of,
+)
 from edgedeploy.compile.ir.optraits import along_axis
+from edgedeploy.compile.ir.types import limits_of
 
 # The types that quantised feature maps are stored in.
 BYTES = ("uint8", "int8")
@@ -55,7 +66,7 @@ class Steps:
     @property
     def limits(self) -> tuple[int, int]:
         """The least and the greatest integer."""
-        return _limits(self.dtype)
+        return limits_of(self.dtype)
 
     def stored_as(self, dtype: str) -> Steps:
         """The same values by integers of another type."""
@@ -77,23 +88,18 @@ class Steps:
         return (np.asarray(integers, np.int32) - self.zero_point).astype(np.float32) * self.scale
 
 
-def _limits(dtype: str) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
-
-
 def shift_between(dtype: str, other: str) -> int:
     """The number to add to integers of a type to store them as another, so that both have the same bits but one."""
-    return _limits(other)[0] - _limits(dtype)[0]
+    return limits_of(other)[0] - limits_of(dtype)[0]
 
 
-def steps_of(call: Any) -> Steps | None:
-    """The steps of a `quantize` or `dequantize`; None if they are not constants, several, or not of bytes."""
+def steps_of(call: Any, dtypes: Collection[str] = BYTES) -> Steps | None:
+    """The steps of a `quantize` or `dequantize`; None if they are not constants, several, or not of these types."""
     if not is_call(call, *_QUANTISATION):
         return None
     integers, real = (call, call.args[0]) if is_call(call, "relax.quantize") else (call.args[0], call)
     parameters, dtype = parameters_of(call), str(integers.ty.dtype)
-    if parameters is None or dtype not in BYTES or str(real.ty.dtype) != "float32":
+    if parameters is None or dtype not in dtypes or str(real.ty.dtype) != "float32":
         return None
     scale, zero_point = parameters
     if scale.size != 1 or zero_point.size != 1 or not scale.item() > 0:
@@ -125,32 +131,24 @@ def dequantize(value: relax.Expr, steps: Steps) -> relax.Call:
     return relax.op.dequantize(value, *parameters, axis=0, out_dtype="float32")
 
 
-def to_integers(
-    build: relax.BlockBuilder, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None
-) -> relax.Expr:
+def to_integers(emit: Emitter, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None) -> relax.Expr:
     """The integers of a float32 tensor, elementwise, as ONNX defines QuantizeLinear; bounds as of `rounded`."""
-    return rounded(build, build.emit(relax.op.divide(value, constant(steps.scale, "float32"))), steps, bounds)
+    return rounded(emit, emit.divide(value, steps.scale), steps, bounds)
 
 
-def to_floats(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
+def to_floats(emit: Emitter, value: relax.Expr, steps: Steps) -> relax.Expr:
     """The float32 values of integers, elementwise."""
-    return relax.op.multiply(centred(build, value, steps), constant(steps.scale, "float32"))
+    return relax.op.multiply(centred(emit, value, steps), constant(steps.scale, "float32"))
 
 
-def centred(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
+def centred(emit: Emitter, value: relax.Expr, steps: Steps) -> relax.Expr:
     """Integers less their zero point, in float32."""
-    value = build.emit(relax.op.astype(value, "float32"))
-    if not steps.zero_point:
-        return value
-    return build.emit(relax.op.add(value, constant(-steps.zero_point, "float32")))
+    value = emit.astype(value, "float32")
+    return emit.add(value, -steps.zero_point) if steps.zero_point else value
 
 
 def rounded(
-    build: relax.BlockBuilder,
-    value: relax.Expr,
-    steps: Steps,
-    bounds: tuple[int, int] | None = None,
-    largest: float = math.inf,
+    emit: Emitter, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None, largest: float = math.inf
 ) -> relax.Expr:
     """Float32 values in steps as integers: rounded, then moved by the zero point, within bounds.
 
@@ -159,27 +157,21 @@ def rounded(
     """
     low, high = bounds or steps.limits
     if largest < _SHORT and not steps.half_away:
-        value = build.emit(relax.op.astype(build.emit(relax.op.round(value)), "int16"))
+        value = emit.astype(emit.round(value), "int16")
         if steps.zero_point:
-            value = build.emit(relax.op.add(value, constant(steps.zero_point, "int16")))
-        return relax.op.astype(bounded(build, value, low, high), steps.dtype)
+            value = emit.add(value, steps.zero_point)
+        return relax.op.astype(bounded(emit, value, low, high), steps.dtype)
     if steps.half_away:  # whole numbers of halves, which a factor takes beyond the middle
-        halves = build.emit(relax.op.trunc(build.emit(relax.op.multiply(value, constant(2, "float32")))))
-        value = build.emit(relax.op.multiply(halves, constant(0.5 + 2**-20, "float32")))
-    value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
-    value = build.emit(relax.op.round(value))
+        value = emit.multiply(emit.trunc(emit.multiply(value, 2)), 0.5 + 2**-20)
+    value = emit.round(bounded(emit, value, low - steps.zero_point, high - steps.zero_point))
     if steps.zero_point:
-        value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
+        value = emit.add(value, steps.zero_point)
     return relax.op.astype(value, steps.dtype)
 
 
-def bounded(
-    build: relax.BlockBuilder, value: relax.Expr, low: float | np.ndarray, high: float | np.ndarray
-) -> relax.Expr:
+def bounded(emit: Emitter, value: relax.Expr, low: float | np.ndarray, high: float | np.ndarray) -> relax.Expr:
     """A tensor within bounds, numbers or arrays that broadcast to it."""
-    dtype = str(value.ty.dtype)
-    value = build.emit(relax.op.maximum(value, constant(low, dtype)))
-    return build.emit(relax.op.minimum(value, constant(high, dtype)))
+    return emit.minimum(emit.maximum(value, low), high)
 
 
 def has_quantisation(module: tvm.IRModule) -> bool:
@@ -198,14 +190,11 @@ def spell_out(module: tvm.IRModule) -> tvm.IRModule:
 
 class _Speller(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        if not is_call(call, *_QUANTISATION) or constant_value(self.bound_value(call.args[0])) is not None:
-            return None
-        scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
-        dtype = str((call if is_call(call, "relax.quantize") else call.args[0]).ty.dtype)
-        if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or dtype not in _INTEGERS:
+        steps = steps_of(call, _INTEGERS)
+        if steps is None or constant_value(self.bound_value(call.args[0])) is not None:
             return None
         write = to_floats if is_call(call, "relax.dequantize") else to_integers
-        return write(self.builder_, call.args[0], Steps(np.float32(scale.item()), int(zero_point.item()), dtype))
+        return write(self.emit, call.args[0], steps)
 
 
 def recognise(module: tvm.IRModule) -> tvm.IRModule:
@@ -241,7 +230,7 @@ class _Recogniser(Rewriter):
             parts.append(value)
             value = self.bound_value(value.args[0])
         *bounds, scale = (_scalar(each.args[1]) for each in parts[1:])
-        if scale is None or bounds != [limit - zero for limit in reversed(_limits(dtype))]:
+        if scale is None or bounds != [limit - zero for limit in reversed(limits_of(dtype))]:
             return None
         data = parts[-1].args[0]
         if shape_of(data) != shape_of(call):

@@ -110,7 +110,7 @@ def exponential(value: Expression) -> Expression:
         return _reduced(clamped, lambda r, bits: _named(bits, lambda b: product(x, r, b)))
 
     def product(x: Var, rest: Var, bits: Var) -> Expression:
-        # Two to the 128th is no float32: there, half of it and a factor of two.
+        # Float32 does not hold two to the 128th: take half of it, and a factor of two.
         power = reinterpret(x.ty.dtype, tirx.min(bits, _like(bits, 254)) << 23)
         twice = Select(bits > _like(bits, 254), _like(x, 2.0), _like(x, 1.0))
         finite = (_polynomial(_EXP, rest) * rest * rest + rest + _like(x, 1.0)) * power * twice

@@ -24,6 +24,36 @@ INJECTIVE, OPAQUE = 2, 8
 MOST_PARTS = 32
 
 
+class Emitter:
+    """Binds expressions to new variables: `emit(expression)`, or `emit.add(a, b)` for `emit(relax.op.add(a, b))`.
+
+    In the latter form, numbers and arrays among the arguments become constants of the dtype of the first tensor; axes
+    are keyword arguments.
+    """
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+
+    def __call__(self, expression: relax.Expr) -> relax.Var:
+        """A new variable, bound to an expression."""
+        return self._builder.emit(expression)
+
+    def __getattr__(self, name: str) -> Callable[..., relax.Var]:
+        operator = getattr(relax.op, name)
+
+        def call(*arguments: Any, **settings: Any) -> relax.Var:
+            tensors = (each for each in arguments if isinstance(each, relax.Expr))
+            dtype = next((str(getattr(each.ty, "dtype", "")) for each in tensors), None)
+            return self(operator(*(_as_constant(each, dtype) for each in arguments), **settings))
+
+        return call
+
+
+def _as_constant(argument: Any, dtype: str | None) -> Any:
+    """A number or an array as a constant; any other argument of an operator as it is."""
+    return constant(argument, dtype) if isinstance(argument, int | float | np.floating | np.ndarray) else argument
+
+
 class Rewriter(relax.PyExprMutator):
     """A walk over the function `main` of a network, in which subclasses replace calls."""
 
@@ -41,13 +71,19 @@ class Rewriter(relax.PyExprMutator):
         found = self.replacement(now, call)
         return now if found is None else found
 
-    def emit(self, expression: relax.Expr) -> relax.Var:
-        """A new variable before the call, bound to an expression."""
-        return self.builder_.emit(expression)
+    @property
+    def emit(self) -> Emitter:
+        """Binds expressions to new variables before the call."""
+        return Emitter(self.builder_)
 
     def bound_value(self, expression: Any) -> Any:
         """The value of a variable of the new function; any other expression is its own value."""
         return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+
+    @cached_property
+    def before(self) -> dict[relax.Var, relax.Expr]:
+        """The values of the network's variables, before anything is rewritten."""
+        return {each.var: each.value for each in bindings_of(self.module["main"])}
 
     @cached_property
     def uses(self) -> Counter[relax.Var]:

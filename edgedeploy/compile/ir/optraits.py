@@ -47,7 +47,7 @@ class Operator:
     Attributes:
         kind: how its results depend on its operands.
         evaluate: computes it on arrays by numpy, also on channels of zeros, which padding adds; None if it cannot.
-        function: the elementary function of TIR in it, empty if there is none.
+        function: the elementary function of TIR that it calls; empty if it calls none.
     """
 
     kind: Kind
@@ -95,7 +95,7 @@ def tensors_of(call: relax.Call) -> list[relax.Expr]:
 
 
 def channel_axis(call: relax.Call, value: np.ndarray) -> int:
-    """The axis of a constant operand of an elementwise operator along axis 1 of the result; -1 if there is none."""
+    """The axis of a constant operand of an elementwise operator along axis 1 of the result; -1 if it has none."""
     axis = value.ndim - len(call.ty.shape) + 1
     if operator_name(call) == "nn.prelu":
         axis = 0 if int(call.attrs.axis) % len(call.ty.shape) == 1 else -1

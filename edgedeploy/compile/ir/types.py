@@ -6,6 +6,8 @@ import re
 from dataclasses import astuple, dataclass
 from typing import Any
 
+import numpy as np
+
 from edgedeploy.target.board import Board
 
 # Bits of the significand, the implicit one among them: IEEE 754-2019, table 3.5; bfloat16 is the upper half of float32.
@@ -31,6 +33,12 @@ def bytes_of(dtype: str) -> int:
 def lanes_for(board: Board, dtype: str) -> int:
     """How many values of a type a vector register of the board holds."""
     return board.vector.bits // bits_of(dtype)
+
+
+def limits_of(dtype: str) -> tuple[int, int]:
+    """The least and the greatest value of a type of integers."""
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
 
 
 def is_floating(dtype: str) -> bool:

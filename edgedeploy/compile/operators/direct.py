@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import te, tirx
 
 from edgedeploy.compile.ir.types import LayerTypes
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
 
-# The blocks that templates look for: those that accumulate, and the one that crops whole tiles.
+# The blocks that templates look for: the accumulating ones, and the one that crops whole tiles.
 DENSE, DEPTHWISE, CROP = "conv2d", "depthwise_conv2d", "crop"
 
 
@@ -86,7 +85,7 @@ class VectorRows:
         """Whether a value is in the feature map."""
         (height, width), top, margin = self.size, self.window.padding[0], self._margin
         before = row >= top, row < top + height, vector >= margin // self.lanes
-        return tvm.tirx.all(*before, vector * self.lanes + lane < margin + width)
+        return tirx.all(*before, vector * self.lanes + lane < margin + width)
 
     def source(self, row: Any, vector: Any, lane: Any) -> tuple[Any, Any]:
         """Row and column of a value in the feature map."""
@@ -95,7 +94,7 @@ class VectorRows:
     def place(self, row: Any, column: Any) -> tuple[Any, Any, Any]:
         """The place of the value of a padded row and column."""
         column += self._margin - self.window.padding[1]
-        return row, tvm.tirx.floordiv(column, self.lanes), tvm.tirx.floormod(column, self.lanes)
+        return row, tirx.floordiv(column, self.lanes), tirx.floormod(column, self.lanes)
 
     @property
     def _margin(self) -> int:
@@ -113,25 +112,30 @@ def convolution(
     order: WeightOrder = WeightOrder(),
     prefetch: int = 0,
     copied_as: str | None = None,
+    lanes: int = 0,
 ) -> te.Tensor:
-    """A convolution in NHWC.
+    """A convolution in NHWC, or from NCHW to NHWC: a network's first layer.
 
     Args:
-        data: n x height x width x inputs.
+        data: n x height x width x inputs, or n x inputs x height x width.
         weights: kernel height x kernel width x inputs of one group x outputs.
-        groups: equal groups of output channels, each of which sums over its own inputs.
+        groups: equal groups of output channels; each group sums over its own inputs.
         tile, order: of the template.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
         copied_as: the type of padded copies of the data; None for that of the data.
+        lanes: of data in NCHW, the values of the vectors of padded rows (`VectorRows`); 0 for data in NHWC.
 
     Returns:
         n x rows x columns x outputs.
     """
-    batch, height, width, _ = (int(size) for size in data.shape)
+    batch, *sizes = (int(size) for size in data.shape)
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
-    rows, columns = window.output_size(height, width)
+    rows, columns = window.output_size(*(sizes[1:] if lanes else sizes[:2]))
     whole = tile.whole(rows, columns)
-    read = whole_feature_map(data, window, whole, copied_as or data.dtype)
+    if lanes:
+        read = _in_vector_rows(data, window, whole, lanes)
+    else:
+        read = whole_feature_map(data, window, whole, copied_as or data.dtype)
     ky, kx, positions = _kernel_axes(window)
     per_group = outputs // groups
     if groups > 1 and inputs == per_group == 1:
@@ -147,7 +151,7 @@ def convolution(
 
         def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
             value = read(n, *positions(y, x), f // per_group * inputs + ic if groups > 1 else ic)
-            first = tvm.tirx.all(y % tile.rows == 0, x % tile.columns == 0)
+            first = tirx.all(y % tile.rows == 0, x % tile.columns == 0)
 
             def weight() -> Any:
                 return prefetched(weights, (ky, kx, ic, f), 2, first, prefetch)
@@ -162,7 +166,7 @@ def convolution(
             one_pass = y // tile.rows * (whole[1] // tile.columns) + x // tile.columns
             line = one_pass * (steps // order.interval) + step // order.interval
             ahead = (window.kernel[0] if order.slices == 1 else ky + 1, 0, line, f)
-            once = tvm.tirx.all(first, ic % order.interval == 0)
+            once = tirx.all(first, ic % order.interval == 0)
             fetched = fetching(weights, ahead, once, prefetch, weight)
             return te.sum(types.product(value, fetched), axis=[ky, kx, ic])
 
@@ -170,54 +174,23 @@ def convolution(
     return crop(whole_result, (rows, columns), types.result)
 
 
-def convolution_of_nchw(
-    nchw: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, tile: Tile, lanes: int
-) -> te.Tensor:
-    """As `convolution`, from NCHW to NHWC: a network's first layer.
-
-    Args:
-        nchw: n x inputs x height x width.
-        weights: kernel height x kernel width x inputs x outputs.
-        lanes: values of the vectors of padded rows (`VectorRows`).
-    """
-    batch, inputs, height, width = (int(size) for size in nchw.shape)
-    outputs = int(weights.shape[3])
-    rows, columns = window.output_size(height, width)
-    whole = tile.whole(rows, columns)
-    laid_out = VectorRows(window, (height, width), whole, lanes)
-    padded = te.compute(
-        (batch, inputs, *laid_out.shape),
-        lambda n, c, *place: tvm.tirx.if_then_else(
-            laid_out.inside(*place),
-            nchw(n, c, *laid_out.source(*place)),
-            tvm.tirx.const(window.padding_value, nchw.dtype),
-        ),
-        name="pad_temp",
-    )
-    ky, kx, positions = _kernel_axes(window)
-    ic = te.reduce_axis((0, inputs), "rc")
-
-    def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
-        value = padded(n, ic, *laid_out.place(*positions(y, x)))
-        return te.sum(types.product(value, weights[ky, kx, ic, f]), axis=[ky, kx, ic])
-
-    whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE)
-    return crop(whole_result, (rows, columns), types.result)
-
-
-def pad(data: te.Tensor, window: Window, height: int, width: int, dtype: str) -> te.Tensor:
+def pad(data: te.Tensor, window: Window, height: int, width: int, dtype: str, name: str = "pad_temp") -> te.Tensor:
     """An NHWC tensor in a larger one of a type, as far from its upper left corner as the window pads it."""
+    batch, _, _, channels = (int(size) for size in data.shape)
+    return te.compute((batch, height, width, channels), padded_value(data, window, dtype), name=name)
+
+
+def padded_value(data: te.Tensor, window: Window, dtype: str) -> Callable[..., tirx.PrimExpr]:
+    """The function from a place in `pad` to the value there."""
     top, left, _, _ = window.padding
-    batch, rows, columns, channels = (int(size) for size in data.shape)
-    return te.compute(
-        (batch, height, width, channels),
-        lambda n, y, x, c: tvm.tirx.if_then_else(
-            tvm.tirx.all(y >= top, y < top + rows, x >= left, x < left + columns),
-            data[n, y - top, x - left, c].astype(dtype),
-            tvm.tirx.const(window.padding_value, dtype),
-        ),
-        name="pad_temp",
-    )
+    _, rows, columns, _ = (int(size) for size in data.shape)
+    outside = tirx.const(window.padding_value, dtype)
+
+    def value(n: Any, y: Any, x: Any, c: Any) -> tirx.PrimExpr:
+        inside = tirx.all(y >= top, y < top + rows, x >= left, x < left + columns)
+        return tirx.if_then_else(inside, data[n, y - top, x - left, c].astype(dtype), outside)
+
+    return value
 
 
 def crop(whole: te.Tensor, size: tuple[int, int], dtype: str) -> te.Tensor:
@@ -249,9 +222,22 @@ def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int], d
         if padded_height <= height:
             return lambda n, y, x, c: data[n, y, x, c]
         # Rows below the feature map are cropped, so their values do not matter; the last row needs no copy.
-        return lambda n, y, x, c: data[n, tvm.tirx.min(y, height - 1), x, c]
+        return lambda n, y, x, c: data[n, tirx.min(y, height - 1), x, c]
     padded = pad(data, window, max(padded_height, top + height), max(padded_width, left + width), dtype)
     return lambda n, y, x, c: padded[n, y, x, c]
+
+
+def _in_vector_rows(data: te.Tensor, window: Window, whole: tuple[int, int], lanes: int) -> Any:
+    """As `whole_feature_map`, for data in NCHW, which are copied to `VectorRows`."""
+    batch, inputs, height, width = (int(size) for size in data.shape)
+    rows = VectorRows(window, (height, width), whole, lanes)
+    outside = tirx.const(window.padding_value, data.dtype)
+    padded = te.compute(
+        (batch, inputs, *rows.shape),
+        lambda n, c, *place: tirx.if_then_else(rows.inside(*place), data(n, c, *rows.source(*place)), outside),
+        name="pad_temp",
+    )
+    return lambda n, y, x, c: padded(n, c, *rows.place(y, x))
 
 
 # Steps of the sum ahead: about as many cycles as the latency of the third cache.

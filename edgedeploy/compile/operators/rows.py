@@ -1,7 +1,7 @@
 """Operators that first sum up each row of a tensor and then compute its values from that: softmax, layer_norm.
 
 Each row is read from the first cache two or three times, by whole vectors with several sums in parallel, and shorter
-vectors for the rest; there is no tensor in between.
+vectors for the rest, without intermediate tensors.
 """
 
 from __future__ import annotations

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import tvm
 from tvm import relax, sym
 from tvm.tirx import ForKind
+from tvm_ffi import structural_visit
 
 from edgedeploy.compile.ir.expressions import bindings_of, call_counts, calls_of, function_name, result_types
 from edgedeploy.compile.ir.types import bytes_of
 from edgedeploy.compile.output.entries import entry_name
 from edgedeploy.compile.passes.layouts import SLOW_OPERATORS
 from edgedeploy.compile.pipeline import Lowered
+from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.package.members import FunctionWork
 
 # Values that one thread stores one by one within about a microsecond: fewer are not worth a line.
@@ -54,23 +56,22 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
     """
     records = []
     for name, count in call_counts(network.module).items():
-        entry = network.functions.get(name)
-        function = entry.function if entry else network.module[name]
+        entry = network.functions.get(name) or Scheduled(network.module[name], "", None, None, 0, False)
         records.append(
             {
                 "function": name.removesuffix("_scheduled"),
                 "calls": count,
-                "template": entry.template if entry else None,
-                "type": str(function.params[0].ty.dtype),
-                "tuned": entry.tuned if entry else False,
-                "exact": entry.exact if entry else False,
-                "tile": entry.tile if entry else "",
-                "reason": entry.reason if entry else "",
-                "parallel": entry.parallel if entry else False,
-                "fallback": entry is not None and stores_of(function).serial_scalar > FEW_STORES,
+                "template": entry.template or None,
+                "type": str(entry.function.params[0].ty.dtype),
+                "tuned": entry.tuned,
+                "exact": entry.exact,
+                "tile": entry.tile,
+                "reason": entry.reason,
+                "parallel": entry.parallel,
+                "fallback": bool(entry.template) and stores_of(entry.function).serial_scalar > FEW_STORES,
                 "cpu": network.on_cpu.get(name),
                 "free": _is_free(network, name),
-                "mflop": round(entry.operations * count / 1e6, 3) if entry else 0.0,
+                "mflop": round(entry.operations * count / 1e6, 3),
             }
         )
     return sorted(records, key=lambda record: (-record["mflop"], record["function"]))
@@ -169,7 +170,18 @@ class Stores:
 
 def stores_of(function: tvm.tirx.PrimFunc) -> Stores:
     """Count the stores of a function; of loops whose lengths depend on others, the longest."""
-    found = list(_stores(function.body, ()))
+    found: list[list[tvm.tirx.For]] = []
+    around: list[tvm.tirx.For] = []
+
+    def in_loop(loop: tvm.tirx.For, visitor: Any) -> None:
+        around.append(loop)
+        visitor.default_visit(loop)
+        around.pop()
+
+    def note(store: tvm.tirx.BufferStore, visitor: Any) -> None:
+        found.append([*around])
+
+    structural_visit(function.body, [(tvm.tirx.For, in_loop), (tvm.tirx.BufferStore, note)])
     counted = [(math.prod(_lengths(loops)), {loop.kind for loop in loops}) for loops in found]
     scalar = [(count, kinds) for count, kinds in counted if ForKind.VECTORIZED not in kinds]
     return Stores(
@@ -179,21 +191,9 @@ def stores_of(function: tvm.tirx.PrimFunc) -> Stores:
     )
 
 
-def _lengths(loops: tuple[tvm.tirx.For, ...]) -> Iterator[int]:
+def _lengths(loops: Iterable[tvm.tirx.For]) -> Iterator[int]:
     """How often each of nested loops runs at most."""
     bounds = sym.Analyzer()
     for loop in loops:
         yield int(bounds.const_int_bound(loop.extent).max_value)
         bounds.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
-
-
-def _stores(statement: Any, loops: tuple[tvm.tirx.For, ...]) -> Iterator[tuple[tvm.tirx.For, ...]]:
-    """The loops around each store."""
-    if isinstance(statement, tvm.tirx.BufferStore):
-        yield loops
-    if isinstance(statement, tvm.tirx.For):
-        loops = (*loops, statement)
-    parts = [getattr(statement, name, None) for name in ("block", "init", "body", "then_case", "else_case")]
-    for inner in (*parts, *getattr(statement, "seq", ())):
-        if inner is not None:
-            yield from _stores(inner, loops)

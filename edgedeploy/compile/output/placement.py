@@ -41,7 +41,7 @@ def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], l
     """The functions that run on the CPU, and why.
 
     Functions without a template must. Functions with little work do if nothing on the device reads their results, as
-    the softmax at the end of a classifier: their results are copied instead of their inputs, and no kernel is begun.
+    the softmax at the end of a classifier: their results are copied instead of their inputs, and no kernel is launched.
 
     `scheduled` are the functions with a template, as they are on the device. The CPU does `little_work` arithmetic
     operations before the device would begin.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 # What a module consists of: operators of Relax, by the layout of their feature maps (weights are OIHW, or HWIO);
-# functions of TensorIR, before and after those that belong together became one; and the same with reshapes as views.
+# functions of TensorIR, before and after fusion; and the same with reshapes as views.
 Layout = Literal["NCHW", "NHWC", "functions", "fused functions", "fused functions and views"]
 
 

@@ -226,7 +226,7 @@ class _Guard(Rewriter):
                 raise ValueError(f"an index in {_NAMES[name]} is out of bounds for axes of sizes {sizes}")
             return constant(np.where(values < 0, values + sizes, values), _INDEX_TYPE) if (values < 0).any() else index
         if str(index.ty.dtype) != _INDEX_TYPE:
-            index = self.emit(relax.op.astype(index, _INDEX_TYPE))
+            index = self.emit.astype(index, _INDEX_TYPE)
         return self._checked(_CHECK_INDICES, name, index, sizes)
 
     def _checked(self, check: str, name: str, tensor: relax.Expr, sizes: list[int]) -> relax.Expr:

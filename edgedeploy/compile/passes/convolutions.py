@@ -9,6 +9,7 @@ by side then.
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 import tvm
@@ -66,15 +67,14 @@ class _TransposedRewriter(Rewriter):
             self.emit(relax.op.nn.conv2d(call.args[0], constant(part), padding=padding, groups=groups))
             for part in parts
         ]
-        result = self.emit(relax.op.concat(results, 1)) if len(results) > 1 else results[0]
-        result = self.emit(relax.op.permute_dims(result, NHWC_OF_NCHW))
-        result = self.emit(relax.op.reshape(result, [batch, *pixels, *strides, channels]))
-        result = self.emit(relax.op.permute_dims(result, [0, 1, 3, 2, 4, 5]))
+        result = self.emit.concat(results, axis=1) if len(results) > 1 else results[0]
+        result = self.emit.permute_dims(result, NHWC_OF_NCHW)
+        result = self.emit.reshape(result, [batch, *pixels, *strides, channels])
+        result = self.emit.permute_dims(result, [0, 1, 3, 2, 4, 5])
         whole = [count * stride for count, stride in zip(pixels, strides, strict=True)]
-        result = self.emit(relax.op.reshape(result, [batch, *whole, channels]))
+        result = self.emit.reshape(result, [batch, *whole, channels])
         if whole != [height, width]:
-            cut = relax.op.strided_slice(result, axes=[1, 2], begin=[top, left], end=[top + height, left + width])
-            result = self.emit(cut)
+            result = self.emit.strided_slice(result, [1, 2], [top, left], [top + height, left + width])
         return relax.op.permute_dims(result, NCHW_OF_NHWC)
 
 
@@ -127,7 +127,7 @@ class _Trimmer(Rewriter):
 
 
 def _left(elements: int, dilation: int, stride: int, padding: int, size: int, results: int) -> range:
-    """The elements of a kernel along one axis that meet a pixel, and those that cannot be cut off.
+    """The elements of a kernel along one axis that meet a pixel or cannot be cut off.
 
     `padding` is before the first of `size` pixels; the result has `results`.
     """
@@ -144,24 +144,20 @@ def _left(elements: int, dilation: int, stride: int, padding: int, size: int, re
 TRIM_KERNELS = Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", walk_of(_Trimmer))
 
 
-def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite `conv(x, w) * s + b` to `conv(x, w * s) + b`, and `(conv(x, w) + a) + b` to `conv(x, w) + (a + b)`.
+class _ScaleFolder(Rewriter):
+    """Rewrites `conv(x, w) * s + b` to `conv(x, w * s) + b`, and `(conv(x, w) + a) + b` to `conv(x, w) + (a + b)`.
 
     Batch normalisation arrives as such a product and sum. Expects NCHW activations and OIHW weights, and
     constants that vary over channels only. Exact up to rounding of the constants.
+
+    Visits operators in order, so that each is folded into the ones folded before it.
     """
-    return rewritten(_ScaleFolder, module)
-
-
-class _ScaleFolder(Rewriter):
-    """Visits operators in order, so that each is folded into the ones folded before it."""
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         operator = operator_name(call)
         if operator not in ("multiply", "add"):
             return None
-        operands = list(zip(original.args, call.args, strict=True))
-        for (before, data), (_, factor) in (operands, operands[::-1]):
+        for (before, data), (_, factor) in permutations(zip(original.args, call.args, strict=True)):
             folded = self._fold(operator, data, constant_value(factor)) if self.uses[before] == 1 else None
             if folded is not None:
                 return folded
@@ -187,7 +183,7 @@ class _ScaleFolder(Rewriter):
         if is_call(value, "relax.nn.conv2d"):
             return value, None
         if is_call(value, "relax.add"):
-            for data_side, bias_side in (value.args, list(value.args)[::-1]):
+            for data_side, bias_side in permutations(value.args):
                 inner = self.bound_value(data_side)
                 added = constant_value(bias_side)
                 if added is not None and is_call(inner, "relax.nn.conv2d"):
@@ -200,21 +196,23 @@ class _ScaleFolder(Rewriter):
         return relax.op.add(self.emit(convolution), constant(bias.reshape(1, -1, 1, 1)))
 
 
+def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
+    """Fold constant factors and offsets into weights and bias."""
+    return rewritten(_ScaleFolder, module)
+
+
 FOLD_SCALES = Pass(
     "fold-scales", "Fold constant factors and offsets into weights and bias.", of_module(fold_scales), _FLOAT
 )
 
 
-def convolve_averages(module: tvm.IRModule) -> tvm.IRModule:
-    """Write means over small windows as depthwise convolutions with constant weights.
+class _AverageConvolver(Rewriter):
+    """Writes means over small windows as depthwise convolutions with constant weights.
 
     If padding is not counted, windows at the borders have fewer values, and the results are multiplied by constants.
     What follows, as the scale of a layer, is folded into the weights. Expects NCHW.
     """
-    return rewritten(_AverageConvolver, module)
 
-
-class _AverageConvolver(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.nn.avg_pool2d") or not call.attrs.layout == call.attrs.out_layout == "NCHW":
             return None
@@ -258,7 +256,7 @@ class _AverageConvolver(Rewriter):
 CONVOLVE_AVERAGES = Pass(
     "convolve-averages",
     "Write means over windows as depthwise convolutions.",
-    of_module(lambda module: fold_scales(convolve_averages(module))),
+    of_module(lambda module: fold_scales(rewritten(_AverageConvolver, module))),
     _FLOAT,
 )
 

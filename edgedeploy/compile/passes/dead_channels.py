@@ -194,7 +194,7 @@ class _Remover(Rewriter):
         self.set_var_remap(binding.var, emit(smaller))
 
     def _rebuilt(self, call: relax.Call, mask: np.ndarray) -> relax.Expr:
-        """A call on the channels that are left of its arguments, for those that are left of its result."""
+        """A call on the remaining channels of its arguments, for the remaining channels of its result."""
         product, weights = _product_of(call), constant_value(call.args[1]) if len(call.args) > 1 else None
         if product is not None and weights is not None:
             left, values = self._masks[product.source], self._values.get(product.source)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relax, te
 
-from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.expressions import (
     INJECTIVE,
     NHWC_OF_NCHW,
@@ -38,7 +36,7 @@ from edgedeploy.compile.layers import (
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.passes import Compilation, Form, Pass, of_module
 from edgedeploy.compile.schedules.kernel import Packing
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.strategy import PackedForm
 
 # The attribute of a function that holds a layer, as JSON.
 LAYER_ATTRIBUTE = "edgedeploy.layer"
@@ -107,7 +105,7 @@ class _Lowerer(Rewriter):
 
 
 def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
-    """A window over integers that includes the padding of an operator before it; None if there is none.
+    """A window over integers that includes the padding of an operator before it; None for other operators.
 
     `pad` is the expression of its data, and `rows` the axis of the data's rows; that of columns is the next one.
     """
@@ -199,20 +197,18 @@ class FusedFunction:
         variable = next(call.args[1].fields[1] for _, call in calls_of(self.function) if _layer_of(call, self.module))
         return next(index for index, each in enumerate(self.function.params) if each.same_as(variable))
 
-    def packing(self, strategy: Strategy[Any], configuration: Configuration) -> Packing | None:
+    def packing(self, form: PackedForm) -> Packing | None:
         """How the weights are packed for the lowered function; None if they stay as they are."""
-        packed = strategy.packed_shape(configuration), strategy.packed_type(configuration)
-        if packed == (self.layer.weights, self.layer.types.weights):
+        if (form.shape, form.dtype) == (self.layer.weights, self.layer.types.weights):
             return None
-        return Packing(self.weights, partial(strategy.packed, configuration), strategy.packed_form(configuration))
+        return Packing(self.weights, form.pack, form.at_load)
 
-    def lower(self, strategy: Strategy[Any], configuration: Configuration) -> tvm.tirx.PrimFunc:
-        """The group as one function, its layer in a configuration."""
-        form, types = strategy.lower(configuration), self.layer.types
-        weights, packed = self.weights, (strategy.packed_shape(configuration), strategy.packed_type(configuration))
+    def lower(self, form: PackedForm) -> tvm.tirx.PrimFunc:
+        """The group as one function, its layer in a form."""
+        types, weights, packed = self.layer.types, self.weights, (form.shape, form.dtype)
         if not isinstance(self.function, relax.Function):
             tensors = [te.placeholder(self.layer.data, types.data), te.placeholder(*packed)]
-            function = te.create_prim_func([*tensors, form(*tensors)], index_dtype_override="int64")
+            function = te.create_prim_func([*tensors, form.compute(*tensors)], index_dtype_override="int64")
             return function.without_attr("global_symbol")
         builder = relax.BlockBuilder()
         parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
@@ -223,7 +219,7 @@ class FusedFunction:
                 for variable, call in calls_of(self.function):
                     arguments = [values.get(each, each) for each in call.args[1].fields]
                     if _layer_of(call, self.module):
-                        written = builder.call_te(lambda *tensors: form(*tensors), *arguments)
+                        written = builder.call_te(lambda *tensors: form.compute(*tensors), *arguments)
                     else:
                         callee = builder.add_func(self.module[call.args[0]], function_name(call))
                         written = relax.call_tir(callee, relax.Tuple(arguments), call.ty_args[0])

@@ -30,6 +30,7 @@ from edgedeploy.compile.integers.quantisation import (
     to_integers,
 )
 from edgedeploy.compile.ir.expressions import (
+    Emitter,
     Rewriter,
     bindings_of,
     canonicalised,
@@ -39,7 +40,7 @@ from edgedeploy.compile.ir.expressions import (
     rewritten,
 )
 from edgedeploy.compile.ir.optraits import Kind, is_kind, moves_values, operator_name, tensors_of
-from edgedeploy.compile.ir.types import is_floating
+from edgedeploy.compile.ir.types import bits_of, is_floating, limits_of
 from edgedeploy.compile.passes import Form, Pass, of_module
 from edgedeploy.compile.passes.constants import fold_constants
 
@@ -63,7 +64,7 @@ def compute_in_integers(module: tvm.IRModule, cpu: CpuBackend) -> tvm.IRModule:
     """
     taken: list[IntegerLayer] = []
     scaled: list[relax.Expr] = []
-    moved = _move_integers(module, cpu.activation_type)
+    moved = canonicalised(_Mover, module, cpu.activation_type)
     types = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
     type_in_file = max(BYTES, key=lambda dtype: types[dtype])
     written = rewritten(IntegerWriter, moved, cpu, type_in_file, taken, scaled)
@@ -147,8 +148,7 @@ class _Border(Rewriter):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        calls = {each.var: each.value for each in bindings_of(module["main"])}
-        dequantised = {var: call for var, call in calls.items() if is_call(call, "relax.dequantize")}
+        dequantised = {var: call for var, call in self.before.items() if is_call(call, "relax.dequantize")}
         floats: dict[relax.Var, list[relax.Var]] = {}
         for var, call in dequantised.items():
             floats.setdefault(call.args[0], []).append(var)
@@ -156,7 +156,7 @@ class _Border(Rewriter):
         # Only `dequantize` reads the integers of these: they are rounded in float.
         self._in_float = {
             var: call
-            for var, call in calls.items()
+            for var, call in self.before.items()
             if is_call(call, "relax.quantize")
             and self.uses[var] == len(floats.get(var, []))
             and not readers.are_loops_apart(floats.get(var, []))
@@ -171,7 +171,7 @@ class _Border(Rewriter):
         steps = steps_of(call)
         if is_call(call, "relax.quantize") and steps:
             in_float = any(original.same_as(each) for each in self._in_float.values())
-            return None if in_float else to_integers(self.builder_, self._own(call, original).args[0], steps)
+            return None if in_float else to_integers(self.emit, self._own(call, original).args[0], steps)
         if any(original.same_as(each) for each in self._dequantised.values()):
             return self._floats(original)
         return self._own(call, original) if is_kind(call, Kind.ELEMENTWISE) else None
@@ -179,7 +179,7 @@ class _Border(Rewriter):
     def _floats(self, original: relax.Call) -> relax.Expr:
         steps = steps_of(original)
         assert steps is not None
-        return to_floats(self.builder_, self.visit_expr(original.args[0]), steps)
+        return to_floats(self.emit, self.visit_expr(original.args[0]), steps)
 
     def _own(self, call: relax.Call, original: relax.Call) -> relax.Call:
         """An elementwise operator with its own conversions of its operands: they become one function with it."""
@@ -193,22 +193,18 @@ class _Border(Rewriter):
 # Operators that only move values.
 
 
-def _move_integers(module: tvm.IRModule, dtype: str) -> tvm.IRModule:
-    """Move each `dequantize` behind operators that move values, if possible, and store all bytes as one type.
-
-    A `quantize` by the steps that its operand was dequantised from vanishes. All values stay the same.
-    """
-    return canonicalised(_Mover, module, dtype)
-
-
-def _shifted(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
+def _shifted(emit: Emitter, integers: relax.Expr, dtype: str) -> relax.Var:
     """Bytes as another type, their zero point moved with them."""
-    wide = build.emit(relax.op.astype(integers, "int16"))
-    shift = shift_between(str(integers.ty.dtype), dtype)
-    return relax.op.astype(build.emit(relax.op.add(wide, relax.const(shift, "int16"))), dtype)
+    wide, shift = emit.astype(integers, "int16"), shift_between(str(integers.ty.dtype), dtype)
+    return emit.astype(emit.add(wide, shift), dtype)
 
 
 class _Mover(Rewriter):
+    """Moves each `dequantize` behind operators that move values, if possible, and stores all bytes as one type.
+
+    A `quantize` by the steps that its operand was dequantised from vanishes. All values stay the same.
+    """
+
     def __init__(self, module: tvm.IRModule, dtype: str) -> None:
         super().__init__(module)
         self._dtype = dtype
@@ -245,7 +241,7 @@ class _Mover(Rewriter):
         if isinstance(variable, relax.Var):
             return dequantize(self._stored[variable], steps.stored_as(self._dtype))
         if isinstance(integers, relax.Var):
-            integers = self.emit(_shifted(self.builder_, integers, self._dtype))
+            integers = _shifted(self.emit, integers, self._dtype)
             return dequantize(integers, steps.stored_as(self._dtype))
         return None
 
@@ -257,7 +253,7 @@ class _Mover(Rewriter):
             integers = self.emit(quantize(value, stored))
         if steps.dtype == self._dtype:
             return integers
-        declared = self.emit(_shifted(self.builder_, integers, steps.dtype))
+        declared = _shifted(self.emit, integers, steps.dtype)
         self._stored[declared] = integers
         return declared
 
@@ -309,17 +305,14 @@ def _adapted(call: relax.Call, integers: relax.Expr, steps: Steps) -> relax.Call
     return relax.op.image.resize2d(integers, call.args[1], roi, **same, out_dtype=steps.dtype)
 
 
-def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite `dequantize(quantize(x))` with constant scales to elementwise operators on float32.
+class _Rounder(Rewriter):
+    """Rewrites `dequantize(quantize(x))` with constant scales to elementwise operators on float32.
 
     With the integers' range [low, high], z their zero point and s the scale, ONNX's
     `(saturate(round(x / s) + z) - z) * s` is computed as `round(min(max(x / s, low - z), high - z)) * s`; halves are
     rounded to even in both.
     """
-    return rewritten(_Rounder, module)
 
-
-class _Rounder(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.dequantize") or str(call.ty.dtype) != "float32":
             return None
@@ -330,19 +323,18 @@ class _Rounder(Rewriter):
         if first is None or second is None or not all(map(np.array_equal, first, second)):
             return None
         scale, zero_point = first
-        limits = np.iinfo(str(quantised.ty.dtype))
-        if limits.bits > 16:  # float32 does not hold all of their values
+        dtype = str(quantised.ty.dtype)
+        if bits_of(dtype) > 16:  # float32 does not hold all of their values
             return None
-        low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
-        value = self.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
-        value = self.emit(relax.op.round(bounded(self.builder_, value, low, high)))
-        return relax.op.multiply(value, constant(scale, "float32"))
+        low, high = (np.asarray(limit - zero_point, np.float32) for limit in limits_of(dtype))
+        value = bounded(self.emit, self.emit.divide(quantised.args[0], scale), low, high)
+        return relax.op.multiply(self.emit.round(value), constant(scale, "float32"))
 
 
 ROUND_IN_FLOAT = Pass(
     "round-in-float",
     "Round other pairs of quantize and dequantize in float.",
-    of_module(lambda module: fold_constants(round_in_float(module))),
+    of_module(lambda module: fold_constants(rewritten(_Rounder, module))),
     _QUANTISED,
     Form("NCHW", ("float32",)),
 )

@@ -17,7 +17,6 @@ from edgedeploy.compile.ir.expressions import (
     OPAQUE,
     Rewriter,
     axes_of,
-    bindings_of,
     canonicalised,
     constant,
     constant_value,
@@ -69,7 +68,7 @@ class _SameRanks(Rewriter):
         if len(shape) == rank:
             return operand
         shape = [1] * (rank - len(shape)) + shape
-        return self.emit(relax.op.reshape(operand, shape)) if value is None else constant(value.reshape(shape))
+        return self.emit.reshape(operand, shape) if value is None else constant(value.reshape(shape))
 
 
 def _convert(module: tvm.IRModule) -> tvm.IRModule:
@@ -149,7 +148,7 @@ class _TransposeRemover(Rewriter):
                 batch, *pixels = shape_of(transpose)
                 if shape_of(value) == [batch, int(np.prod(pixels))]:
                     order = np.arange(np.prod(pixels)).reshape(pixels).transpose(1, 2, 0).ravel()
-                    return self.emit(relax.op.reshape(transpose.args[0], shape_of(value))), order
+                    return self.emit.reshape(transpose.args[0], shape_of(value)), order
         if is_call(value, "relax.concat") and isinstance(value.args[0], relax.Tuple) and int(value.attrs.axis) == 1:
             fields = list(value.args[0].fields)
             parts = [self._in_memory_order(field) for field in fields]
@@ -160,7 +159,7 @@ class _TransposeRemover(Rewriter):
                     start + (np.arange(count) if order is None else order)
                     for (_, order), start, count in zip(parts, starts, counts, strict=True)
                 ]
-                return self.emit(relax.op.concat([part for part, _ in parts], 1)), np.concatenate(orders)
+                return self.emit.concat([part for part, _ in parts], axis=1), np.concatenate(orders)
         return features, None
 
 
@@ -182,7 +181,7 @@ class _ResizeSeparator(Rewriter):
         resize, sliced = self.bound_value(call.args[0]), None
         if is_call(resize, "relax.strided_slice") and _is_channel_slice(resize):
             sliced, resize = resize, self.bound_value(resize.args[0])
-            before = next(each.value for each in bindings_of(self.module["main"]) if each.var.same_as(original.args[0]))
+            before = self.before[original.args[0]]
             if is_call(before, "relax.strided_slice") and self.uses[before.args[0]] > 1:
                 return None
         if not _enlarges(resize):
@@ -190,7 +189,7 @@ class _ResizeSeparator(Rewriter):
         data, mode = resize.args[0], str(resize.attrs.coordinate_transformation_mode)
         if sliced is not None:
             data = self.emit(relax.Call(sliced.op, [data, *sliced.args[1:]], sliced.attrs))
-        image = self.emit(relax.op.permute_dims(data, NCHW_OF_NHWC))
+        image = self.emit.permute_dims(data, NCHW_OF_NHWC)
         (height, width), (rows, columns) = shape_of(image)[2:], shape_of(call)[2:]
         wide = self._along(3, image, *_sources(mode, width, columns))
         return self._along(2, self.emit(wide), *_sources(mode, height, rows))

@@ -71,14 +71,8 @@ def _reduction(*, largest: bool) -> Legalisation:
         axes, keepdims = _axes(call, call.attrs.axis), bool(call.attrs.keepdims)
 
         def compute(data: te.Tensor) -> te.Tensor:
-            reducer = _extreme(largest=largest)
-            spans = {axis: te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes}
-            return te.compute(
-                _reduced(data.shape, axes, keepdims),
-                lambda *place: reducer(data[_whole(place, spans, keepdims)], axis=list(spans.values())),
-                name="extreme",
-                tag="comm_reduce",
-            )
+            names = {"name": "extreme", "tag": "comm_reduce"}
+            return _reduced(data, axes, keepdims, _extreme(largest=largest), lambda whole: data[whole], **names)
 
         return builder.call_te(compute, call.args[0], primfunc_name_hint="max" if largest else "min")
 
@@ -105,22 +99,14 @@ def _position(*, largest: bool) -> Legalisation:
         )
 
         def compute(data: te.Tensor) -> te.Tensor:
-            spans = {place: te.reduce_axis((0, data.shape[place]), f"k{place}") for place in axes}
-            shape = _reduced(data.shape, axes, keepdims)
-
-            def flat(place: tuple[Any, ...]) -> Any:
-                whole = _whole(place, spans, keepdims)
+            def index_and_value(whole: tuple[Any, ...]) -> tuple[Any, Any]:
                 index: Any = tirx.const(0, "int64")
                 for each in axes:
                     index = index * data.shape[each] + whole[each]
-                return index.astype(dtype)
+                return index.astype(dtype), data[whole]
 
-            both = te.compute(
-                shape,
-                lambda *place: reducer((flat(place), data[_whole(place, spans, keepdims)]), axis=list(spans.values())),
-                name="position_and_value",
-            )
-            return te.compute(shape, lambda *place: both[0](*place), name="position")
+            place, _ = _reduced(data, axes, keepdims, reducer, index_and_value, name="position_and_value")
+            return te.compute(place.shape, lambda *indices: place(*indices), name="position")
 
         return builder.call_te(compute, call.args[0], primfunc_name_hint="argmax" if largest else "argmin")
 
@@ -176,19 +162,24 @@ def _axes(call: relax.Call, axes: Any) -> list[int]:
     return list(range(rank)) if axes is None else sorted({int(axis) % rank for axis in axes})
 
 
-def _reduced(shape: Any, axes: list[int], keepdims: bool) -> list[Any]:
-    """A shape after a reduction over some axes."""
-    if keepdims:
-        return [1 if axis in axes else size for axis, size in enumerate(shape)]
-    return [size for axis, size in enumerate(shape) if axis not in axes]
+def _reduced(
+    data: te.Tensor,
+    axes: list[int],
+    keepdims: bool,
+    reducer: Any,
+    value: Callable[[tuple[Any, ...]], Any],
+    **names: str,
+) -> Any:
+    """What `value` returns for the place of each element of a tensor, reduced over some axes."""
+    spans = {axis: te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes}
+    shape = [1 if axis in axes else size for axis, size in enumerate(data.shape) if keepdims or axis not in axes]
 
+    def at(*place: Any) -> Any:
+        left = iter(place)
+        whole = place if keepdims else [None if axis in axes else next(left) for axis in range(len(data.shape))]
+        return reducer(value(tuple(spans.get(axis, index) for axis, index in enumerate(whole))), axis=[*spans.values()])
 
-def _whole(place: tuple[Any, ...], spans: dict[int, Any], keepdims: bool) -> tuple[Any, ...]:
-    """The place in a tensor for a place in its reduction."""
-    if keepdims:
-        return tuple(spans.get(axis, index) for axis, index in enumerate(place))
-    left = iter(place)
-    return tuple(spans[axis] if axis in spans else next(left) for axis in range(len(place) + len(spans)))
+    return te.compute(shape, at, **names)
 
 
 def _along_rows(kind: Kind, axes_of: Callable[[Any], Any]) -> Legalisation:

@@ -35,17 +35,12 @@ from edgedeploy.compile.passes import Pass
 PaddedCount = Callable[[int, int, LayerTypes], int]
 
 
-def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
-    """Pad the outputs of convolutions to whole vectors of channels, or to a power of two below that.
-
-    Expects NCHW activations and OIHW weights. Outputs keep their shapes, and their values are the same sums.
-    """
-    # Layouts are not carried through variables that only rename others.
-    return canonicalised(_Padder, module, padded)
-
-
 class _Padder(Rewriter):
-    """Visits operators in order, and remembers for each cut result the padded one behind it."""
+    """Pads the outputs of convolutions to whole vectors of channels, or to a power of two below that.
+
+    Expects NCHW activations and OIHW weights. Outputs keep their shapes, and their values are the same sums. Visits
+    operators in order, and remembers for each cut result the padded one behind it.
+    """
 
     def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
         super().__init__(module)
@@ -144,5 +139,6 @@ def _is_channel_cut(cut: relax.Call) -> bool:
 PAD_CHANNELS = Pass(
     "pad-channels",
     "Pad channels to whole vectors.",
-    lambda module, compilation: pad_channels(module, host_of(compilation.board).padded_channels),
+    # Canonicalised, as layouts are not carried through variables that only rename others.
+    lambda module, compilation: canonicalised(_Padder, module, host_of(compilation.board).padded_channels),
 )

@@ -77,7 +77,7 @@ class _SignalLifter(Rewriter):
         return any(self._source(each) is not None for each in expressions)
 
     def _source(self, expression: relax.Expr) -> relax.Expr | None:
-        """The image of one row behind a signal; None if there is none."""
+        """The image of one row that a signal was built from; None for other signals."""
         value = self.bound_value(expression)
         if not is_call(value, "relax.reshape") or len(shape_of(expression)) != 3:
             return None
@@ -90,7 +90,7 @@ class _SignalLifter(Rewriter):
         if source is not None or value is not None:
             return constant(np.expand_dims(value, 2)) if value is not None else source
         outer, inner, length = shape_of(signal)
-        return self.emit(relax.op.reshape(signal, [outer, inner, 1, length]))
+        return self.emit.reshape(signal, [outer, inner, 1, length])
 
     def _operand(self, argument: relax.Expr) -> relax.Expr:
         """An argument of an elementwise operator."""
@@ -100,7 +100,7 @@ class _SignalLifter(Rewriter):
         value = constant_value(argument)
         if rank == 2 and value is not None:
             return constant(np.expand_dims(value, 1))
-        return self.emit(relax.op.expand_dims(argument, 1)) if rank == 2 else argument
+        return self.emit.expand_dims(argument, axis=1) if rank == 2 else argument
 
 
 LIFT_SIGNALS = Pass(
@@ -165,15 +165,15 @@ class _GroupLifter(Rewriter):
     def _mean(self, image: relax.Expr, groups: int) -> relax.Var:
         """The mean of each group, for each of its channels."""
         batch, channels, *pixels = shape_of(image)
-        mean = image if pixels == [1, 1] else self.emit(relax.op.mean(image, [2, 3], keepdims=True))
-        parts = self.emit(relax.op.reshape(mean, [batch, groups, channels // groups]))
-        whole = self.emit(relax.op.mean(parts, [2], keepdims=True))
-        spread = self.emit(relax.op.broadcast_to(whole, [batch, groups, channels // groups]))
-        return self.emit(relax.op.reshape(spread, [batch, channels, 1, 1]))
+        mean = image if pixels == [1, 1] else self.emit.mean(image, [2, 3], keepdims=True)
+        parts = self.emit.reshape(mean, [batch, groups, channels // groups])
+        whole = self.emit.mean(parts, [2], keepdims=True)
+        spread = self.emit.broadcast_to(whole, [batch, groups, channels // groups])
+        return self.emit.reshape(spread, [batch, channels, 1, 1])
 
     def _variance(self, image: relax.Expr, groups: int) -> relax.Var:
-        centred = self.emit(relax.op.subtract(image, self._mean(image, groups)))
-        return self._mean(self.emit(relax.op.multiply(centred, centred)), groups)
+        centred = self.emit.subtract(image, self._mean(image, groups))
+        return self._mean(self.emit.multiply(centred, centred), groups)
 
     def _group_norm(self, call: relax.Call) -> relax.Expr | None:
         image, gamma, beta = call.args
@@ -183,11 +183,11 @@ class _GroupLifter(Rewriter):
         if sorted(int(axis) % 4 for axis in attrs.axes) != [2, 3] or factor is None or offset is None:
             return None
         groups = int(attrs.num_groups)
-        variance = self.emit(relax.op.add(self._variance(image, groups), constant(attrs.epsilon, "float32")))
-        result = self.emit(relax.op.subtract(image, self._mean(image, groups)))
-        result = self.emit(relax.op.divide(result, self.emit(relax.op.sqrt(variance))))
+        variance = self.emit.add(self._variance(image, groups), float(attrs.epsilon))
+        result = self.emit.subtract(image, self._mean(image, groups))
+        result = self.emit.divide(result, self.emit.sqrt(variance))
         if attrs.scale:
-            result = self.emit(relax.op.multiply(result, constant(factor.reshape(1, -1, 1, 1))))
+            result = self.emit.multiply(result, factor.reshape(1, -1, 1, 1))
         return relax.op.add(result, constant(offset.reshape(1, -1, 1, 1))) if attrs.center else result
 
 

@@ -10,6 +10,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import (
     MOST_PARTS,
+    Emitter,
     Rewriter,
     axes_of,
     bindings_of,
@@ -42,7 +43,7 @@ def decompose(module: tvm.IRModule) -> tvm.IRModule:
 class _Decomposer(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if is_call(call, "relax.split"):
-            return _split_in_groups(self.builder_, self.builder_.normalize(call))
+            return _split_in_groups(self.emit, self.builder_.normalize(call))
         return self._normalisation(call)
 
     def _normalisation(self, call: relax.Call) -> relax.Expr | None:
@@ -59,13 +60,12 @@ class _Decomposer(Rewriter):
         scale = scale * gamma if call.attrs.scale else scale
         offset = (beta if call.attrs.center else 0) - mean * scale
         column = [1, -1, *[1] * (len(shape_of(call.args[0])) - 2)]
-        scaled = self.emit(relax.op.multiply(call.args[0], constant(scale.reshape(column), dtype)))
-        shifted = self.emit(relax.op.add(scaled, constant(offset.reshape(column), dtype)))
+        shifted = self.emit.add(self.emit.multiply(call.args[0], scale.reshape(column)), offset.reshape(column))
         return relax.Tuple([shifted, call.args[3], call.args[4]])
 
 
-def _split_in_groups(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """A split into many parts as slices that are split in turn; None if there are few.
+def _split_in_groups(emit: Emitter, call: relax.Call) -> relax.Expr | None:
+    """A split into many parts as slices that are split themselves; None for a few parts.
 
     Equal parts share one function. TVM writes parts as nested buffers, through which its passes recurse.
     """
@@ -75,9 +75,9 @@ def _split_in_groups(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
     ends = np.cumsum([int(each.shape[axis]) for each in parts])
     begin, found = 0, list[relax.Expr]()
     for group in np.split(ends, range(MOST_PARTS, len(ends), MOST_PARTS)):
-        whole = builder.emit(relax.op.strided_slice(call.args[0], [axis], [begin], [int(group[-1])]))
-        split = builder.emit(relax.op.split(whole, [int(end) - begin for end in group[:-1]], axis))
-        found += [builder.emit(relax.TupleGetItem(split, place)) for place in range(len(group))]
+        whole = emit.strided_slice(call.args[0], [axis], [begin], [int(group[-1])])
+        split = emit.split(whole, [int(end) - begin for end in group[:-1]], axis=axis)
+        found += [emit(relax.TupleGetItem(split, place)) for place in range(len(group))]
         begin = int(group[-1])
     return relax.Tuple(found)
 
@@ -187,9 +187,9 @@ class _Canonicaliser(Rewriter):
         if is_call(call, "relax.clip") and "float" in str(call.args[0].ty.dtype):
             return _clip(self.builder_, call)
         if is_call(call, "relax.nn.leakyrelu"):
-            return _sloped(self.builder_, call.args[0], float(call.attrs.alpha))
+            return _sloped(self.emit, call.args[0], float(call.attrs.alpha))
         slope = constant_value(call.args[1]) if is_call(call, "relax.nn.prelu") else None
-        return call if slope is None or slope.size > 1 else _sloped(self.builder_, call.args[0], slope.item())
+        return call if slope is None or slope.size > 1 else _sloped(self.emit, call.args[0], slope.item())
 
 
 def _with_whole_constants(call: relax.Call) -> relax.Call:
@@ -213,14 +213,12 @@ def _clip(build: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return relax.op.minimum(value, constant(highest, dtype)) if np.isfinite(highest) else value
 
 
-def _sloped(build: relax.BlockBuilder, value: relax.Expr, slope: float) -> relax.Expr:
+def _sloped(emit: Emitter, value: relax.Expr, slope: float) -> relax.Expr:
     """x if it is positive, else `slope` x."""
-    dtype = str(value.ty.dtype)
     if slope < 0:
-        below = build.emit(relax.op.minimum(constant(0, dtype), value))  # in this order NaN stays NaN
-        below = build.emit(relax.op.multiply(below, constant(slope, dtype)))
-        return relax.op.add(build.emit(relax.op.nn.relu(value)), below)
-    scaled = build.emit(relax.op.multiply(value, constant(slope, dtype)))
+        below = emit.multiply(emit.minimum(0, value), slope)  # in this order NaN stays NaN
+        return relax.op.add(emit(relax.op.nn.relu(value)), below)
+    scaled = emit.multiply(value, slope)
     return relax.op.maximum(value, scaled) if slope <= 1 else relax.op.minimum(value, scaled)
 
 

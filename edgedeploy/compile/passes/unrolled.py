@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import (
     Rewriter,
-    bindings_of,
     canonicalised,
     constant,
     constant_value,
@@ -77,7 +77,6 @@ class _Roller(Rewriter):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._bound: dict[relax.Var, relax.Call] = {each.var: each.value for each in bindings_of(module["main"])}
         # By the calls that compute states and last cells: the layer's number, and the step of a state.
         self._states: dict[relax.Call, tuple[int, int]] = {}
         self._last_cells: dict[relax.Call, int] = {}
@@ -85,8 +84,8 @@ class _Roller(Rewriter):
         self._rolled: dict[int, tuple[relax.Var, relax.Var]] = {}
         for number, steps in enumerate(self._layers):
             for step in steps:
-                self._states[self._bound[step.state]] = number, step.index
-            self._last_cells[self._bound[steps[-1].cell]] = number
+                self._states[self.before[step.state]] = number, step.index
+            self._last_cells[self.before[steps[-1].cell]] = number
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if original in self._last_cells:
@@ -94,11 +93,11 @@ class _Roller(Rewriter):
         if original in self._states:
             number, index = self._states[original]
             states, shape = self._roll(number)[0], shape_of(original)
-            part = self.emit(relax.op.strided_slice(states, [0], [index], [index + 1]))
+            part = self.emit.strided_slice(states, [0], [index], [index + 1])
             return relax.op.reshape(part, shape)
         if is_call(original, "relax.concat") and int(original.attrs.axis) == 0:
             fields = list(original.args[0].fields) if isinstance(original.args[0], relax.Tuple) else []
-            found = [self._states.get(self._bound.get(each)) for each in fields]
+            found = [self._states.get(self.before.get(each)) for each in fields]
             if found and found[0]:
                 number, _ = found[0]
                 if found == [(number, index) for index in range(len(self._layers[number]))]:
@@ -118,35 +117,35 @@ class _Roller(Rewriter):
             order = np.concatenate([np.arange(start, start + hidden) for start in last.starts if start is not None])
             products = self._products(first.products, order, last.bias)
             operands = {
-                "products": self.emit(relax.op.reshape(products, [count, batch, 1, layer.gates, hidden])),
+                "products": self.emit.reshape(products, [count, batch, 1, layer.gates, hidden]),
                 "weights": constant(last.weights[:, order].reshape(1, hidden, layer.gates, hidden)),
                 **dict.fromkeys(("hidden", "cell"), constant(np.zeros([1, batch, hidden]), "float32")),
             }
             states, _, cell = map(self.emit, called(self.builder_, layer, operands))
-            self._rolled[number] = states, self.emit(relax.op.reshape(cell, shape_of(first.state)))
+            self._rolled[number] = states, self.emit.reshape(cell, shape_of(first.state))
         return self._rolled[number]
 
     def _products(self, value: relax.Expr, order: np.ndarray, bias: np.ndarray) -> relax.Var:
         """Products of inputs and a bias, with gates in another order: the order of the weights is changed."""
         reshape, total, product = (self._of(value, name) for name in ("reshape", "add", "matmul"))
         if reshape is not None and shape_of(reshape.args[0])[-1] == len(order):
-            return self.emit(relax.op.reshape(self._products(reshape.args[0], order, bias), shape_of(reshape)))
+            return self.emit.reshape(self._products(reshape.args[0], order, bias), shape_of(reshape))
         offset = constant_value(total.args[1]) if total is not None else None
         if total is not None and offset is not None and offset.size == len(order) == offset.shape[-1]:
             return self._products(total.args[0], order, bias + offset.reshape(-1))
         weights = constant_value(product.args[1]) if product is not None else None
         if product is not None and weights is not None and weights.ndim == 2:
             columns = constant(weights[:, order])
-            ordered = relax.op.matmul(self.visit_expr(product.args[0]), columns, str(product.ty.dtype))
+            ordered = self.emit.matmul(self.visit_expr(product.args[0]), columns, out_dtype=str(product.ty.dtype))
         else:
-            ordered = relax.op.take(self.visit_expr(value), constant(order, "int64"), axis=-1)
-        return self.emit(relax.op.add(self.emit(ordered), constant(bias[order], "float32")))
+            ordered = self.emit.take(self.visit_expr(value), constant(order, "int64"), axis=-1)
+        return self.emit.add(ordered, bias[order])
 
     # The search.
 
     def _found(self) -> Iterator[list[_Step]]:
         """The steps of each unrolled LSTM, all of them."""
-        steps = [step for step in map(self._step, self._bound) if step is not None]
+        steps = [step for step in map(self._step, self.before) if step is not None]
         after = {step.before: step for step in steps if step.before is not None}
         for step in steps:
             chain = [step]
@@ -161,7 +160,7 @@ class _Roller(Rewriter):
 
     def _of(self, expression: Any, name: str) -> relax.Call | None:
         """The value of a variable, if it is an operator of a name."""
-        call = self._bound.get(expression) if isinstance(expression, relax.Var) else None
+        call = self.before.get(expression) if isinstance(expression, relax.Var) else None
         return call if operator_name(call) == name else None
 
     def _step(self, variable: relax.Var) -> _Step | None:
@@ -192,7 +191,7 @@ class _Roller(Rewriter):
     def _gated(self, expression: Any, *, tanh: bool = True) -> tuple[Any, Any] | None:
         """The operands a and b of `sigmoid(a) * tanh(b)`, or of `sigmoid(a) * b`."""
         product = self._of(expression, "multiply")
-        for gate, value in (product.args, list(product.args)[::-1]) if product is not None else ():
+        for gate, value in permutations(product.args) if product is not None else ():
             sigmoid, bounded = self._of(gate, "sigmoid"), self._of(value, "tanh")
             if sigmoid is not None and (bounded is not None or not tanh):
                 return sigmoid.args[0], bounded.args[0] if tanh and bounded is not None else value

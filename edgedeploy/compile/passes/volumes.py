@@ -118,7 +118,7 @@ class _Lifter(Rewriter):
             for image, kernel in zip(frames, kernels, strict=True)
         )
         for each in others:
-            total = self.emit(relax.op.add(each, total))
+            total = self.emit.add(each, total)
         return self._volume(_FRAMES, total, shape)
 
     def _moved(self, volume: relax.Expr, depth: _Axis, elements: Sequence[int], count: int) -> relax.Expr:
@@ -128,9 +128,9 @@ class _Lifter(Rewriter):
         if is_lifted:
             along, across, moved = 1, 3, self._memory(volume, 1, size, batch * height * width)
         else:  # an input of the network, whose planes are copied as they are
-            ordered = self.emit(relax.op.permute_dims(volume, [2, 0, 1, 3, 4]))
+            ordered = self.emit.permute_dims(volume, [2, 0, 1, 3, 4])
             along, across = 0, 2
-            moved = self.emit(relax.op.reshape(ordered, [size, batch, channels, height * width]))
+            moved = self.emit.reshape(ordered, [size, batch, channels, height * width])
         starts = [element * depth.dilation - depth.before for element in elements]
         reach = (count - 1) * depth.stride + 1
         before, behind = max(0, -min(starts)), max(0, max(starts) + reach - size)
@@ -141,13 +141,12 @@ class _Lifter(Rewriter):
         if (len(elements), count, depth.stride) != (1, before + size + behind, 1):
             begins = [before + start for start in starts]
             parts = [
-                self.emit(relax.op.strided_slice(moved, [along], [begin], [begin + reach], [depth.stride]))
-                for begin in begins
+                self.emit.strided_slice(moved, [along], [begin], [begin + reach], [depth.stride]) for begin in begins
             ]
-            moved = self.emit(relax.op.concat(parts, across)) if len(parts) > 1 else parts[0]
+            moved = self.emit.concat(parts, axis=across) if len(parts) > 1 else parts[0]
         if is_lifted:
             return self._image(moved, count * batch, height, width)
-        return self.emit(relax.op.reshape(moved, [count * batch, len(elements) * channels, height, width]))
+        return self.emit.reshape(moved, [count * batch, len(elements) * channels, height, width])
 
     def _pool(self, pool: Any, call: relax.Call) -> relax.Expr | None:
         attrs = call.attrs
@@ -202,7 +201,7 @@ class _Lifter(Rewriter):
         return self._volume(kind, relax.Call(call.op, arguments, call.attrs), shape)
 
     def _operand(self, argument: relax.Expr, shape: list[int], kind: _Images) -> relax.Expr | None:
-        """An argument of an elementwise operator on volumes of a shape, for images; None if there is none."""
+        """An argument of an elementwise operator on volumes of a shape, for images; None if it cannot be one."""
         if not isinstance(argument.ty, relax.TensorType):
             return argument
         if shape_of(argument) == shape:
@@ -213,7 +212,7 @@ class _Lifter(Rewriter):
         own = [1] * (5 - rank) + shape_of(argument)
         if own[0] == own[2] == own[3] == own[4] == 1:
             shaped = [1, own[1], 1, 1]
-            return self.emit(relax.op.reshape(argument, shaped)) if value is None else constant(value.reshape(shaped))
+            return self.emit.reshape(argument, shaped) if value is None else constant(value.reshape(shaped))
         if value is None:
             return None
         wide = [size if axis in kind.axes else whole for axis, (size, whole) in enumerate(zip(own, shape, strict=True))]
@@ -223,7 +222,7 @@ class _Lifter(Rewriter):
     # From volumes to images and back.
 
     def _source(self, volume: relax.Expr) -> tuple[relax.Expr, _Images] | None:
-        """The image behind a volume, and its kind; None if there is none."""
+        """The image that a volume was built from, and its kind; None for other volumes."""
         value = self.bound_value(volume)
         axes = axes_of(value)
         kind = next((each for each in (_FRAMES, _SHEETS) if axes == each.volume_axes()), None)
@@ -243,13 +242,12 @@ class _Lifter(Rewriter):
         """A volume by depth, n, height and width, with neighbouring channels: in so many batches, rows and columns."""
         source = self._source(volume)
         image, order = (volume, [2, 0, 3, 4, 1]) if source is None else (source[0], NHWC_OF_NCHW)
-        ordered = self.emit(relax.op.permute_dims(image, order))
-        return self.emit(relax.op.reshape(ordered, [*sizes, shape_of(volume)[1]]))
+        return self.emit.reshape(self.emit.permute_dims(image, order), [*sizes, shape_of(volume)[1]])
 
     def _image(self, memory: relax.Expr, *sizes: int) -> relax.Expr:
         """An image of so many batches, rows and columns with neighbouring channels, in NCHW."""
-        shaped = self.emit(relax.op.reshape(memory, [*sizes, shape_of(memory)[-1]]))
-        return self.emit(relax.op.permute_dims(shaped, NCHW_OF_NHWC))
+        shaped = self.emit.reshape(memory, [*sizes, shape_of(memory)[-1]])
+        return self.emit.permute_dims(shaped, NCHW_OF_NHWC)
 
     def _of_memory(self, kind: _Images, memory: relax.Expr, shape: list[int]) -> relax.Expr:
         """The volume of a shape that images with neighbouring channels are."""

@@ -44,7 +44,7 @@ class Scheduled:
 
     Attributes:
         packing: how the constant behind one of its parameters must be packed, or None.
-        configuration: of the layer in it; None if there is no layer.
+        configuration: of the layer in it; None without a layer.
         operations: arithmetic operations of one call; a multiply-add is two.
         parallel: whether any part of it runs on all threads.
         tuned: whether measurements chose the configuration.

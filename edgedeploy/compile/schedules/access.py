@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.ir import Call, TensorLoad
 from tvm.tirx import EQ, GE, GT, LE, LT, NE, And, Cast, IntImm, Not, Or, Select, Sub
 from tvm.tirx.analysis import undefined_vars
+from tvm_ffi import structural_walk
 
 from edgedeploy.compile.schedules.kernel import Kernel
 
@@ -171,13 +172,8 @@ def _combined(expression: Any) -> Sequence[Any]:
 _COMPARISONS = LT, LE, GT, GE, EQ, NE
 
 
-def _expressions(whole: Any) -> Iterator[Any]:
+def _expressions(whole: Any) -> list[Any]:
     """A statement's or an expression's parts, itself among them."""
-    yield whole
-    for name in ("a", "b", "value", "condition", "true_value", "false_value", "then_case", "else_case", "body"):
-        part = getattr(whole, name, None)
-        if part is not None and not isinstance(part, int | float | str):
-            yield from _expressions(part)
-    for name in ("args", "indices", "seq"):
-        for part in getattr(whole, name, None) or ():
-            yield from _expressions(part)
+    found: list[Any] = []
+    structural_walk(whole, found.append, order="pre")
+    return found

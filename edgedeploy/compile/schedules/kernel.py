@@ -28,7 +28,7 @@ class Packing:
 
     Attributes:
         parameter: the function's parameter, by index.
-        form: `pack`, to the last bit, as code that may run when a network is loaded; None if there is none.
+        form: `pack`, to the last bit, as code that may run when a network is loaded; None without such code.
     """
 
     parameter: int
@@ -128,7 +128,7 @@ class Kernel:
         return name in self._accumulating
 
     def anchor(self) -> str | None:
-        """The only block that accumulates, if there is just one."""
+        """The block that accumulates; None unless exactly one does."""
         reductions = [name for name in self.names if self.is_reduction(name)]
         return reductions[0] if len(reductions) == 1 else None
 
@@ -353,7 +353,7 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
 
 
 def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
-    """Inline blocks that one other block reads, and schedule those that are left, each by itself.
+    """Inline blocks that one other block reads, and schedule each remaining block by itself.
 
     `reduction` schedules a block that accumulates, and `elementwise` any other.
     """

@@ -25,8 +25,8 @@ from edgedeploy.target.triples import Architecture, architecture_of
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
-# Cores of which LLVM has only an old model, and the core whose model schedules code for them. Cortex-A55 works in order
-# as Cortex-A53 does, two instructions in a cycle. By its model sums of bytes do 3.8 products in a cycle instead of 2.2
+# Cores for which LLVM has only an old model, and the core whose model schedules code for them. Cortex-A55 works in
+# order as Cortex-A53 does, two instructions in a cycle. By its model sums of bytes do 3.8 products in a cycle, not 2.2
 # to 2.9, and spill less; those of floats up to a fifth more (`benchmarks/arm_loops.py`).
 _SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
 
@@ -98,7 +98,7 @@ def _keep_nan(function: tirx.PrimFunc, architecture: Architecture) -> tirx.PrimF
 
     In TVM the maximum of NaN and a number is the number, so that a NaN of a sensor would leave a ReLU as 0. 64-bit ARM
     has instructions that keep NaN of either operand. Elsewhere a maximum is a comparison and a choice, and so are x86's
-    `maxps` and `minps`: they give their second operand if one is NaN, so that NaN is kept next to a constant.
+    `maxps` and `minps`: they give their second operand if one is NaN, so that NaN survives next to a constant.
     Integers that floats are turned into stay as they are: NaN is not an index or a quantised value.
     """
 

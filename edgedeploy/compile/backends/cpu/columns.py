@@ -19,11 +19,11 @@ from edgedeploy.compile.backends.cpu.configuration import Columns
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED
 from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of, word_steps
-from edgedeploy.compile.backends.cpu.strategy import PackedForm
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
-from edgedeploy.compile.operators.direct import crop
+from edgedeploy.compile.operators.direct import crop, pad, padded_value
+from edgedeploy.compile.strategy import PackedForm
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
 from edgedeploy.target.board import Board
 
@@ -123,23 +123,17 @@ class ColumnForm:
 
         LLVM makes a few branches for a tile of that, which cost less than a copy.
         """
-        _, height, width, channels = self.layer.data
+        _, height, width, _ = self.layer.data
         top, left, _, _ = self.layer.window.padding
         rows, columns = self.layer.window.input_size(*self._whole)
-        outside = tirx.const(int(self.layer.window.padding_value), self.step.data)
-
-        def value(n: Any, y: Any, x: Any, c: Any) -> Any:
-            inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
-            return tirx.if_then_else(inside, data[n, y - top, x - left, c], outside)
-
         if self.interleaved:
             rows += self.parts * ROWS - self.layer.window.kernel[0]
-            shape = self.layer.batch, max(rows, top + height), max(columns, left + width), channels
-            copy = te.compute(shape, value, name=COPY)
+            size = max(rows, top + height), max(columns, left + width)
+            copy = pad(data, self.layer.window, *size, self.step.data, name=COPY)
             return lambda *place: copy[place]
         if (top, left) == (0, 0) and rows <= height and columns <= width:
             return lambda *place: data[place]
-        return value
+        return padded_value(data, self.layer.window, self.step.data)
 
 
 # Vectors of channels that a tile may have.

@@ -9,18 +9,13 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
-from edgedeploy.compile.backends.cpu.strategy import CpuStrategy, PackedForm, multiply_add
-from edgedeploy.compile.backends.cpu.tiles import (
-    RESULT_CYCLES,
-    choose_depthwise_tile,
-    rows_per_task,
-    tasks_for,
-    tile_registers,
-)
+from edgedeploy.compile.backends.cpu.strategy import multiply_add
+from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for, tile_registers
 from edgedeploy.compile.backends.cpu.traffic import LINE, beginnings, beyond, near, waiting
 from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.ir.types import bytes_of, is_floating, lanes_for
 from edgedeploy.compile.layers import DepthwiseConvolution
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads, vector_length
 from edgedeploy.target.board import Board
 
@@ -35,14 +30,12 @@ _BYTE_PRODUCT = (2.0, 2.5)
 _WIDENED_COPY = (4.5, 12.0)
 
 
-class DepthwiseStrategy(CpuStrategy[DepthwiseConvolution]):
+class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     """A convolution in NHWC, HWIO, of as many groups as channels."""
 
     @override
     def default(self) -> Configuration:
-        (height, width), window, channels = self.layer.size, self.layer.window, self.layer.channels
-        board = self.board
-        tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], self.layer.types, board)
+        height, channels, board, tile = self.layer.size[0], self.layer.channels, self.board, self._choose_tile()
         if not board.is_x86 and not self._widens:
             return choose_block(self.layer, tile, board)
         deep = channels // tile.channels
@@ -120,8 +113,7 @@ class DepthwiseStrategy(CpuStrategy[DepthwiseConvolution]):
         return self._in_tiles(configuration, self.layer.types.accumulator if self._widens else None)
 
     def _in_tiles(self, configuration: Configuration, copied_as: str | None) -> PackedForm:
-        compute = self.layer.in_tiles(configuration.register_tile, copied_as=copied_as)
-        return PackedForm(compute, self.layer.weights, self.layer.types.weights)
+        return self.unpacked(self.layer.in_tiles(configuration.register_tile, copied_as=copied_as))
 
     def _product(self, configuration: Configuration) -> float:
         """The cost of a vector of products, in multiply-adds of floats."""
@@ -131,6 +123,30 @@ class DepthwiseStrategy(CpuStrategy[DepthwiseConvolution]):
     def _is_wide(self, configuration: Configuration) -> bool:
         assert isinstance(configuration, Tiled)
         return vector_length(configuration.tile.channels, lanes_for(self.board, "float32")) * 32 > 256
+
+    def _choose_tile(self) -> Tile:
+        """One row, up to two vectors of channels.
+
+        On x86 every multiply-add has a load of its own, so registers only hide latency: half of them are enough.
+        Elsewhere LLVM keeps weights in registers with the sums: those of up to nine kernel elements, which it unrolls,
+        and a row of inputs; or those of a row of the kernel, and a few inputs (limits found with
+        `benchmarks/arm_loops.py`).
+        """
+        kernel, stride, channels = self.layer.window.kernel, self.layer.window.strides[1], self.layer.channels
+        board, registers = self.board, self.board.vector.registers
+        length = vector_length(channels, lanes_for(board, self.layer.types.accumulator))
+        vectors = 2 if channels % (2 * length) == 0 else 1
+        if board.is_x86:
+            # Bytes that are copied as floats are read without conditions, which would take registers.
+            copied = bytes_of(self.layer.types.data) < bytes_of(self.layer.types.weights)
+            most = max(1, (registers - (0 if copied else 2)) // 2 // vectors)
+        elif math.prod(kernel) <= 9:
+            vectors = 1
+            most = max(2, (registers - math.prod(kernel) - kernel[1] + stride) // (1 + stride))
+        else:
+            most = max(2, (tile_registers(board) - 3 * stride) // vectors - kernel[1])
+        tiles = [Tile(1, columns, vectors * length) for columns in range(1, min(most, self.layer.size[1]) + 1)]
+        return max(tiles, key=lambda tile: tile.useful(*self.layer.size) * tile.columns / (tile.columns + 0.5))
 
     def _copied_bytes(self, rows: int, tile: Tile) -> int:
         return math.prod(self.layer.window.input_size(rows, self.layer.size[1])) * tile.channels * 4
@@ -146,7 +162,7 @@ _CACHED = 0.75
 
 
 def choose_block(layer: DepthwiseConvolution, tile: Tile, board: Board) -> Depthwise:
-    """The fastest blocks whose copies stay in the first cache; if there are none, those with the smallest copies."""
+    """The fastest blocks whose copies stay in the first cache; if none do, the ones with the smallest copies."""
     room, (height, width) = _CACHED * board.cache.l1_kib * 1024, layer.size
     blocks = [
         Block(layer, Depthwise(tile=tile, rows_per_task=rows, tasks_across=across, tasks_deep=deep, copied=True))

@@ -16,11 +16,12 @@ from typing_extensions import override
 
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
-from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy, CpuStrategy, PackedForm
+from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import LayerTypes, bytes_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.target.board import Board
 
 Layer = Convolution | DepthwiseConvolution
@@ -36,7 +37,7 @@ _ROUNDING = ("x86_64", "aarch64")
 _EXACT = 2**24
 
 
-class FloatStrategy(CpuStrategy[Layer]):
+class FloatStrategy(Strategy[Layer]):
     """Convolutions of bytes, with constant weights, as Winograd's or of single channels, with sums in float32."""
 
     @classmethod
@@ -86,7 +87,7 @@ class FloatStrategy(CpuStrategy[Layer]):
         return self._floats.step(configuration)
 
     @cached_property
-    def _floats(self) -> CpuStrategy[Any]:
+    def _floats(self) -> Strategy[Any]:
         """The strategy of the layer if its weights and sums are floats."""
         types = LayerTypes(self.layer.types.data, "float32", "float32", self.layer.types.result)
         layer = self.layer.model_copy(update={"types": types})

@@ -11,7 +11,6 @@ from typing_extensions import override
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm, pixels
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
-from edgedeploy.compile.backends.cpu.strategy import CpuStrategy, PackedForm
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
     RESULT_CYCLES,
@@ -25,6 +24,7 @@ from edgedeploy.compile.backends.cpu.traffic import with_reading
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import bytes_of, lanes_for
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, is_worth_threads
 from edgedeploy.target.board import Board
 
@@ -69,7 +69,7 @@ _WRITTEN_OUT, _FEW_STEPS = 0.75, 32
 _NOT_REPEATED = 0.92
 
 
-class IntegerStrategy(CpuStrategy[IntegerLayer]):
+class IntegerStrategy(Strategy[IntegerLayer]):
     """Convolutions and products with constant weights of integers, on a CPU that has steps for them."""
 
     @classmethod
@@ -89,15 +89,13 @@ class IntegerStrategy(CpuStrategy[IntegerLayer]):
         costs = {each: self.estimate(each) for each in self._possible()}
         default = min(costs, key=costs.__getitem__)
         near = [each for each, cost in costs.items() if cost <= WORTH_TRYING * costs[default]]
-        yield default
-        seen = {default}
-        for each in near:
-            for by_channels in (False, True):
-                for rows in divisors(self._tiles_down(each.tile)):
-                    other = each.model_copy(update={"by_channels": by_channels, "rows_per_task": rows})
-                    if other not in seen:
-                        seen.add(other)
-                        yield other
+        others = (
+            each.model_copy(update={"by_channels": by_channels, "rows_per_task": rows})
+            for each in near
+            for by_channels in (False, True)
+            for rows in divisors(self._tiles_down(each.tile))
+        )
+        yield from dict.fromkeys([default, *others])
 
     @override
     def estimate(self, configuration: Configuration) -> float:
@@ -106,7 +104,7 @@ class IntegerStrategy(CpuStrategy[IntegerLayer]):
         rows, columns = pixels(self.layer, self.board)
         whole_rows, whole_columns = tile.whole(rows, columns)
         count, vectors = tile.rows * tile.columns, tile.channels // step.channels
-        tiles = whole_rows * whole_columns // count * form.groups * form.whole_outputs // tile.channels
+        tiles = whole_rows * whole_columns // count * self.layer.groups * form.whole_outputs // tile.channels
         steps, written_out = form.steps, form.is_written_out
         cycles = steps * form.addends * _step_cycles(step, count, vectors, self.board)
         if self.board.in_order and step.parts == 1 and written_out and steps * count * vectors <= _FEW_STEPS:
@@ -139,7 +137,7 @@ class IntegerStrategy(CpuStrategy[IntegerLayer]):
     def fits(self, configuration: Configuration) -> bool:
         if not isinstance(configuration, Steps):
             return False
-        step = next((each for each in self._steps if self._is(each, configuration)), None)
+        step = self._steps.get((configuration.vector, configuration.depth))
         return (
             step is not None
             and configuration.tile.channels % step.channels == 0
@@ -160,20 +158,16 @@ class IntegerStrategy(CpuStrategy[IntegerLayer]):
         return step.instruction, step.products * self.board.fma.per_cycle / slots
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> dict[tuple[int, int], Step]:
         """The best step of each width and depth, which configurations name them by."""
         found: dict[tuple[int, int], Step] = {}
         for step in steps_for(self.layer.types, self.board):
             found.setdefault((step.channels, step.depth), step)
-        return list(found.values())
-
-    @staticmethod
-    def _is(step: Step, configuration: Steps) -> bool:
-        return (step.channels, step.depth) == (configuration.vector, configuration.depth)
+        return found
 
     def _step(self, configuration: Configuration) -> Step:
         assert isinstance(configuration, Steps)
-        return next(each for each in self._steps if self._is(each, configuration))
+        return self._steps[configuration.vector, configuration.depth]
 
     def _form(self, configuration: Configuration) -> StepForm:
         assert isinstance(configuration, Steps)
@@ -183,7 +177,7 @@ class IntegerStrategy(CpuStrategy[IntegerLayer]):
         return -(-pixels(self.layer, self.board)[0] // tile.rows)
 
     def _possible(self) -> Iterator[Steps]:
-        for step in self._steps:
+        for step in self._steps.values():
             for tile in self._tiles(step):
                 order, down = self._by_channels(step, tile), self._tiles_down(tile)
                 rows = down if order else rows_per_task(down, 1, self.board.cores)
@@ -203,7 +197,7 @@ class IntegerStrategy(CpuStrategy[IntegerLayer]):
 
     def _divides_groups(self, channels: int) -> bool:
         """Whether a tile of so many channels is within one group."""
-        groups = 1 if isinstance(self.layer, Dense) else self.layer.groups
+        groups = self.layer.groups
         return groups == 1 or self.layer.channels // groups % channels == 0
 
     def _by_channels(self, step: Step, tile: Tile) -> bool:

@@ -20,7 +20,7 @@ from edgedeploy.compile.backends.cpu.step_code import added_parts
 from edgedeploy.compile.backends.cpu.steps import Step, in_bytes, part_of_word, word_of
 from edgedeploy.compile.backends.cpu.tiles import SMALL_FEATURE_MAP
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
-from edgedeploy.compile.operators.direct import CROP, VectorRows, Window
+from edgedeploy.compile.operators.direct import CROP, VectorRows
 from edgedeploy.compile.operators.product import unravelled
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 from edgedeploy.target.board import Board
@@ -29,8 +29,6 @@ from edgedeploy.target.board import Board
 COPY, SUMS, JOINED = "copied_data", "integer_sums", "joined_sums"
 
 IntegerLayer = Convolution | FirstConvolution | Dense
-
-_ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
 
 
 def pixels(layer: IntegerLayer, board: Board) -> tuple[int, int]:
@@ -68,16 +66,6 @@ class StepForm:
     board: Board
 
     @property
-    def window(self) -> Window:
-        """Of the kernel."""
-        return _ONE_PIXEL if isinstance(self.layer, Dense) else self.layer.window
-
-    @property
-    def groups(self) -> int:
-        """Groups of channels."""
-        return 1 if isinstance(self.layer, Dense) else self.layer.groups
-
-    @property
     def inputs(self) -> int:
         """Input channels of a group."""
         return self.layer.weights[-2]
@@ -90,7 +78,7 @@ class StepForm:
     @property
     def steps(self) -> int:
         """Steps of each sum."""
-        return math.prod(self.window.kernel) * self.deep
+        return math.prod(self.layer.window.kernel) * self.deep
 
     @property
     def is_written_out(self) -> bool:
@@ -101,7 +89,7 @@ class StepForm:
     @property
     def outputs(self) -> int:
         """Output channels of a group."""
-        return self.layer.channels // self.groups
+        return self.layer.channels // self.layer.groups
 
     @property
     def whole_outputs(self) -> int:
@@ -111,10 +99,10 @@ class StepForm:
     @property
     def packed_shape(self) -> tuple[int, ...]:
         """Tiles of outputs x kernel height x kernel width x steps x bytes of a weight if several x vectors x block."""
-        tiles = self.groups * self.whole_outputs // self.tile.channels
+        tiles = self.layer.groups * self.whole_outputs // self.tile.channels
         addends = (self.addends,) if self.addends > 1 else ()
         vectors = self.tile.channels // self.step.channels
-        return tiles, *self.window.kernel, self.deep, *addends, vectors, *self.step.block
+        return tiles, *self.layer.window.kernel, self.deep, *addends, vectors, *self.step.block
 
     @property
     def addends(self) -> int:
@@ -124,18 +112,18 @@ class StepForm:
     def packed(self, weights: np.ndarray) -> np.ndarray:
         """Weights, kernel height x kernel width x inputs x outputs or inputs x outputs, in the order of their use."""
         step, vectors = self.step, self.tile.channels // self.step.channels
-        grouped = weights.reshape(*self.window.kernel, self.inputs, self.groups, self.outputs)
+        grouped = weights.reshape(*self.layer.window.kernel, self.inputs, self.layer.groups, self.outputs)
         added = self.deep * step.depth - self.inputs, self.whole_outputs - self.outputs
         whole = np.pad(grouped, ((0, 0), (0, 0), (0, added[0]), (0, 0), (0, added[1])))
         parts = step.groups, step.depth // step.groups, -1, vectors, step.channels
         # a ky kx ko g k tile vector channel -> tile ky kx ko a vector g channel k
-        in_parts = in_bytes(whole, self.addends).reshape(self.addends, *self.window.kernel, self.deep, *parts)
+        in_parts = in_bytes(whole, self.addends).reshape(self.addends, *self.layer.window.kernel, self.deep, *parts)
         ordered = in_parts.transpose(6, 1, 2, 3, 0, 7, 4, 8, 5)
         return np.ascontiguousarray(ordered.reshape(self.packed_shape).astype(step.weights))
 
     def compute(self, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
         """The layer's sums, of its data and its packed weights."""
-        read, step, window = self._reader(data), self.step, self.window
+        read, step, window = self._reader(data), self.step, self.layer.window
         vectors, per_group = self.tile.channels // step.channels, self.whole_outputs // step.channels
         ky, kx = te.reduce_axis((0, window.kernel[0]), "ry"), te.reduce_axis((0, window.kernel[1]), "rx")
         ko = te.reduce_axis((0, self.deep), "rs")
@@ -144,12 +132,12 @@ class StepForm:
         def product(n: Any, y: Any, x: Any, vector: Any, channel: Any, *inner: Any) -> Any:
             row = y * window.strides[0] + ky * window.dilation[0]
             column = x * window.strides[1] + kx * window.dilation[1]
-            group = tirx.floordiv(vector, per_group) if self.groups > 1 else 0
+            group = tirx.floordiv(vector, per_group) if self.layer.groups > 1 else 0
             place = (tirx.floordiv(vector, vectors), ky, kx, ko, *addend, tirx.floormod(vector, vectors), *inner)
             value = read(n, row, column, group, ko, channel)
             return value.astype("int32") * weights[place].astype("int32")
 
-        shape = (self.layer.batch, *self._whole, self.groups * per_group, step.channels)
+        shape = (self.layer.batch, *self._whole, self.layer.groups * per_group, step.channels)
         terms = [te.reduce_axis((0, extent), f"rt{index}") for index, extent in enumerate(step.terms)]
 
         def sum_of_products(n: Any, y: Any, x: Any, vector: Any, channel: Any, *part: Any) -> Any:
@@ -181,8 +169,8 @@ class StepForm:
     def _reader(self, data: te.Tensor) -> _Reader:
         """A function that reads the data as if they were padded, with a copy only if needed."""
         (height, width), inputs = self._read_size, self.inputs
-        top, left, _, _ = self.window.padding
-        rows, columns = self.window.input_size(*self._whole)
+        top, left, _, _ = self.layer.window.padding
+        rows, columns = self.layer.window.input_size(*self._whole)
         shape = self.layer.data[:-1]
 
         def at(n: Any, y: Any, x: Any, channel: Any) -> Any:
@@ -201,7 +189,7 @@ class StepForm:
             return lambda n, y, x, group, ko, channel: at(
                 n, clamped(y, rows, height), clamped(x, columns, width), group * inputs + ko * depth + channel
             )
-        outside = tirx.const(int(self.window.padding_value), self.step.data)
+        outside = tirx.const(int(self.layer.window.padding_value), self.step.data)
 
         # TVM reads within a buffer only: it holds at least the whole feature map.
         shape_copied = (max(rows, top + height), max(columns, left + width))
@@ -217,14 +205,14 @@ class StepForm:
             stored = at(n, y - top, x - left, group * inputs + channel).astype(self.step.data)
             return tirx.if_then_else(tirx.all(*inside), stored, outside) if inside else stored
 
-        copy = te.compute((self.layer.batch, *shape_copied, self.groups, self.deep * depth), value, name=COPY)
+        copy = te.compute((self.layer.batch, *shape_copied, self.layer.groups, self.deep * depth), value, name=COPY)
         return lambda n, y, x, group, ko, channel: copy[n, y, x, group, ko * depth + channel]
 
     def _words(self, data: te.Tensor) -> _Reader:
         """A function that reads a copy of NCHW data in vectors of pixels; the channels of a step are words."""
         step = self.step
-        rows = VectorRows(self.window, self._read_size, self._whole, step.channels)
-        outside = tirx.const(int(self.window.padding_value), step.data)
+        rows = VectorRows(self.layer.window, self._read_size, self._whole, step.channels)
+        outside = tirx.const(int(self.layer.window.padding_value), step.data)
 
         def channels_of(k: int, value: Callable[[int], Any]) -> Any:
             channels = range(k * step.depth, min((k + 1) * step.depth, self.inputs))
@@ -248,8 +236,8 @@ class StepForm:
     @property
     def _copies(self) -> bool:
         """Whether the data are copied: padded, widened, or with other channels."""
-        top, left, _, _ = self.window.padding
-        rows, columns = self.window.input_size(*pixels(self.layer, self.board))
+        top, left, _, _ = self.layer.window.padding
+        rows, columns = self.layer.window.input_size(*pixels(self.layer, self.board))
         (height, width), layer = self._read_size, self.layer
         plain = (top, left) == (0, 0) and rows <= height and columns <= width and layer.types.data == self.step.data
         return not plain or isinstance(layer, FirstConvolution) or self.inputs % self.step.depth > 0

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import tirx
 from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
@@ -22,6 +21,7 @@ from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min, Sub
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within, with_body
 from edgedeploy.compile.integers.quantisation import CONVERTER, CONVERTER_BITS
+from edgedeploy.compile.ir.types import limits_of
 from edgedeploy.compile.operators.direct import DEPTHWISE
 from edgedeploy.target.triples import Architecture
 
@@ -44,10 +44,12 @@ _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
 
 @dataclass(frozen=True)
-class _Rounding:
-    """A float32 value within bounds that are whole numbers, rounded, halves to even.
+class _Narrowing:
+    """A float32 value within bounds that are whole numbers, rounded, halves to even, and moved by a zero point.
 
     Attributes:
+        low, high: the bounds before the value is moved.
+        dtype: of the result: bytes; float32 if the value is only rounded.
         within: whether the value is within the bounds anyway.
         short: whether it is an integer of 16 bits as soon as it is rounded, and with a zero point added.
     """
@@ -55,22 +57,15 @@ class _Rounding:
     value: Any
     low: int
     high: int
+    zero_point: int = 0
+    dtype: str = "float32"
     within: bool = False
     short: bool = False
 
-
-@dataclass(frozen=True)
-class _Narrowing:
-    """A rounded value, with a zero point added to it, as bytes."""
-
-    rounding: _Rounding
-    zero_point: int
-    dtype: str
-
     @property
     def bounds(self) -> tuple[int, int]:
-        """The bounds of the bytes."""
-        return self.rounding.low + self.zero_point, self.rounding.high + self.zero_point
+        """The bounds of the result."""
+        return self.low + self.zero_point, self.high + self.zero_point
 
 
 def narrow_by_instructions(
@@ -86,9 +81,9 @@ def narrow_by_instructions(
     if architecture.memory_operands:
         write, rounded = (_by_conversion if _TRUNCATING in features else _by_packing), tirx.nearbyint
 
-    def inside(rounding: _Rounding) -> _Rounding:
-        rounding = replace(rounding, value=replaced_within(rounding.value, in_float))
-        return _without_division(rounding) if fuses else rounding
+    def inside(narrowing: _Narrowing) -> _Narrowing:
+        narrowing = replace(narrowing, value=replaced_within(narrowing.value, in_float))
+        return _without_division(narrowing) if fuses else narrowing
 
     def in_float(expression: Any) -> Any:
         """Bytes that are cast back to float, less a zero point or not: the rounded floats before the first cast."""
@@ -98,7 +93,7 @@ def narrow_by_instructions(
         is_float = isinstance(cast, Cast) and str(cast.ty.dtype) == "float32"
         narrowing = _narrowing(cast.value) if is_float and moved.is_integer() else None
         if narrowing is not None:
-            value, moved = rounded(_bounded(inside(narrowing.rounding))), moved + narrowing.zero_point
+            value, moved = rounded(_bounded(inside(narrowing))), moved + narrowing.zero_point
             return value + tirx.const(moved, "float32") if moved else value
         rounding = _rounding(expression)
         return expression if rounding is None else rounded(_bounded(inside(rounding)))
@@ -110,16 +105,13 @@ def narrow_by_instructions(
             return statement
         value = replaced_within(statement.value, partial(_converted, whole=whole))
         narrowing = _narrowing(value)
-        if narrowing is None:
-            value = replaced_within(value, in_float)
-        else:
-            value = write(replace(narrowing, rounding=inside(narrowing.rounding)), lanes)
+        value = replaced_within(value, in_float) if narrowing is None else write(inside(narrowing), lanes)
         return tirx.BufferStore(statement.buffer, value, statement.indices)
 
     return function.with_body(replaced(function.body, narrowed))
 
 
-def _rounding(call: Any) -> _Rounding | None:
+def _rounding(call: Any) -> _Narrowing | None:
     """The value and bounds that a call rounds; None if it does something else."""
     if not _rounds(call):
         return None
@@ -129,7 +121,7 @@ def _rounding(call: Any) -> _Rounding | None:
     bounds = [float(each.value) for each in (lesser.a.b, lesser.b) if isinstance(each, FloatImm)]
     if len(bounds) < 2 or not all(each.is_integer() and abs(each) <= _MOST_MOVED for each in bounds):
         return None
-    return _Rounding(lesser.a.a, int(bounds[0]), int(bounds[1]))
+    return _Narrowing(lesser.a.a, int(bounds[0]), int(bounds[1]))
 
 
 def _rounds(call: Any) -> bool:
@@ -146,9 +138,8 @@ def _narrowing(value: Any) -> _Narrowing | None:
 
 def _with_bound(inner: _Narrowing, value: Any) -> _Narrowing:
     """A narrowing within one more bound, that of a maximum or minimum with a constant."""
-    either, bound, rounding = max if isinstance(value, Max) else min, int(value.b.value), inner.rounding
-    low, high = (either(each, bound - inner.zero_point) for each in (rounding.low, rounding.high))
-    return replace(inner, rounding=replace(rounding, low=low, high=high))
+    either, bound = max if isinstance(value, Max) else min, int(value.b.value) - inner.zero_point
+    return replace(inner, low=either(inner.low, bound), high=either(inner.high, bound))
 
 
 def _of_cast(cast: Any) -> _Narrowing | None:
@@ -164,14 +155,14 @@ def _of_cast(cast: Any) -> _Narrowing | None:
     rounding = _rounding(value)
     if rounding is None or not zero_point.is_integer():
         return None
-    found = _Narrowing(rounding, int(zero_point), dtype)
+    found = replace(rounding, zero_point=int(zero_point), dtype=dtype)
     return found if _is_within(found.bounds, dtype) else None
 
 
 def _of_short(value: Any) -> _Narrowing | None:
     """A value that was rounded, moved and bounded in 16 bits, in any order."""
     if isinstance(value, Cast) and _rounds(value.value):
-        return _Narrowing(_Rounding(value.value.args[0], *_limits("int16"), short=True), 0, "int16")
+        return _Narrowing(value.value.args[0], *limits_of("int16"), dtype="int16", short=True)
     if not isinstance(value, Add | Max | Min) or not isinstance(value.b, IntImm):
         return None
     inner = _of_short(value.a)
@@ -183,11 +174,11 @@ def _of_short(value: Any) -> _Narrowing | None:
 
 
 def _is_within(bounds: tuple[int, int], dtype: str) -> bool:
-    (least, most), (low, high) = _limits(dtype), bounds
+    (least, most), (low, high) = limits_of(dtype), bounds
     return least <= low <= high <= most
 
 
-def _without_division(rounding: _Rounding) -> _Rounding:
+def _without_division(rounding: _Narrowing) -> _Narrowing:
     """The rounding of a product in place of a quotient; the numerator has the bounds, too."""
     quotient = rounding.value
     if not (isinstance(quotient, tirx.Div) and isinstance(quotient.b, FloatImm)):
@@ -202,18 +193,18 @@ def _without_division(rounding: _Rounding) -> _Rounding:
     return replace(rounding, value=product, within=True)
 
 
-def _bounded(rounding: _Rounding) -> Any:
+def _bounded(rounding: _Narrowing) -> Any:
     low, high = (tirx.const(float(each), "float32") for each in (rounding.low, rounding.high))
     return rounding.value if rounding.within else tirx.min(tirx.max(rounding.value, low), high)
 
 
 def _by_conversion(narrowing: _Narrowing, _lanes: int) -> Any:
     """Bounds in float, and `vcvtps2dq`, which rounds to even; bounds of integers if 16 bits hold every value."""
-    rounding, moved = narrowing.rounding, narrowing.zero_point
-    value = rounding.value if rounding.short else _bounded(rounding)
+    moved = narrowing.zero_point
+    value = narrowing.value if narrowing.short else _bounded(narrowing)
     rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", value)
     rounded = rounded + tirx.const(moved, "int32") if moved else rounded
-    return (_within(rounded, *narrowing.bounds) if rounding.short else rounded).astype(narrowing.dtype)
+    return (_within(rounded, *narrowing.bounds) if narrowing.short else rounded).astype(narrowing.dtype)
 
 
 def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
@@ -221,17 +212,17 @@ def _by_packing(narrowing: _Narrowing, lanes: int) -> Any:
 
     These keep the bounds of their types; narrower ones are those of the bytes. Values of 16 bits need no bound before.
     """
-    rounding, moved = narrowing.rounding, narrowing.zero_point
-    if lanes < _HALF_A_VECTOR or rounding.within:
+    bounded, moved = narrowing.value, narrowing.zero_point
+    if lanes < _HALF_A_VECTOR or narrowing.within:
         return _by_conversion(narrowing, lanes)
-    bounded = rounding.value
-    if not rounding.short:
-        bounded = tirx.min(bounded, tirx.const(float(rounding.high), "float32"))
-    value = _within(tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded), *_limits("int16")).astype("int16")
+    if not narrowing.short:
+        bounded = tirx.min(bounded, tirx.const(float(narrowing.high), "float32"))
+    value = _within(tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded), *limits_of("int16")).astype("int16")
     if moved:
         value = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", value, tirx.const(moved, "int16"))
-    value = _within(value, *_limits(narrowing.dtype)).astype(narrowing.dtype)
-    return _within(value, narrowing.bounds[0], narrowing.bounds[1] if rounding.short else _limits(narrowing.dtype)[1])
+    (least, most), (low, high) = limits_of(narrowing.dtype), narrowing.bounds
+    value = _within(value, least, most).astype(narrowing.dtype)
+    return _within(value, low, high if narrowing.short else most)
 
 
 def _rounded_by_addition(value: Any) -> Any:
@@ -252,21 +243,21 @@ def _by_halves(narrowing: _Narrowing, lanes: int, *, adds_to_shorts: bool) -> An
     In 16 bits an odd zero point takes one more addition; `adds_to_shorts` if that is faster all the same: it is not if
     one of two units multiplies and both add, as on Cortex-A72, by LLVM's model of it.
     """
-    short = narrowing.rounding.short and (adds_to_shorts or narrowing.zero_point % 2 == 0)
+    short = narrowing.short and (adds_to_shorts or narrowing.zero_point % 2 == 0)
     value = _short(narrowing) if short else _whole(narrowing)
-    if narrowing.rounding.within:
+    if narrowing.within:
         return value.astype(narrowing.dtype)
     types = ["int16"] if str(value.ty.dtype) == "int32" else []
     types += [narrowing.dtype] if lanes >= _HALF_A_VECTOR else []
     for each in types:
-        value = _within(value, *_limits(each)).astype(each)
+        value = _within(value, *limits_of(each)).astype(each)
     return _within(value, *narrowing.bounds).astype(narrowing.dtype)
 
 
 def _by_addition(narrowing: _Narrowing, _lanes: int) -> Any:
     """Apply bounds first: LLVM finds no saturating narrowing on 32-bit ARM."""
-    whole = _short(narrowing) if narrowing.rounding.short else _whole(narrowing)
-    if not narrowing.rounding.within:
+    whole = _short(narrowing) if narrowing.short else _whole(narrowing)
+    if not narrowing.within:
         whole = _within(whole, *narrowing.bounds)
     return whole.astype(narrowing.dtype)
 
@@ -291,20 +282,16 @@ def _short(narrowing: _Narrowing) -> Any:
 def _rounded_bits(narrowing: _Narrowing, added: float) -> Any:
     """The bits of the sum of a value below 2^22 and `added`, the lowest of which are the nearest integer."""
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
-    fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.rounding.value)
+    fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.value)
     return tirx.reinterpret("int32", fenced + tirx.const(added, "float32"))
 
 
 def _within(value: Any, low: int, high: int) -> Any:
     """A value between bounds, without those that its type has anyway."""
     dtype = str(value.ty.dtype)
-    least, most = _limits(dtype)
+    least, most = limits_of(dtype)
     value = value if high == most else tirx.min(value, tirx.const(high, dtype))
     return value if low == least else tirx.max(value, tirx.const(low, dtype))
-
-
-def _limits(dtype: str) -> tuple[int, int]:
-    return int(tvm.tirx.min_value(dtype).value), int(tvm.tirx.max_value(dtype).value)
 
 
 def _converted(expression: Any, *, whole: bool = False) -> Any:

@@ -13,16 +13,16 @@ from functools import cached_property, partial
 from typing import Any
 
 from tvm import te, tirx
-from typing_extensions import TypeIs, override
+from typing_extensions import override
 
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.backends.cpu.depthwise import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
-from edgedeploy.compile.backends.cpu.strategy import PackedForm
 from edgedeploy.compile.backends.cpu.tiles import rows_per_task
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import DEPTHWISE, crop, whole_feature_map
+from edgedeploy.compile.strategy import PackedForm
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.target.board import Board
 
@@ -72,28 +72,29 @@ class PairStrategy(DepthwiseStrategy):
 
     @override
     def fits(self, configuration: Configuration) -> bool:
-        whole = configuration.tile.channels % CHANNELS == 0 if self._are_eight(configuration) else True
-        return whole and super().fits(configuration)
+        if not super().fits(configuration):
+            return False
+        return self._step_in(configuration) is None or configuration.register_tile.channels % CHANNELS == 0
 
     @override
     def form(self, configuration: Configuration) -> PackedForm:
-        form = super().form(configuration)
-        if not self._are_eight(configuration) or self._step is None:
+        form, step = super().form(configuration), self._step_in(configuration)
+        if step is None:
             return form
-        if not self._step.adds_in_16_bits:
-            return self._in_tiles(configuration, self._step.data)
-        sums = partial(_sums_of_pairs, self.layer, configuration.tile, _PRODUCTS[self._step.instruction])
+        if not step.adds_in_16_bits:
+            return self._in_tiles(configuration, step.data)
+        sums = partial(_sums_of_pairs, self.layer, configuration.register_tile, _PRODUCTS[step.instruction])
         return form._replace(compute=sums)
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
-        instruction, rate = super().step(configuration)
-        return (self._step.instruction if self._are_eight(configuration) and self._step else instruction), rate
+        (instruction, rate), step = super().step(configuration), self._step_in(configuration)
+        return step.instruction if step else instruction, rate
 
     @override
     def _product(self, configuration: Configuration) -> float:
-        part = _INSTRUCTIONS[self._step.instruction] if self._step and self._are_eight(configuration) else 1
-        return super()._product(configuration) * part
+        step = self._step_in(configuration)
+        return super()._product(configuration) * (_INSTRUCTIONS[step.instruction] if step else 1)
 
     @cached_property
     def _step(self) -> Step | None:
@@ -101,9 +102,9 @@ class PairStrategy(DepthwiseStrategy):
         possible = (each for each in steps_for(self.layer.types, self.board) if each.instruction in _INSTRUCTIONS)
         return next(possible, None)
 
-    @staticmethod
-    def _are_eight(configuration: Configuration) -> TypeIs[Depthwise]:
-        return isinstance(configuration, Depthwise) and configuration.vector == CHANNELS
+    def _step_in(self, configuration: Configuration) -> Step | None:
+        """The step of a configuration by vectors of `CHANNELS`; None for other configurations."""
+        return self._step if isinstance(configuration, Depthwise) and configuration.vector == CHANNELS else None
 
     def _by_eight(self, columns: int) -> Depthwise:
         """Tiles of so many pixels, whose task copies its input of their channels."""

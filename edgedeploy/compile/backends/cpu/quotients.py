@@ -57,7 +57,7 @@ _PRODUCT = _registered("tirx.edgedeploy_times_reciprocal")
 
 
 def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None:
-    """The reciprocal whose products round to the same whole numbers as quotients do; None if there is none.
+    """The reciprocal whose products round to the same whole numbers as quotients do; None if its products would not.
 
     Quotient and product grow with the numerator. So they round alike everywhere if they do next to each value halfway
     between two whole numbers. `low` and `high` are whole numbers, the bounds of the results.

@@ -47,9 +47,14 @@ def _registered(
     written: Callable[..., None],
     *,
     adds: bool = True,
+    strided: bool = False,
 ) -> str:
-    """Register an intrinsic: `plain` loops over buffers, and the instructions that replace them; returns its name."""
-    functions = (_function(read, result, body, adds=adds) for body in (plain, written))
+    """Register an intrinsic: `plain` loops over buffers, and the instructions that replace them; returns its name.
+
+    If it is `strided`, the instructions read parts of larger buffers.
+    """
+    parts = [replace(each, strided=strided) for each in read]
+    functions = _function(read, result, plain, adds=adds), _function(parts, result, written, adds=adds)
     TensorIntrin.register(name, *functions, override=True)  # another thread may have registered it
     return name
 
@@ -92,7 +97,7 @@ def words_intrinsic(step: Step) -> str:
 
     def written(words: Any, weights: Any, sums: Any) -> None:
         values = tirx.reinterpret(f"{step.data}x{4 * step.channels}", _load(words, [0], step.channels))
-        _add_dot_products(step, values, weights, sums)
+        _dot_product(step, values, weights, sums)
 
     def plain(*buffers: Any) -> None:
         _summed(buffers, sums.shape, [4], product)
@@ -118,9 +123,7 @@ def interleaving_intrinsic(dtype: str) -> str:
             bytes_of_words = _interleaved(pairs, begin, channels)
             _store(words, [begin // 2], tirx.reinterpret(f"{WORD}x{channels // 2}", bytes_of_words))
 
-    implementation = _function([replace(rows, strided=True)], words, written, adds=False)
-    TensorIntrin.register(name, _function([rows], words, plain, adds=False), implementation, override=True)
-    return name
+    return _registered(name, [rows], words, plain, written, adds=False, strided=True)
 
 
 @dataclass(frozen=True)
@@ -202,13 +205,8 @@ def _interleaved(vectors: Sequence[Any], begin: int, count: int) -> Any:
     return tirx.Shuffle(vectors, [place + lanes * which for place in range(begin, begin + count) for which in (0, 1)])
 
 
-def _dot_product(step: Step, data: Any, weights: Any, sums: Any) -> None:
-    """x86's VNNI: products of 32 bits of data by 32 bits of weights, added to each sum."""
-    _add_dot_products(step, _repeated(step, data), weights, sums)
-
-
-def _add_dot_products(step: Step, values: Any, weights: Any, sums: Any) -> None:
-    """VNNI's instruction, or `sdot`, on a vector of values, 32 bits for each sum."""
+def _dot_product(step: Step, values: Any, weights: Any, sums: Any) -> None:
+    """VNNI's instruction, or `sdot`: products of 32 bits of values by 32 bits of weights, added to each sum."""
     channels, factors = step.channels, (values, _load(weights, [0, 0], step.depth * step.channels))
     instruction = _SDOT if step.instruction == "sdot" else f"x86.avx512.{step.instruction}.{32 * channels}"
     _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
@@ -327,8 +325,8 @@ _BY_PAIRS = {
 
 # From a step and the buffers of its data, weights and sums, to the stores of its instructions.
 _MULTIPLY_ADDS: dict[str, Callable[[Step, Any, Any, Any], None]] = {
-    "vpdpbusd": _dot_product,
-    "vpdpwssd": _dot_product,
+    "vpdpbusd": lambda step, data, *others: _dot_product(step, _repeated(step, data), *others),
+    "vpdpwssd": lambda step, data, *others: _dot_product(step, _repeated(step, data), *others),
     "vpmaddwd": _vpmaddwd,
     "pmaddwd": _vpmaddwd,
     "sdot": _sdot,

@@ -232,7 +232,7 @@ def _arm_steps(features: Set[str], _: int) -> Iterator[Step]:
 
 
 def _neon_steps(of_bytes: str, of_shorts: str) -> Iterator[Step]:
-    """By the instructions that multiply vectors of bytes, of which two products are added in 16 bits, and of int16."""
+    """By the instructions that multiply vectors of bytes, adding two products in 16 bits, and vectors of int16."""
     for groups in (8, 2):
         yield Step(of_bytes, "int8", "int8", 4, 2 * groups, groups, slots=groups)
     for groups in (8, 4):

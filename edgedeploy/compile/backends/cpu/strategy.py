@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
-from tvm import te
 from typing_extensions import override
 
 from edgedeploy.compile.backends.cpu import winograd
@@ -33,9 +30,9 @@ from edgedeploy.compile.backends.cpu.tiles import (
 )
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import FLOAT32, LayerTypes, is_floating, lanes_for
-from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution, Form
+from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.product import packed_stack
-from edgedeploy.compile.strategy import Anchor, Strategy
+from edgedeploy.compile.strategy import Anchor, PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, is_worth_threads, padded_count, round_up
 from edgedeploy.target.board import Board
 
@@ -52,52 +49,7 @@ def multiply_add(types: LayerTypes, board: Board, products: float = 1.0) -> tupl
     return name, lanes_for(board, types.accumulator) * board.fma.per_cycle * products
 
 
-class PackedForm(NamedTuple):
-    """A layer in a configuration, with its weights in the order of their use.
-
-    Attributes:
-        compute: from data and packed weights to the result.
-        shape, dtype: of the packed weights.
-        pack: packs the layer's weights.
-        at_load: `pack`, to the last bit, as code that may run when a network is loaded; None if there is none.
-    """
-
-    compute: Form
-    shape: tuple[int, ...]
-    dtype: str
-    pack: Callable[[np.ndarray], np.ndarray] = lambda weights: weights
-    at_load: Callable[[te.Tensor], te.Tensor] | None = None
-
-
-class CpuStrategy(Strategy[Anchor]):
-    """A strategy that defines each configuration by a `PackedForm`."""
-
-    @abstractmethod
-    def form(self, configuration: Configuration) -> PackedForm:
-        """The layer in a configuration."""
-
-    @override
-    def lower(self, configuration: Configuration) -> Form:
-        return self.form(configuration).compute
-
-    @override
-    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        return self.form(configuration).pack(weights)
-
-    @override
-    def packed_form(self, configuration: Configuration) -> Callable[[te.Tensor], te.Tensor] | None:
-        return self.form(configuration).at_load
-
-    @override
-    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        return self.form(configuration).shape
-
-    @override
-    def packed_type(self, configuration: Configuration) -> str:
-        return self.form(configuration).dtype
-
-
-class ConvolutionStrategy(CpuStrategy[Convolution | FirstConvolution]):
+class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
     """Convolutions in which output channels sum over several input channels: direct, or Winograd's.
 
     A network's first layer, which reads NCHW, is always direct, and uses all weights for a few rows of pixels before
@@ -176,7 +128,7 @@ class ConvolutionStrategy(CpuStrategy[Convolution | FirstConvolution]):
             compute = layer.in_tiles(configuration.tile, lanes=lanes_for(self.board, types.data))
         else:
             compute = layer.in_tiles(configuration.tile, order=configuration.order, prefetch=prefetch)
-        return PackedForm(compute, layer.weights, types.weights)
+        return self.unpacked(compute)
 
     @cached_property
     def _shape(self) -> ConvolutionShape:
@@ -245,7 +197,7 @@ class ConvolutionStrategy(CpuStrategy[Convolution | FirstConvolution]):
             yield from (plan for cycles, plan in plans if cycles <= WORTH_TRYING * best)
 
 
-class _ProductStrategy(CpuStrategy[Anchor]):
+class _ProductStrategy(Strategy[Anchor]):
     """Rows x terms times terms x columns, or a stack of such products."""
 
     @override
@@ -330,4 +282,4 @@ class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
             return PackedForm(compute, shape, layer.types.weights, pack)
         packed = layer.transposed or whole != layer.channels
         compute = layer.in_tiles(tile, whole_columns=whole if packed else 0)
-        return PackedForm(compute, layer.weights, layer.types.weights)
+        return self.unpacked(compute)

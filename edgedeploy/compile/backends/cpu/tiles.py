@@ -109,7 +109,7 @@ def choose_tile(shape: ConvolutionShape, board: Board) -> Tile:
 
 
 def best_of(tiles: Iterable[Tile], rate: Callable[[Tile], float], best: Tile) -> Tile:
-    """The tile of the highest rate; of equally good ones, the first. `best` if there are none."""
+    """The tile of the highest rate; of equally good ones, the first. `best` without tiles."""
     best_rate = 0.0
     for tile in tiles:
         if (found := rate(tile)) > best_rate * 1.001:
@@ -198,31 +198,6 @@ def product_cycles(
     arithmetic = step_cycles(tile_rows, tile_columns // length, board)
     reading = bytes_of(types.weights) * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
     return columns // tile_columns * max(-(-rows // tile_rows) * arithmetic, reading)
-
-
-def choose_depthwise_tile(
-    height: int, width: int, channels: int, kernel: tuple[int, int], stride: int, types: LayerTypes, board: Board
-) -> Tile:
-    """A tile for a convolution that filters each channel by itself: one row, up to two vectors of channels.
-
-    On x86 every multiply-add has a load of its own, so registers only hide latency: half of them are enough. Elsewhere
-    LLVM keeps weights in registers with the sums: those of up to nine kernel elements, which it unrolls, and a row of
-    inputs; or those of a row of the kernel, and a few inputs (limits found with `benchmarks/arm_loops.py`). `height`,
-    `width` and `channels` are the output's, `stride` is in columns.
-    """
-    length = vector_length(channels, lanes_for(board, types.accumulator))
-    vectors = 2 if channels % (2 * length) == 0 else 1
-    if board.is_x86:
-        # Bytes that are copied as floats are read without conditions, which would take registers.
-        copied = bytes_of(types.data) < bytes_of(types.weights)
-        most = max(1, (board.vector.registers - (0 if copied else 2)) // 2 // vectors)
-    elif math.prod(kernel) <= 9:
-        vectors = 1
-        most = max(2, (board.vector.registers - math.prod(kernel) - kernel[1] + stride) // (1 + stride))
-    else:
-        most = max(2, (tile_registers(board) - 3 * stride) // vectors - kernel[1])
-    tiles = [Tile(1, columns, vectors * length) for columns in range(1, min(most, width) + 1)]
-    return max(tiles, key=lambda tile: tile.useful(height, width) * tile.columns / (tile.columns + 0.5))
 
 
 def tasks_for(cores: int) -> int:

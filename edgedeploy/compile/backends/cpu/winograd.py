@@ -136,7 +136,7 @@ def _bands(size: int, shape: ConvolutionShape, *, shared: bool) -> range:
 
 
 def _count_bands(plan: Winograd, shape: ConvolutionShape) -> int:
-    """The number of bands, the last of which may be cropped."""
+    """The number of bands; the last one may be cropped."""
     return -(-shape.height // (plan.size * plan.band))
 
 

@@ -16,9 +16,16 @@ from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.ir.types import bits_of, lanes_for
-from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Form, Product
+from edgedeploy.compile.layers import (
+    AnyAnchorOp,
+    BatchMatmul,
+    Convolution,
+    DepthwiseConvolution,
+    FirstConvolution,
+    Product,
+)
 from edgedeploy.compile.schedules import divides_into_vectors
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.strategy import PackedForm, Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
 from edgedeploy.target.board import Board, Positive
 from edgedeploy.target.opencl.profile import WIDTHS, OpenCL, opencl_of
@@ -26,9 +33,9 @@ from edgedeploy.target.opencl.profile import WIDTHS, OpenCL, opencl_of
 # Most vectors of channels of a tile that the model chooses.
 MOST_VECTORS = 2
 
-# Vectors of channels and rows of a convolution's tile of candidates. Their sums may exceed the
+# Vectors of channels, and most rows, of a convolution's tile of candidates. Their sums may exceed the
 # registers in the profile by a factor, since it may be wrong, and then they only become slower.
-VECTORS, ROWS = (1, 2), (1, 2)
+VECTORS, MOST_ROWS = (1, 2), 2
 MOST_OF_SUMS = 2
 
 # Work-groups are these parts of the largest one.
@@ -39,80 +46,28 @@ GROUPS = (1, 4, 16)
 LEAST_USEFUL, WORTH_TRYING = 0.75, 1.6
 
 
-@dataclass(frozen=True)
-class _Result:
-    """A layer's result, as work-items divide it among themselves.
-
-    Attributes:
-        batch, height, width, channels: of the result; a dense layer's is one row of pixels.
-        divided: the channels of one group, which a tile's divide.
-        steps: terms of each sum.
-        vector: values of the sums' type in a vector of the width in the device's profile.
-        rows: whether a tile may have several rows.
-        cropped: whether tiles may reach beyond the result.
-        shared: whether the channels of a pixel read the same input.
-        tiled: whether its template has tiles.
-    """
-
-    batch: int
-    height: int
-    width: int
-    channels: int
-    divided: int
-    steps: int
-    vector: int
-    rows: bool = False
-    cropped: bool = True
-    shared: bool = True
-    tiled: bool = True
-
-    def tiles(self, tile: Tile) -> list[int]:
-        return [-(-self.height // tile.rows), -(-self.width // tile.columns), self.channels // tile.channels]
-
-    def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
-        tiles = self.tiles(tile)
-        parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device.units))
-        return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))
-
-    def rate(self, tile: Tile, vector: int, device: OpenCL) -> float:
-        """Useful values of a step in one vector's time; less with fewer work-items than the device can run.
-
-        A tile of n times as many sums as registers takes n times as long.
-        """
-        pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self.vector)
-        values = pixels * tile.channels / self.vector * tile.useful(self.height, self.width)
-        values /= max(1.0, pixels * vectors * width / device.sums)
-        if not self.shared:
-            return values / (vectors * width * (pixels + 0.5))
-        step = pixels * vectors * width + 0.5 * (pixels + vectors * width) + 1
-        items = self.batch * math.prod(self.tiles(tile))
-        return values / step * min(1.0, items / (device.units * device.items))
-
-
 class DeviceStrategy(Strategy[AnyAnchorOp]):
-    """How an OpenCL device computes any layer."""
+    """How an OpenCL device computes any layer; a dense layer's result is one row of pixels."""
 
     @override
     def default(self) -> WorkItem:
-        result, device = self._result, self._device
-        if isinstance(self.layer, Product):
-            length = vector_length(result.channels, result.vector)
-            most = max(count for count in divisors(result.width) if count <= device.sums)
-            return result.grouped(Tile(1, most, length), length, device)
-        length = vector_length(result.divided, result.vector)
-        most = MOST_VECTORS if result.shared else 1
+        layer, device, length = self.layer, self._device, vector_length(self._divided, self._vector)
+        if isinstance(layer, Product):
+            most = max(count for count in divisors(layer.size[1]) if count <= device.sums)
+            return self._grouped(Tile(1, most, length), length)
+        most = 1 if isinstance(layer, DepthwiseConvolution) else MOST_VECTORS
         tiles = [
             Tile(1, columns, count * length)
             for count in range(1, most + 1)
-            if result.divided % (count * length) == 0
-            for columns in range(1, min(device.sums // count, result.width) + 1)
+            if self._divided % (count * length) == 0
+            for columns in range(1, min(device.sums // count, layer.size[1]) + 1)
         ]
-        return result.grouped(max(tiles, key=lambda tile: result.rate(tile, length, device)), length, device)
+        return self._grouped(max(tiles, key=lambda tile: self._rate(tile, length)), length)
 
     @override
     def candidates(self) -> Iterator[WorkItem]:
-        default, result = self.default(), self._result
-        found = dict.fromkeys([default, *(_possible(result, self._device) if result.tiled else ())])
+        default = self.default()
+        found = dict.fromkeys([default, *(self._possible() if self._is_tiled else ())])
         cycles = {each: self.estimate(each) for each in found}
         most = WORTH_TRYING * min(cycles.values())
         yield from (each for each in found if each == default or cycles[each] <= most)
@@ -121,91 +76,123 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
     def estimate(self, configuration: Configuration) -> float:
         """The estimated time of all units together, in vectors' times."""
         assert isinstance(configuration, WorkItem)
-        result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
-        values = result.batch * result.height * result.width * result.channels / result.vector
-        groups = result.batch * math.prod(map(operator.floordiv, result.tiles(tile), astuple(group)))
-        rate = result.rate(tile, configuration.vector, device)
-        return values * result.steps / rate * imbalance(groups, device.units)
+        layer, tile, group = self.layer, configuration.tile, configuration.group
+        values = layer.batch * math.prod(layer.size) * layer.channels / self._vector
+        groups = layer.batch * math.prod(map(operator.floordiv, self._count_tiles(tile), astuple(group)))
+        rate = self._rate(tile, configuration.vector)
+        return values * layer.terms / rate * imbalance(groups, self._device.units)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
         if not isinstance(configuration, WorkItem):
             return False
-        result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
-        if not result.tiled:
+        device, tile, group, (_, width) = self._device, configuration.tile, configuration.group, self.layer.size
+        if not self._is_tiled:
             return configuration == self.default()
         return (
             configuration.vector in WIDTHS
-            and tile.rows <= (min(result.height, max(ROWS)) if result.rows else 1)
-            and tile.columns <= result.width
-            and (result.cropped or result.width % tile.columns == 0)
-            and result.divided % tile.channels == 0
+            and tile.rows <= self._most_rows
+            and tile.columns <= width
+            and (not isinstance(self.layer, Product) or width % tile.columns == 0)
+            and self._divided % tile.channels == 0
             and tile.channels % configuration.vector == 0
             and configuration.sums <= MOST_OF_SUMS * device.sums
-            and not any(map(operator.mod, result.tiles(tile), astuple(group)))
+            and not any(map(operator.mod, self._count_tiles(tile), astuple(group)))
             and group.items <= device.work_group
         )
 
     @override
-    def lower(self, configuration: Configuration) -> Form:
+    def form(self, configuration: Configuration) -> PackedForm:
         layer, tile = self.layer, configuration.register_tile
         if isinstance(layer, FirstConvolution):
-            return layer.in_tiles(tile, lanes=lanes_for(self.board, layer.types.data))
+            return self.unpacked(layer.in_tiles(tile, lanes=lanes_for(self.board, layer.types.data)))
         if isinstance(layer, BatchMatmul) and layer.transposed:
-            return layer.in_tiles(tile, whole_columns=layer.channels)
-        return layer.in_tiles(tile)
-
-    @cached_property
-    def _result(self) -> _Result:
-        return _result(self.layer, vector_width(self._device, self.layer.types.accumulator))
+            return self.unpacked(layer.in_tiles(tile, whole_columns=layer.channels))
+        return self.unpacked(layer.in_tiles(tile))
 
     @property
     def _device(self) -> OpenCL:
         return device_of(self.board)
 
+    @cached_property
+    def _vector(self) -> int:
+        """Values of the sums' type in a vector of the width in the device's profile."""
+        return vector_width(self._device, self.layer.types.accumulator)
 
-def _possible(result: _Result, device: OpenCL) -> Iterator[WorkItem]:
-    """Tiles of each width, in groups of each size: neighbours in channels first, or in columns first."""
-    for tile, vector in _tiles(result, device):
-        rows, columns, channels = tiles = result.tiles(tile)
-        for most in sorted({_tile_group(device), *(max(1, device.work_group // part) for part in GROUPS)}):
-            yield WorkItem(tile=tile, vector=vector, group=WorkGroup(*group_parts(tiles, most)))
-            deep, down, across = group_parts([channels, rows, columns], most)
-            yield WorkItem(tile=tile, vector=vector, group=WorkGroup(down, across, deep))
+    @cached_property
+    def _divided(self) -> int:
+        """The channels that a tile's divide: those of one group, unless each channel is a group of its own."""
+        layer = self.layer
+        return layer.outputs if isinstance(layer, Convolution | FirstConvolution) else layer.channels
 
+    @property
+    def _most_rows(self) -> int:
+        """The most rows of a tile."""
+        is_dense = isinstance(self.layer, Convolution | FirstConvolution)
+        return min(self.layer.size[0], MOST_ROWS) if is_dense else 1
 
-def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
-    """Tiles and the width of their vectors; of tiles that divide a row into as many parts, the smallest."""
-    if result.cropped:
-        widths = sorted({-(-result.width // count) for count in range(1, result.width + 1)})
-    else:
-        widths = divisors(result.width)
-    near = [each for each in WIDTHS if result.vector <= 2 * each <= 8 * result.vector and result.divided % each == 0]
-    for vector in near or [vector_length(result.divided, result.vector)]:
-        for count in VECTORS:
-            if result.divided % (count * vector):
-                continue
-            for rows in ROWS if result.rows else (1,):
-                for columns in widths:
-                    tile = Tile(rows, columns, count * vector)
-                    fitting = rows <= result.height and rows * columns * count <= MOST_OF_SUMS * device.sums
-                    if fitting and tile.useful(result.height, result.width) >= LEAST_USEFUL:
-                        yield tile, vector
+    @property
+    def _is_tiled(self) -> bool:
+        """Whether the layer's template has tiles."""
+        return not isinstance(self.layer, Product) or divides_into_vectors(self.layer.channels)
 
+    @property
+    def _tile_group(self) -> int:
+        """The most work-items of a group that compute tiles."""
+        return min(self._device.tile_group, self._device.work_group)
 
-def _tile_group(device: OpenCL) -> int:
-    """The most work-items of a group that compute tiles."""
-    return min(device.tile_group, device.work_group)
+    def _count_tiles(self, tile: Tile) -> list[int]:
+        """Tiles of the result, down, across and deep."""
+        height, width = self.layer.size
+        return [-(-height // tile.rows), -(-width // tile.columns), self.layer.channels // tile.channels]
 
+    def _grouped(self, tile: Tile, vector: int) -> WorkItem:
+        tiles = self._count_tiles(tile)
+        size = group_size(self.layer.batch * math.prod(tiles), self._tile_group, self._device.units)
+        return WorkItem(tile=tile, vector=vector, group=WorkGroup(*group_parts(tiles, size)))
 
-def _result(layer: AnyAnchorOp, vector: int) -> _Result:
-    shape = (layer.batch, *layer.size, layer.channels)
-    if isinstance(layer, Product):
-        tiled = divides_into_vectors(layer.channels)
-        return _Result(*shape, layer.channels, layer.terms, vector, cropped=False, tiled=tiled)
-    if isinstance(layer, DepthwiseConvolution):
-        return _Result(*shape, layer.channels, layer.terms, vector, shared=False)
-    return _Result(*shape, layer.outputs, layer.terms, vector, rows=True)
+    def _rate(self, tile: Tile, vector: int) -> float:
+        """Useful values of a step in one vector's time; less with fewer work-items than the device can run.
+
+        A tile of n times as many sums as registers takes n times as long.
+        """
+        device = self._device
+        pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self._vector)
+        values = pixels * tile.channels / self._vector * tile.useful(*self.layer.size)
+        values /= max(1.0, pixels * vectors * width / device.sums)
+        if isinstance(self.layer, DepthwiseConvolution):  # each channel of a pixel reads its own input
+            return values / (vectors * width * (pixels + 0.5))
+        step = pixels * vectors * width + 0.5 * (pixels + vectors * width) + 1
+        items = self.layer.batch * math.prod(self._count_tiles(tile))
+        return values / step * min(1.0, items / (device.units * device.items))
+
+    def _possible(self) -> Iterator[WorkItem]:
+        """Tiles of each width, in groups of each size: neighbours in channels first, or in columns first."""
+        sizes = sorted({self._tile_group, *(max(1, self._device.work_group // part) for part in GROUPS)})
+        for tile, vector in self._tiles():
+            rows, columns, channels = tiles = self._count_tiles(tile)
+            for most in sizes:
+                yield WorkItem(tile=tile, vector=vector, group=WorkGroup(*group_parts(tiles, most)))
+                deep, down, across = group_parts([channels, rows, columns], most)
+                yield WorkItem(tile=tile, vector=vector, group=WorkGroup(down, across, deep))
+
+    def _tiles(self) -> Iterator[tuple[Tile, int]]:
+        """Tiles and the width of their vectors; of tiles that divide a row into as many parts, the smallest."""
+        (_, width), divided, usual = self.layer.size, self._divided, self._vector
+        widths = divisors(width)
+        if not isinstance(self.layer, Product):  # tiles may reach beyond the result
+            widths = sorted({-(-width // count) for count in range(1, width + 1)})
+        near = [each for each in WIDTHS if usual <= 2 * each <= 8 * usual and divided % each == 0]
+        for vector in near or [vector_length(divided, usual)]:
+            for count in VECTORS:
+                if divided % (count * vector):
+                    continue
+                for rows in range(1, self._most_rows + 1):
+                    for columns in widths:
+                        tile = Tile(rows, columns, count * vector)
+                        fits = rows * columns * count <= MOST_OF_SUMS * self._device.sums
+                        if fits and tile.useful(*self.layer.size) >= LEAST_USEFUL:
+                            yield tile, vector
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
+from edgedeploy.compile.ir.expressions import Emitter, constant, constant_value, shape_of
 
 # Takes the importer, the node's inputs (None for one left out) and its attributes; returns an expression, a tuple of
 # them for several outputs, or None to use TVM's own importer.
@@ -42,28 +42,18 @@ def text(attr: dict[str, Any], name: str, default: str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-class Builder:
-    """Calls of Relax's operators, each bound to a variable: `build.add(a, b)` is `relax.op.add(a, b)`.
-
-    Numbers and arrays among the arguments become constants of the dtype of the first tensor.
-    """
+class Builder(Emitter):
+    """An `Emitter` of an importer, which binds the expressions itself: `build.add(a, b)` is `relax.op.add(a, b)`."""
 
     def __init__(self, importer: Any) -> None:
-        self._block = importer.bb if hasattr(importer, "bb") else importer.block_builder  # the latter is PyTorch's
+        # The latter is PyTorch's.
+        super().__init__(importer.bb if hasattr(importer, "bb") else importer.block_builder)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        operator = getattr(relax.op, name)
+    def __call__(self, expression: Any) -> Any:
+        """A normalised expression."""
+        return self._builder.normalize(expression)
 
-        def call(*arguments: Any, **settings: Any) -> Any:
-            dtype = next((dtype_of(each) for each in arguments if isinstance(each, relax.Expr)), None)
-            made = [constant(each, dtype) if isinstance(each, int | float | np.ndarray) else each for each in arguments]
-            return self.bind(operator(*made, **settings))
-
-        return call
-
-    def bind(self, expression: Any) -> Any:
-        """An expression bound to a variable."""
-        return self._block.normalize(expression)
+    bind = __call__
 
     def cast(self, value: Any, dtype: str) -> Any:
         """A tensor as another dtype; itself if it has that one."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -125,15 +124,6 @@ def _accumulate(kernel: Kernel, sums: Any, step: Step, name: str) -> bool:
     return written_out
 
 
-@dataclass(frozen=True)
-class _Addition:
-    """A block that adds a bias to sums: its name, how it reads the sums, and the parameter that it adds."""
-
-    block: str
-    sums: Any
-    bias: Any
-
-
 def begin_with_bias(kernel: Kernel, anchor: str, channel: Callable[..., Any]) -> None:
     """Start sums with a parameter of one value per channel that is added later: one instruction less per vector.
 
@@ -148,25 +138,30 @@ def begin_with_bias(kernel: Kernel, anchor: str, channel: Callable[..., Any]) ->
     found = _addition(kernel, anchor)
     if found is None:
         return
+    adding, sums, bias = found
 
     def changed(statement: Any) -> Any:
         if not isinstance(statement, SBlockRealize):
             return statement
         block, init = statement.block, statement.block.init
         if block.name_hint == anchor:
-            place = [0] * (len(found.bias.ty.shape) - 1) + [channel(*init.indices)]
-            begins = tirx.BufferStore(init.buffer, tirx.BufferLoad(found.bias, place), init.indices)
+            place = [0] * (len(bias.ty.shape) - 1) + [channel(*init.indices)]
+            begins = tirx.BufferStore(init.buffer, tirx.BufferLoad(bias, place), init.indices)
             return with_block(statement, block.body, begins)
-        if block.name_hint == found.block:
-            return with_block(statement, tirx.BufferStore(block.body.buffer, found.sums, block.body.indices), init)
+        if block.name_hint == adding:
+            return with_block(statement, tirx.BufferStore(block.body.buffer, sums, block.body.indices), init)
         return statement
 
     function = kernel.schedule.mod["main"]
     kernel.schedule = Schedule(function.with_body(replaced(function.body, changed)))
 
 
-def _addition(kernel: Kernel, anchor: str) -> _Addition | None:
-    """The block that adds a bias to the sums, or to the cropped sums; None if others read them too."""
+def _addition(kernel: Kernel, anchor: str) -> tuple[str, Any, Any] | None:
+    """The block that adds a bias to the sums, or to the cropped sums; None if others read them too.
+
+    Returns:
+        The block's name, how it reads the sums, and the parameter that it adds.
+    """
     schedule, block = kernel.schedule, kernel.block(anchor)
     channels = math.prod(int(size) for size in schedule.get(block).writes[0].source.ty.shape[3:])
     readers = schedule.get_consumers(block)
@@ -186,4 +181,4 @@ def _addition(kernel: Kernel, anchor: str) -> _Addition | None:
     if last != channels or math.prod(others) != 1 or not bias.indices[-1].same_as(store.indices[-1]):
         return None
     is_parameter = any(bias.source.same_as(each) for each in kernel.function.params)
-    return _Addition(str(schedule.get(adding).name_hint), sums, bias.source) if is_parameter else None
+    return (str(schedule.get(adding).name_hint), sums, bias.source) if is_parameter else None
