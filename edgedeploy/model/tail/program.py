@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, field_validator, model_validator
@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from edgedeploy.base.documents import Listed, Record, parse_json
 from edgedeploy.errors import PackageError, last_line
 from edgedeploy.model.tail.operators import OPERATORS
+from edgedeploy.model.tail.operators.operator import computed
 from edgedeploy.model.tensors import Tensors, TensorSpec
 
 MAXIMUM_TAIL = 1 << 26  # bytes of JSON: thousands of nodes, with anchors of a megabyte or two
@@ -200,12 +201,11 @@ class Tail:
         held = sum(array.nbytes for array in values.values())
         for node, spent in zip(block.nodes, prepared.spent, strict=True):
             try:
-                inputs = [values[name] if name else None for name in node.inputs]
+                inputs: list[Any] = [values[name] if name else None for name in node.inputs]
                 if node.operator == "If":
-                    made = self._run(node.branches[0 if _is_true(inputs[0]) else 1], dict(values))
+                    made = self._run(node.branches[0 if inputs[0].item() else 1], dict(values))
                 else:
-                    returned = OPERATORS[node.operator](inputs, node.attributes)
-                    made = [returned] if isinstance(returned, np.ndarray | np.generic) else returned
+                    made = computed(OPERATORS[node.operator], inputs, node.attributes)
                 if len(made) < len(node.outputs):
                     raise ValueError(f"it gives {len(made)} outputs, {len(node.outputs)} are named")
             except PackageError:
@@ -225,9 +225,3 @@ class Tail:
                     why=f"after node {node.name!r}, {node.operator}, its values take more than {_MOST_BYTES:,} bytes",
                 )
         return [values[name] for name in block.outputs]
-
-
-def _is_true(condition: np.ndarray | None) -> bool:
-    if condition is None or condition.size != 1:
-        raise ValueError("the condition is not one value")
-    return bool(condition.reshape(-1)[0])
