@@ -49,7 +49,7 @@ class Builder:
     """
 
     def __init__(self, importer: Any) -> None:
-        self._block = importer.bb if hasattr(importer, "bb") else importer.block_builder  # the latter is PyTorch's
+        self.block = importer.bb if hasattr(importer, "bb") else importer.block_builder  # the latter is PyTorch's
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         operator = getattr(relax.op, name)
@@ -63,7 +63,7 @@ class Builder:
 
     def bind(self, expression: Any) -> Any:
         """An expression bound to a variable."""
-        return self._block.normalize(expression)
+        return self.block.normalize(expression)
 
     def cast(self, value: Any, dtype: str) -> Any:
         """A tensor as another dtype; itself if it has that one."""

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, is_float
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, is_float
 
 
 def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, text
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, text
 
 # Modes and transforms that `resize2d` computes as ONNX does, if the scale is exactly that of the sizes.
 _TRANSFORMS = {
