@@ -1,6 +1,6 @@
 """LSTM, GRU and RNN by Operators.md, and by onnxruntime where it leaves something open.
 
-`onnx.py` removes `layout` 1, except in branches and functions, where onnxruntime refuses it.
+`frontends/onnx` removes `layout` 1, except in branches and functions, where onnxruntime refuses it.
 """
 
 from __future__ import annotations

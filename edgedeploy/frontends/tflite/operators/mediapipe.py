@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators; `frontends/tflite_mediapipe.py` computes each in numpy."""
+"""MediaPipe's custom operators; `frontends/tflite/mediapipe.py` computes each in numpy."""
 
 from __future__ import annotations
 
