@@ -220,8 +220,8 @@ def _nested(depth: int) -> dict[str, Any]:
 
 UNSOUND = {
     "an operator that is none": (block(nodes=[{"name": "n", **node("eval", "x")}]), "no operator 'eval'"),
-    "a value that nothing makes": (block(outputs=["z"]), "nothing makes 'z'"),
-    "a name that is made twice": (block(nodes=json.loads(block())["nodes"] * 2), "made twice"),
+    "a value that nothing makes": (block(outputs=["z"]), "no node or constant gives 'z'"),
+    "a name that is made twice": (block(nodes=json.loads(block())["nodes"] * 2), "written twice"),
     "a constant of another size": (constant("float32", [2], "AAAA"), "with 3 bytes"),
     "a constant longer than numpy counts": (constant("float32", [0, 1 << 70], ""), "constants.one.shape"),
     "a constant of objects": (constant("object", [1], ""), "of object"),

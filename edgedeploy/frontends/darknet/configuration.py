@@ -71,7 +71,7 @@ class Section:
                 raise self.error(
                     f"{name}={self.options[name].value} is not supported",
                     option=name,
-                    hints=[f"train the network without {name}, or give an ONNX file that another tool made of it"],
+                    hints=[f"train the network without {name}, or give an ONNX file that another tool converted it to"],
                 )
 
     def error(

@@ -126,7 +126,7 @@ def connected(section: Section, graph: DarknetGraph) -> Value:
 
 
 def batchnorm(section: Section, graph: DarknetGraph) -> Value:
-    """Batch normalisation on its own. AlexeyAB's fork keeps biases in the file, the original has none."""
+    """Batch normalisation on its own. AlexeyAB's fork stores biases in the file, the original does not."""
     section.refuse("dontload", "dontloadscales")
     channels = graph.size(graph.before).channels
     bias = graph.parameter("bias", (channels,), graph.layer, optional=True)

@@ -1,4 +1,4 @@
-"""Tengine's operators but those with windows: on single values, on channels, along axes, and those that move values."""
+"""Tengine's operators without windows: on single values, on channels, along axes, and moving values."""
 
 from __future__ import annotations
 

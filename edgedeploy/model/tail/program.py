@@ -104,7 +104,7 @@ class Block(Record):
     outputs: Listed[str]
 
     def free(self) -> set[str]:
-        """The names that it reads and does not make: what must be there before."""
+        """The names that it reads and does not define: the values it needs."""
         made = set(self.constants)
         needed: set[str] = set()
         for node in self.nodes:
@@ -113,7 +113,7 @@ class Block(Record):
                     needed.add(name)
             for name in filter(None, node.outputs):
                 if name in made or name in needed:
-                    raise ValueError(f"{name!r} is made twice, or after it is read")
+                    raise ValueError(f"{name!r} is written twice, or after it is read")
                 made.add(name)
         return needed | (set(self.outputs) - made)
 
@@ -141,7 +141,7 @@ def parse_block(content: bytes, known: Collection[str]) -> Block:
     if _depth(block) > _DEEPEST:
         raise ValueError("it is nested too deeply")
     if missing := block.free() - set(known):
-        raise ValueError(f"nothing makes {', '.join(map(repr, sorted(missing)))}")
+        raise ValueError(f"no node or constant gives {', '.join(map(repr, sorted(missing)))}")
     return block
 
 
@@ -190,7 +190,7 @@ class Tail:
         found = dict(zip((spec.name for spec in self.outputs), arrays, strict=True))
         for spec in self.outputs:
             if why := spec.misfit(found[spec.name]):
-                raise PackageError(f"the package gives another output {spec.name!r} than its manifest says", why=why)
+                raise PackageError(f"the package gives another output {spec.name!r} than its manifest states", why=why)
         return found
 
     def _run(self, block: Block, values: dict[str, np.ndarray]) -> Sequence[np.ndarray]:

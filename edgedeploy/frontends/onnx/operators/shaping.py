@@ -32,7 +32,7 @@ def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _axes(inputs: list[Any], attr: dict[str, Any]) -> list[int] | None:
-    """The axes of Squeeze and Unsqueeze: an attribute up to opset 12, then an input; None if there are none."""
+    """The axes of Squeeze and Unsqueeze: an attribute up to opset 12, then an input; None if they are left out."""
     if "axes" in attr:
         return list(attr["axes"])
     if optional(inputs, 1) is None:

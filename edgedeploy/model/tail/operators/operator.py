@@ -41,8 +41,8 @@ def number(given: Any) -> Any:
 
 
 def sized(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape that data gave, checked before an array of it is made."""
+    """A shape that data gave, checked before an array of it is allocated."""
     sizes = tuple(int(size) for size in shape)
     if min(sizes, default=0) < 0 or len(sizes) > 32 or np.prod(np.array(sizes, np.float64)) > _MOST:
-        raise ValueError(f"no array of shape {list(sizes)} can be made")
+        raise ValueError(f"no array of shape {list(sizes)} can be allocated")
     return sizes

@@ -106,7 +106,7 @@ def _areas(corners: np.ndarray) -> np.ndarray:
 
 
 def _sides(first: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Height and width of intersections, below zero where there is none."""
+    """Height and width of intersections, below zero where boxes do not intersect."""
     return np.asarray(np.minimum(first[2:], others[2:]) - np.maximum(first[:2], others[:2]))
 
 
