@@ -82,7 +82,7 @@ def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> No
         if list(shape) != stated[name]:
             raise InputError(
                 f"{path}: the shape of input {name!r} cannot be changed",
-                why=f"{','.join(map(str, shape))} was given, the file says {','.join(map(str, stated[name]))}",
+                why=f"{','.join(map(str, shape))} was given, the file states {','.join(map(str, stated[name]))}",
                 hints=["convert or export the network again for the shape that you need"],
             )
 

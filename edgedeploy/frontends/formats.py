@@ -130,7 +130,7 @@ _CAFFE = (
 )
 _PYTORCH = ("torch.export.save(torch.export.export(model.eval(), (example,)), 'network.pt2')",)
 _PNNX = ("give the file in ncnn's form, which pnnx writes next to it: {ncnn}",)
-_ORIGIN = ("give the network that it was made from, or export that network to ONNX",)
+_ORIGIN = ("give the network that it was converted from, or export that network to ONNX",)
 _PAGE = ("download the file itself: by GitHub's button Raw, at Hugging Face with /resolve/ instead of /blob/",)
 
 

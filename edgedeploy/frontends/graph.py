@@ -142,7 +142,7 @@ class Graph:
                 opset_imports=[_OPSET],
             )
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
-            raise self.unsuitable(operator, last_line(error)) from error
+            raise self.unsuitable(operator, f"their shapes are {self._shapes(used)}: {last_line(error)}") from error
         for name in unique:
             self.check_output(operator, used, self._shape(name) if name in self._types else (0,))
         outputs = [Value(name, self._shape(name)[hidden:]) for name in unique]
@@ -158,8 +158,7 @@ class Graph:
     def check_output(self, operator: str, inputs: Sequence[str], shape: Shape) -> None:
         """Refuse an output of a node that would be empty or too large; `shape` has the batch."""
         if min(shape, default=1) < 1 or is_too_large(shape):
-            stated = " and ".join(times(self._shape(value)) for value in inputs)
-            raise self.unsuitable(operator, f"their shapes are {stated}")
+            raise self.unsuitable(operator, f"their shapes are {self._shapes(inputs)}")
 
     def unsuitable(self, operator: str, why: str) -> ModelError:
         """The error that an operator does not suit its inputs."""
@@ -218,9 +217,12 @@ class Graph:
         """Parts of these sizes along an axis."""
         return self.nodes("Split", value, self.integers(sizes), names=[""] * len(sizes), axis=axis)
 
-    def shuffle_channels(self, value: Value, rows: int) -> Value:
-        """Channels as a matrix of `rows`, column by column (Zhang et al., "ShuffleNet", 2017)."""
+    def shuffle_channels(self, value: Value, groups: int, *, reverse: bool = False) -> Value:
+        """Channels of groups one after another as one of each group in turn, or back (Zhang et al., "ShuffleNet")."""
         *batch, channels, height, width = value.shape
+        if groups < 1 or channels % groups:
+            raise self.unsuitable("ShuffleChannel", f"{channels} channels do not divide into {groups} groups")
+        rows = channels // groups if reverse else groups
         lead = range(len(batch))
         parts = self.reshape(value, [*batch, rows, channels // rows, height, width])
         order = [*lead, *(axis + len(batch) for axis in (1, 0, 2, 3))]
@@ -287,6 +289,10 @@ class Graph:
 
     def _shape(self, name: str) -> Shape:
         return tuple(size.dim_value for size in self._types[name].tensor_type.shape.dim)
+
+    def _shapes(self, names: Iterable[str]) -> str:
+        """Shapes for messages, with the batch."""
+        return " and ".join(times(self._shape(name)) for name in names)
 
     def _axes(self, axes: Iterable[int]) -> list[int]:
         """Axes as ONNX counts them."""

@@ -73,10 +73,11 @@ def _specification(name: str, kind: Any) -> TensorSpec:
     return TensorSpec(name=name, shape=[int(size) for size in kind.shape], dtype=str(kind.dtype))
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of an untrusted file."""
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """The content of an untrusted file, or its first `most` bytes."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as stream:
+            return stream.read(most)
     except OSError as error:
         raise ModelError(f"cannot read {path}", why=error.strerror or str(error)) from error
 

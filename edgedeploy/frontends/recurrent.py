@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.compile.operators.recurrence import Recurrence
 from edgedeploy.compile.operators.recurrent_loop import called
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.translation import Builder
 
 
 def recurrent(
-    builder: relax.BlockBuilder,
+    build: Builder,
     layer: Recurrence,
     data: Any,
     weights: tuple[Any, Any],
@@ -41,9 +41,9 @@ def recurrent(
     if layer.dtype != "float32":
         raise ModelError(f"recurrent layers of {layer.dtype} are not supported", why="only those of float32 are")
     directions, gates, hidden = layer.directions, layer.gates, layer.hidden
-    given = {"products": _products(builder, layer, data, weights[0], biases), "peepholes": peepholes}
-    turned = builder.normalize(relax.op.permute_dims(weights[1], [0, 2, 1]))
-    given["weights"] = builder.normalize(relax.op.reshape(turned, [directions, hidden, gates, hidden]))
+    given = {"products": _products(build, layer, data, weights[0], biases), "peepholes": peepholes}
+    turned = build.permute(weights[1], [0, 2, 1])
+    given["weights"] = build.reshape(turned, [directions, hidden, gates, hidden])
     given["lengths"] = lengths
     for name, state in zip(("hidden", "cell"), (*states, None, None), strict=False):
         shape = [directions, layer.batch, hidden]
@@ -52,33 +52,24 @@ def recurrent(
         given["bias"] = (
             constant(np.zeros([directions, hidden]), layer.dtype)
             if biases is None
-            else builder.normalize(relax.op.strided_slice(biases[1], [1], [2 * hidden], [3 * hidden]))
+            else build.strided_slice(biases[1], [1], [2 * hidden], [3 * hidden])
         )
     for each in layer.inputs:  # the function would read beyond others
         found = tuple(shape_of(given[each.name])), str(given[each.name].ty.dtype)
         if found != each[1:]:
             raise ModelError(f"its {each.name} {found} do not fit", why=f"{each[1:]} are needed")
-    return called(builder, layer, given)
+    return called(build.block, layer, given)
 
 
-def _products(
-    builder: relax.BlockBuilder, layer: Recurrence, data: Any, weights: Any, biases: tuple[Any, Any] | None
-) -> Any:
+def _products(build: Builder, layer: Recurrence, data: Any, weights: Any, biases: tuple[Any, Any] | None) -> Any:
     """The inputs of all steps times their weights, biases added: one product of matrices."""
     directions, gates, hidden = layer.directions, layer.gates, layer.hidden
     features, columns = shape_of(data)[-1], directions * gates * hidden
-
-    def made(expression: Any) -> Any:
-        return builder.normalize(expression)
-
-    rows = made(relax.op.reshape(data, [layer.steps * layer.batch, features]))
-    matrix = made(relax.op.permute_dims(made(relax.op.reshape(weights, [columns, features])), [1, 0]))
-    products = made(relax.op.matmul(rows, matrix))
+    rows = build.reshape(data, [layer.steps * layer.batch, features])
+    products = build.matmul(rows, build.permute(build.reshape(weights, [columns, features]), [1, 0]))
     if biases is not None:
         other = biases[1]
         if layer.reset_after:  # its last third is for the gate that is reset
-            kept = np.repeat(np.array([1, 1, 0], layer.dtype), hidden)
-            other = made(relax.op.multiply(other, constant(kept)))
-        bias = made(relax.op.reshape(made(relax.op.add(biases[0], other)), [columns]))
-        products = made(relax.op.add(products, bias))
-    return made(relax.op.reshape(products, [layer.steps, layer.batch, directions, gates, hidden]))
+            other = build.multiply(other, np.repeat(np.array([1, 1, 0]), hidden))
+        products = build.add(products, build.reshape(build.add(biases[0], other), [columns]))
+    return build.reshape(products, [layer.steps, layer.batch, directions, gates, hidden])

@@ -43,13 +43,13 @@ class Network:
         heads: its detection heads, according to the file.
         metadata: the file's entries about its use; see `edgedeploy.model.metadata`.
         other_kernels: one inference by the same program with other kernels, or in float64: its distance from
-            `reference` is the effect of rounding alone. None if there are none.
+            `reference` is the effect of rounding alone. None if the program has only one set of kernels.
         other_kernels_name: a name for these kernels.
         second_opinion: one inference by a third, possibly slow program, used if the code differs from `reference`. None
-            if there is none.
+            for formats without one.
         second_opinion_name: that program and its version.
-        by_operator: both, one operator at a time, for networks that are too large for the third program. None if there
-            is no such program.
+        by_operator: both, one operator at a time, for networks that are too large for the third program. None for
+            formats without one.
         cut_off: the end after `module` whose sizes depend on data; None for most networks.
     """
 

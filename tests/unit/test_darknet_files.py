@@ -367,7 +367,7 @@ def test_the_image_must_be_stated(missing: str, tmp_path: Path) -> None:
 
 def test_a_file_beyond_any_cfg_files_size_is_not_read(tmp_path: Path) -> None:
     path = cfg(tmp_path, NET + "#" * 2**18)
-    with pytest.raises(ModelError, match="not a cfg file of Darknet: it has 262,1"):
+    with pytest.raises(ModelError, match="not a cfg file of Darknet: it has more than 262,1"):
         FORMAT.convert([path], {}, RANDOM)
 
 

@@ -303,7 +303,7 @@ class TestRefusals:
             (f"2 2\n{INPUT}\nLayerNorm r 1 1 data r 0=7\n", r"states 7 values .* \(3, 5, 5\)"),
             (f"2 2\n{INPUT}\nTile r 1 1 data r 1=0\n", "are not a blob"),
             (f"2 2\n{INPUT}\nReshape r 1 1 data r 6=*(0w,2)\n", "expression that cannot be imported"),
-            (f"2 2\n{INPUT}\nSDPA r 1 1 data r 7=1\n", "keeps keys and values"),
+            (f"2 2\n{INPUT}\nSDPA r 1 1 data r 7=1\n", "caches keys and values"),
             (f"2 2\n{INPUT}\nMultiHeadAttention r 1 1 data r 0=6 1=4 2=36\n", "do not fit"),
         ],
     )

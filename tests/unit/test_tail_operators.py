@@ -100,4 +100,4 @@ def test_further_cases_give_onnxruntimes_values(case: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = cpu_session(model.SerializeToString())
     [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
-    np.testing.assert_array_equal(OPERATORS[operator](inputs, attributes), wanted, strict=True)
+    np.testing.assert_array_equal(OPERATORS[operator](*inputs, **attributes), wanted, strict=True)

@@ -220,8 +220,8 @@ def _nested(depth: int) -> dict[str, Any]:
 
 UNSOUND = {
     "an operator that is none": (block(nodes=[{"name": "n", **node("eval", "x")}]), "no operator 'eval'"),
-    "a value that nothing makes": (block(outputs=["z"]), "nothing makes 'z'"),
-    "a name that is made twice": (block(nodes=json.loads(block())["nodes"] * 2), "made twice"),
+    "a value that nothing makes": (block(outputs=["z"]), "no node or constant gives 'z'"),
+    "a name that is made twice": (block(nodes=json.loads(block())["nodes"] * 2), "written twice"),
     "a constant of another size": (constant("float32", [2], "AAAA"), "with 3 bytes"),
     "a constant longer than numpy counts": (constant("float32", [0, 1 << 70], ""), "constants.one.shape"),
     "a constant of objects": (constant("object", [1], ""), "of object"),
@@ -326,4 +326,4 @@ def test_boxes_of_classes_that_lie_apart_are_suppressed_as_onnxruntime_does_it(a
     opsets = [helper.make_opsetid("", 11)]
     model = helper.make_model(helper.make_graph([node], "g", values, [found]), opset_imports=opsets, ir_version=8)
     [expected] = cpu_session(model.SerializeToString()).run(None, inputs)
-    assert np.array_equal(OPERATORS["NonMaxSuppression"](list(inputs.values()), {}), expected)
+    assert np.array_equal(OPERATORS["NonMaxSuppression"](*inputs.values()), expected)

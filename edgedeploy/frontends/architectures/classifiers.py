@@ -5,7 +5,7 @@ ResNet-18 and ResNet-50 are those of the model zoo, which come from GluonCV; all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from edgedeploy.frontends.architectures.layers import Layers, Size, multiple_of_eight
@@ -23,56 +23,6 @@ def _image(layers: Layers, name: str = "input", size: int = 224) -> Value:
 def _classified(layers: Layers, value: Value, output: str = "output") -> Converted:
     """The network, whose output is a dense layer's, 1x1000."""
     return Converted(layers.model([layers.output(output, layers.dense(value, CLASSES))]), [])
-
-
-_Block = Callable[[Layers, Value, int, int], Value]
-
-# Channels, stride of the first block, and number of blocks of each stage.
-_RESNET18 = ((64, 1, 2), (128, 2, 2), (256, 2, 2), (512, 2, 2))
-_RESNET34 = ((64, 1, 3), (128, 2, 4), (256, 2, 6), (512, 2, 3))
-_RESNET50 = ((256, 1, 3), (512, 2, 4), (1024, 2, 6), (2048, 2, 3))
-_RESNET101 = ((256, 1, 3), (512, 2, 4), (1024, 2, 23), (2048, 2, 3))
-
-
-def resnet18() -> Converted:
-    """ResNet-18 v1 (He et al., "Deep Residual Learning for Image Recognition", 2015, arXiv:1512.03385)."""
-    return _resnet("resnet18", _plain_block, _RESNET18, "data", "resnetv15_dense0_fwd")
-
-
-def resnet34() -> Converted:
-    """ResNet-34 v1."""
-    return _resnet("resnet34", _plain_block, _RESNET34)
-
-
-def resnet50() -> Converted:
-    """ResNet-50 v2, which normalises before each convolution (He et al., 2016, arXiv:1603.05027)."""
-    return _resnet("resnet50", _bottleneck_v2, _RESNET50, "data", "resnetv24_dense0_fwd", second_version=True)
-
-
-def resnet101() -> Converted:
-    """ResNet-101 v1, which halves maps in 3x3 convolutions."""
-    return _resnet("resnet101", _bottleneck, _RESNET101)
-
-
-def _resnet(
-    name: str,
-    block: _Block,
-    stages: Iterable[tuple[int, int, int]],
-    image: str = "input",
-    output: str = "output",
-    *,
-    second_version: bool = False,
-) -> Converted:
-    layers = Layers(name, epsilon=1e-5)
-    value = _image(layers, image)
-    value = layers.conv(layers.normalise(value) if second_version else value, 64, 7, 2)
-    value = layers.max_pool(_normalised(layers, value), 3, 2)
-    for channels, stride, blocks in stages:
-        for number in range(blocks):
-            value = block(layers, value, channels, 1 if number else stride)
-    if second_version:
-        value = _normalised(layers, value)
-    return _classified(layers, layers.global_mean(value), output)
 
 
 def _plain_block(layers: Layers, value: Value, channels: int, stride: int) -> Value:
@@ -107,6 +57,36 @@ def _joined(layers: Layers, branch: Value, value: Value, stride: int) -> Value:
 
 def _normalised(layers: Layers, value: Value) -> Value:
     return layers.relu(layers.normalise(value))
+
+
+# By name: the block, the channels of the first stage (each later one has twice as many), the number of blocks of each
+# stage, and the names of input and output.
+_RESNETS = {
+    "resnet18": (_plain_block, 64, (2, 2, 2, 2), "data", "resnetv15_dense0_fwd"),
+    "resnet34": (_plain_block, 64, (3, 4, 6, 3), "input", "output"),
+    "resnet50": (_bottleneck_v2, 256, (3, 4, 6, 3), "data", "resnetv24_dense0_fwd"),
+    "resnet101": (_bottleneck, 256, (3, 4, 23, 3), "input", "output"),
+}
+
+
+def resnet(name: str) -> Converted:
+    """ResNet v1 (He et al., "Deep Residual Learning for Image Recognition", 2015, arXiv:1512.03385).
+
+    ResNet-50 is v2, which normalises before each convolution (He et al., 2016, arXiv:1603.05027). ResNet-101 halves
+    maps in 3x3 convolutions.
+    """
+    block, channels, stages, image, output = _RESNETS[name]
+    second_version = block is _bottleneck_v2
+    layers = Layers(name, epsilon=1e-5)
+    value = _image(layers, image)
+    value = layers.conv(layers.normalise(value) if second_version else value, 64, 7, 2)
+    value = layers.max_pool(_normalised(layers, value), 3, 2)
+    for stage, blocks in enumerate(stages):
+        for number in range(blocks):
+            value = block(layers, value, channels << stage, 2 if stage and not number else 1)
+    if second_version:
+        value = _normalised(layers, value)
+    return _classified(layers, layers.global_mean(value), output)
 
 
 def vgg16() -> Converted:
@@ -251,3 +231,14 @@ def convnext_tiny() -> Converted:
 
 def _layer_norm(layers: Layers, value: Value) -> Value:
     return layers.transpose(layers.layer_norm(value, _CONVNEXT_EPSILON), [0, 3, 1, 2])
+
+
+BUILDERS: dict[str, Callable[[], Converted]] = {
+    **{name: partial(resnet, name) for name in _RESNETS},
+    "convnext_tiny": convnext_tiny,
+    "inception_v3": inception_v3,
+    "mobilenet_v2": mobilenet_v2,
+    "mobilenet_v3_large": partial(mobilenet_v3, "large"),
+    "mobilenet_v3_small": partial(mobilenet_v3, "small"),
+    "vgg16": vgg16,
+}

@@ -231,20 +231,19 @@ def yolox(variant: str, width: float, *, depthwise: bool) -> Converted:
         width: relative to YOLOX-L.
         depthwise: whether large kernels are depthwise.
     """
-    return Converted(_Yolox(Layers(f"yolox-{variant}", epsilon=1e-3), int(64 * width), depthwise).model())
+    return Converted(_Yolox(variant, int(64 * width), depthwise).whole())
 
 
-class _Yolox:
+class _Yolox(Layers):
     """The parts of the network, which share its width and its kind of convolution."""
 
-    def __init__(self, layers: Layers, base: int, depthwise: bool) -> None:
-        self._layers = layers
+    def __init__(self, variant: str, base: int, depthwise: bool) -> None:
+        super().__init__(f"yolox-{variant}", epsilon=1e-3)
         self._base = base
         self._conv: Callable[..., Value] = self._separable if depthwise else self._plain
 
-    def model(self) -> onnx.ModelProto:
-        layers = self._layers
-        value = self._plain(self._focus(layers.image("images", 416, 0, 255)), self._base, 3)
+    def whole(self) -> onnx.ModelProto:
+        value = self._plain(self._focus(self.image("images", 416, 0, 255)), self._base, 3)
         stages = []
         for stage, blocks in enumerate((1, 3, 3, 1)):
             channels = self._base << (stage + 1)
@@ -253,56 +252,63 @@ class _Yolox:
                 value = self._pyramid_pooling(value)
             value = self._csp(value, channels, blocks, shortcut=stage < 3)
             stages.append(value)
-        rows = [layers.rows(self._head(level), 5 + CLASSES) for level in self._fuse(*stages[1:])]
-        return layers.model([layers.output("output", layers.concat(*rows))])
+        rows = [self.rows(self._head(level), 5 + CLASSES) for level in self._fuse(*stages[1:])]
+        return self.model([self.output("output", self.concat(*rows))])
 
     def _plain(self, value: Value, channels: int, kernel: int, stride: int = 1) -> Value:
-        return self._layers.swish(self._layers.normalise(self._layers.conv(value, channels, kernel, stride)))
+        return self.swish(self.normalise(self.conv(value, channels, kernel, stride)))
 
     def _separable(self, value: Value, channels: int, kernel: int, stride: int = 1) -> Value:
-        layers = self._layers
-        return self._plain(layers.swish(layers.normalise(layers.depthwise(value, kernel, stride))), channels, 1)
+        return self._plain(self.swish(self.normalise(self.depthwise(value, kernel, stride))), channels, 1)
 
     def _focus(self, value: Value) -> Value:
         """Each two by two pixels as four times as many channels."""
-        layers, ends = self._layers, [np.array(value.shape[2:], np.int64), *np.array([[2, 3], [2, 2]], np.int64)]
+        ends = [np.array(value.shape[2:], np.int64), *np.array([[2, 3], [2, 2]], np.int64)]
         parts = []
         for column, row in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            bounds = [layers.constant(each, "slice") for each in (np.array([row, column], np.int64), *ends)]
-            parts.append(layers.node("Slice", value, *bounds))
-        return layers.concat(*parts)
+            bounds = [self.constant(each, "slice") for each in (np.array([row, column], np.int64), *ends)]
+            parts.append(self.node("Slice", value, *bounds))
+        return self.concat(*parts)
 
     def _pyramid_pooling(self, value: Value) -> Value:
         half = self._plain(value, value.shape[1] // 2, 1)
-        pools = [self._layers.max_pool(half, kernel) for kernel in (5, 9, 13)]
-        return self._plain(self._layers.concat(half, *pools), value.shape[1], 1)
+        pools = [self.max_pool(half, kernel) for kernel in (5, 9, 13)]
+        return self._plain(self.concat(half, *pools), value.shape[1], 1)
 
     def _csp(self, value: Value, channels: int, blocks: int = 1, *, shortcut: bool = False) -> Value:
         """Half of the channels through bottlenecks, half past them."""
         inner, past = self._plain(value, channels // 2, 1), self._plain(value, channels // 2, 1)
         for _ in range(blocks):
             after = self._conv(self._plain(inner, channels // 2, 1), channels // 2, 3)
-            inner = self._layers.sum(after, inner) if shortcut else after
-        return self._plain(self._layers.concat(inner, past), channels, 1)
+            inner = self.sum(after, inner) if shortcut else after
+        return self._plain(self.concat(inner, past), channels, 1)
 
     def _fuse(self, fine: Value, middle: Value, coarse: Value) -> list[Value]:
         """The path aggregation network: from coarse to fine and back."""
-        layers = self._layers
         down = self._plain(coarse, middle.shape[1], 1)
-        both = self._csp(layers.concat(layers.upsample(down), middle), middle.shape[1])
+        both = self._csp(self.concat(self.upsample(down), middle), middle.shape[1])
         across = self._plain(both, fine.shape[1], 1)
-        first = self._csp(layers.concat(layers.upsample(across), fine), fine.shape[1])
-        second = self._csp(layers.concat(self._conv(first, fine.shape[1], 3, 2), across), middle.shape[1])
-        third = self._csp(layers.concat(self._conv(second, middle.shape[1], 3, 2), down), coarse.shape[1])
+        first = self._csp(self.concat(self.upsample(across), fine), fine.shape[1])
+        second = self._csp(self.concat(self._conv(first, fine.shape[1], 3, 2), across), middle.shape[1])
+        third = self._csp(self.concat(self._conv(second, middle.shape[1], 3, 2), down), coarse.shape[1])
         return [first, second, third]
 
     def _head(self, value: Value) -> Value:
         """Box, objectness and classes of each cell, from two branches of equal width."""
-        layers, channels = self._layers, 4 * self._base
+        channels = 4 * self._base
         stem = self._plain(value, channels, 1)
         classes = self._conv(self._conv(stem, channels, 3), channels, 3)
         places = self._conv(self._conv(stem, channels, 3), channels, 3)
-        [scores] = layers.predict([classes], CLASSES, bias=prior(0.01), spread=_YOLOX_SPREAD)
-        [box] = layers.predict([places], 4, bias=0.0, spread=0.2)
-        [objectness] = layers.predict([places], 1, bias=prior(0.01), spread=_YOLOX_SPREAD)
-        return layers.concat(box, layers.node("Sigmoid", objectness), layers.node("Sigmoid", scores))
+        [scores] = self.predict([classes], CLASSES, bias=prior(0.01), spread=_YOLOX_SPREAD)
+        [box] = self.predict([places], 4, bias=0.0, spread=0.2)
+        [objectness] = self.predict([places], 1, bias=prior(0.01), spread=_YOLOX_SPREAD)
+        return self.concat(box, self.node("Sigmoid", objectness), self.node("Sigmoid", scores))
+
+
+BUILDERS: dict[str, Callable[[], Converted]] = {
+    **{f"efficientdet-d{number}": partial(efficientdet, number) for number in range(len(_EFFICIENTDETS))},
+    "nanodet-m": nanodet_m,
+    "yolov3": yolov3,
+    "yolox-nano": partial(yolox, "nano", 0.25, depthwise=True),
+    "yolox-tiny": partial(yolox, "tiny", 0.375, depthwise=False),
+}

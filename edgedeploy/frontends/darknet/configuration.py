@@ -71,7 +71,7 @@ class Section:
                 raise self.error(
                     f"{name}={self.options[name].value} is not supported",
                     option=name,
-                    hints=[f"train the network without {name}, or give an ONNX file that another tool made of it"],
+                    hints=[f"train the network without {name}, or give an ONNX file that another tool converted it to"],
                 )
 
     def error(
@@ -102,29 +102,22 @@ class Section:
 
 def read_sections(path: Path) -> list[Section]:
     """The sections of a cfg file, in order."""
-    if (size := _size(path)) > _LARGEST_FILE:
-        raise ModelError(f"{path} is not a cfg file of Darknet", why=f"it has {size:,} bytes")
+    content = read_bytes(path, _LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise ModelError(f"{path} is not a cfg file of Darknet", why=f"it has more than {_LARGEST_FILE:,} bytes")
     sections: list[Section] = []
-    text = read_bytes(path).decode("utf-8-sig", errors="replace")
-    for number, line in enumerate(text.split("\n"), 1):
-        content = "".join(re.split("[#;]", line, maxsplit=1)[0].split())
-        if content.startswith("["):
-            sections.append(Section(path, content.strip("[]"), number))
-        elif content:
-            name, equals, value = content.partition("=")
+    for number, line in enumerate(content.decode("utf-8-sig", errors="replace").split("\n"), 1):
+        words = "".join(re.split("[#;]", line, maxsplit=1)[0].split())
+        if words.startswith("["):
+            sections.append(Section(path, words.strip("[]"), number))
+        elif words:
+            name, equals, value = words.partition("=")
             if not equals or not sections:
                 raise ModelError(
                     f"{path}, line {number} is neither a section nor an option",
-                    why=f"its text is {content[:40]!r}",
+                    why=f"its text is {words[:40]!r}",
                     hints=["check that the file is complete; a comment begins with #"],
                 )
             if value:
                 sections[-1].options.setdefault(name, Option(value, number))
     return sections
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise ModelError(f"cannot read {path}", why=error.strerror or str(error)) from error

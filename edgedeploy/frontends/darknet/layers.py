@@ -20,6 +20,7 @@ _ACTIVATIONS: dict[str, Callable[[Graph, Value], Value]] = {
     "hardtan": lambda graph, value: graph.clip(value, -1, 1),
     "leaky": lambda graph, value: graph.leaky_relu(value, 0.1),
     "loggy": lambda graph, value: graph.node("Tanh", graph.scaled(value, 0.5)),  # 2 / (1 + exp(-x)) - 1
+    _LINEAR: lambda graph, value: value,
     "logistic": operator("Sigmoid"),
     "mish": Graph.mish,
     "relie": lambda graph, value: graph.leaky_relu(value, 0.01),
@@ -34,18 +35,18 @@ _ACTIVATIONS: dict[str, Callable[[Graph, Value], Value]] = {
 def activation_of(section: Section, default: str) -> str:
     """The activation function of a section, by Darknet's name."""
     name = section.text("activation", default)
-    if name != _LINEAR and name not in _ACTIVATIONS:
+    if name not in _ACTIVATIONS:
         raise section.error(
             f"activation={name[:40]} is not supported",
             option="activation",
-            hints=["supported are " + ", ".join(sorted([*_ACTIVATIONS, _LINEAR]))],
+            hints=["supported are " + ", ".join(sorted(_ACTIVATIONS))],
         )
     return name
 
 
 def activated(graph: DarknetGraph, activation: str, value: Value) -> Value:
     """The activation function of a value."""
-    return value if activation == _LINEAR else _ACTIVATIONS[activation](graph, value)
+    return _ACTIVATIONS[activation](graph, value)
 
 
 def activation(section: Section, graph: DarknetGraph) -> Value:
@@ -125,7 +126,7 @@ def connected(section: Section, graph: DarknetGraph) -> Value:
 
 
 def batchnorm(section: Section, graph: DarknetGraph) -> Value:
-    """Batch normalisation on its own. AlexeyAB's fork keeps biases in the file, the original has none."""
+    """Batch normalisation on its own. AlexeyAB's fork stores biases in the file, the original does not."""
     section.refuse("dontload", "dontloadscales")
     channels = graph.size(graph.before).channels
     bias = graph.parameter("bias", (channels,), graph.layer, optional=True)

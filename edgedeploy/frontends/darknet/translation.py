@@ -52,7 +52,7 @@ def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon:
             raise replace(each, kind=each.kind[:40]).error(
                 "this section is not supported",
                 why="supported are " + ", ".join(f"[{kind}]" for kind in sorted(_KINDS)),
-                hints=["cut the network before it, or give an ONNX file that another tool made of it"],
+                hints=["cut the network before it, or give an ONNX file that another tool converted it to"],
             )
         graph.begin_section(section)
         graph.add(_KINDS[section.kind](section, graph))

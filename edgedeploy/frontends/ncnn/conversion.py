@@ -80,7 +80,7 @@ def _input(layer: NcnnLayer, shapes: Shapes, default: Sequence[int] | None) -> t
     given = given or default
     if given is None:
         raise OpenShapeError(
-            f"{layer.path}: the file does not say how large input {name!r} is",
+            f"{layer.path}: the file does not state how large input {name!r} is",
             input=name,
             hints=[f"give it a shape: --input-shape {name}:1,3,224,224, its channels, height and width after a 1"],
         )

@@ -118,9 +118,6 @@ def _binary(graph: NcnnGraph) -> Value:
     else:
         one, other = graph.check_inputs(2)
         operands = [_aligned(graph, one, other), _aligned(graph, other, one)]
-        shapes = [operand.shape for operand in operands]
-        if any(1 not in pair and pair[0] != pair[1] for pair in zip(*shapes, strict=True)):
-            raise graph.layer.error(f"shapes {shapes[0]} and {shapes[1]} do not fit")
     return graph.node(operator, *reversed(operands) if reverse else operands)
 
 

@@ -25,7 +25,7 @@ def _matmul(graph: NcnnGraph) -> Value:
     return graph.reshape(product, shape or [1])
 
 
-# How Gemm's C is spread over rows and columns, by parameter 10; -1 is none.
+# How Gemm's C is spread over rows and columns, by parameter 10; -1 means no C.
 _SPREAD = {0: (), 1: ("M", 1), 2: ("M", 1), 3: ("M", "N"), 4: ("N",)}
 
 
@@ -78,7 +78,7 @@ def _attention_layer(graph: NcnnGraph) -> Value:
     layer = graph.layer
     masked = layer.integer(5) != 0
     if layer.integer(7) or layer.integer(18):
-        raise layer.error("it keeps keys and values, or is quantised (parameters 7 and 18)")
+        raise layer.error("it caches keys and values, or is quantised (parameters 7 and 18)")
     query, key, value, *mask = graph.check_inputs(4 if masked else 3, *((2, 3) if masked else (3,)))
     scale = layer.number(6) or 1 / math.sqrt(query.shape[-1])
     return _attention(graph, query, key, value, scale, mask)
@@ -90,7 +90,7 @@ def _multi_head_attention(graph: NcnnGraph) -> Value:
     layer = graph.layer
     size, heads, count = layer.integer(0), layer.integer(1, 1), layer.integer(2)
     if layer.integer(7) or layer.integer(18):
-        raise layer.error("it keeps keys and values, or is quantised (parameters 7 and 18)")
+        raise layer.error("it caches keys and values, or is quantised (parameters 7 and 18)")
     if min(size, heads) < 1 or size % heads or count < 1 or count % size:
         raise layer.error(f"{size} features, {heads} heads and {count} weights do not fit (parameters 0 to 2)")
     masks = 1 if layer.integer(5) else 0

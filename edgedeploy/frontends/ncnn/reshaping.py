@@ -34,14 +34,9 @@ def _memory_data(graph: NcnnGraph) -> Value:
 
 @translates("Concat", {0})
 def _concat(graph: NcnnGraph) -> Value:
-    blobs = graph.inputs
-    rank = blobs[0].rank if blobs else 0
-    if not blobs or any(blob.rank != rank for blob in blobs):
-        raise graph.layer.error("its inputs should have equally many dimensions")
-    axis = graph.axis(graph.layer.integer(0), rank)
-    if len({(*blob.shape[:axis], *blob.shape[axis + 1 :]) for blob in blobs}) > 1:
-        raise graph.layer.error(f"its inputs should differ in size on axis {axis} only")
-    return graph.node("Concat", *blobs, axis=axis)
+    if not graph.inputs:
+        raise graph.layer.error("it should read one blob at least")
+    return graph.node("Concat", *graph.inputs, axis=graph.axis(graph.layer.integer(0), graph.inputs[0].rank))
 
 
 @translates("Slice", {0, 1, 2})
@@ -215,12 +210,8 @@ def _expand_dims(graph: NcnnGraph) -> Value:
 
 @translates("ShuffleChannel", {0, 1})
 def _shuffle_channel(graph: NcnnGraph) -> Value:
-    """Channels of groups in turn, from Zhang et al., "ShuffleNet" (2017)."""
-    layer, blob = graph.layer, graph.only_input(3)
-    groups, channels = layer.integer(0, 1), blob.shape[0]
-    if groups < 1 or channels % groups:
-        raise layer.error(f"{channels} channels do not fit {groups} groups")
-    return graph.shuffle_channels(blob, channels // groups if layer.integer(1) else groups)
+    groups, reverse = graph.layer.integer(0, 1), graph.layer.integer(1) != 0
+    return graph.shuffle_channels(graph.only_input(3), groups, reverse=reverse)
 
 
 @translates("PixelShuffle", {0, 1})

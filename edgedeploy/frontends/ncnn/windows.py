@@ -14,7 +14,7 @@ from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.ncnn.elementwise import activated
 from edgedeploy.frontends.ncnn.graph import UNSET, NcnnGraph, translates
 
-# In the place of padding: as much as keeps size / stride, the odd one at the end or at the beginning.
+# In the place of padding: as much as gives size / stride windows, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234
 
 _COMMON = {0, 1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16}

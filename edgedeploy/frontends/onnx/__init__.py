@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.base.files import is_file
@@ -224,46 +224,23 @@ def _time_first(node: onnx.NodeProto, number: int) -> Part | None:
 _TYPES = {"to", "dtype", "output_dtype", "softmax_precision", "stash_type"}
 
 
-def _widen(model: onnx.ModelProto) -> None:
-    """Replace bfloat16 by float32, in weights, types and casts; the model is changed in place.
+def _widen(message: Message) -> None:
+    """Replace bfloat16 by float32 in all weights, types and casts of a message of ONNX, which is changed in place.
 
     bfloat16 is the upper half of float32, so weights keep their values, and results are more exact. numpy has no such
     type, and onnxruntime has few kernels for it on CPUs.
     """
-    _widen_graph(model.graph)
-    for function in model.functions:
-        _widen_nodes(function.node)
-
-
-def _widen_graph(graph: onnx.GraphProto) -> None:
-    for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
-        _widen_tensor(tensor)
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        _widen_type(value.type)
-    _widen_nodes(graph.node)
-
-
-def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.name in _TYPES and attribute.i == TensorProto.BFLOAT16:
-                attribute.i = TensorProto.FLOAT
-            for tensor in (attribute.t, attribute.sparse_tensor.values):
-                _widen_tensor(tensor)
-            for graph in (attribute.g, *attribute.graphs):
-                _widen_graph(graph)
-
-
-def _widen_tensor(tensor: TensorProto) -> None:
-    if tensor.data_type == TensorProto.BFLOAT16:
-        with suppress(Exception):  # later readers report what is wrong with it
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
-
-
-def _widen_type(kind: onnx.TypeProto) -> None:
-    for inner in (kind.tensor_type, kind.sparse_tensor_type):
-        if inner.elem_type == TensorProto.BFLOAT16:
-            inner.elem_type = TensorProto.FLOAT
-    for field in ("sequence_type", "optional_type"):
-        if kind.HasField(field):
-            _widen_type(getattr(kind, field).elem_type)
+    if isinstance(message, TensorProto):
+        if message.data_type == TensorProto.BFLOAT16:
+            with suppress(Exception):  # later readers report what is wrong with it
+                values = numpy_helper.to_array(message).astype(np.float32)
+                message.CopyFrom(numpy_helper.from_array(values, message.name))
+        return
+    if isinstance(message, onnx.AttributeProto) and message.name in _TYPES and message.i == TensorProto.BFLOAT16:
+        message.i = TensorProto.FLOAT
+    for field, value in message.ListFields():
+        if field.name == "elem_type" and value == TensorProto.BFLOAT16:
+            message.elem_type = TensorProto.FLOAT
+        if field.message_type:
+            for part in [value] if isinstance(value, Message) else value:
+                _widen(part)

@@ -28,7 +28,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     A model's own functions are inlined first, and sparse weights and `Constant` nodes become plain weights. Each round
     then computes constants, which decide about the next rewrites: ONNX's functions, loops and branches, in any order.
     Moving operators get their pairs last, when scales are weights and nodes are in order. Nodes come in topological
-    order, each with a name; those that nothing needs are removed.
+    order, each with a name; unused ones are removed.
 
     Args:
         model: with inputs of fixed shapes; it may be changed in place.
@@ -64,7 +64,7 @@ def _check_weight(weight: onnx.TensorProto) -> None:
     try:
         if known and min(weight.dims, default=1) >= 0 and numpy_helper.to_array(weight).shape == tuple(weight.dims):
             return
-    except Exception as error:  # numpy says what does not fit
+    except Exception as error:  # numpy's error states what does not fit
         raise ModelError(f"weight {weight.name!r} is malformed", why=last_line(error)) from error
     raise ModelError(f"weight {weight.name!r} is malformed", why=f"type {weight.data_type}, shape {list(weight.dims)}")
 
@@ -94,12 +94,12 @@ def _sort(graph: onnx.GraphProto) -> None:
     for index, node in enumerate(graph.node):
         for name in filter(None, node.output):
             if name in makers or name in known:
-                raise ModelError(f"value {name!r} is made twice", why="names of values are to be used once")
+                raise ModelError(f"value {name!r} has two sources", why="only one node or weight can have this name")
             makers[name] = index
     read = [reads(node) for node in graph.node]
     for node, names in zip(graph.node, read, strict=True):
         for name in names - known - makers.keys():
-            raise ModelError(f"nothing makes value {name!r}", why=f"node {title_of(node)!r} reads it")
+            raise ModelError(f"value {name!r} has no source", why=f"node {title_of(node)!r} reads it")
     if any(makers.get(name, -1) >= index for index, names in enumerate(read) for name in names):
         before = {index: {makers[name] for name in names if name in makers} for index, names in enumerate(read)}
         try:
@@ -110,7 +110,7 @@ def _sort(graph: onnx.GraphProto) -> None:
         replace_nodes(graph, [graph.node[index] for index in order])
     for value in graph.output:
         if value.name not in makers.keys() | known:
-            raise ModelError(f"nothing makes output {value.name!r}")
+            raise ModelError(f"output {value.name!r} has no source")
 
 
 def _constants(node: onnx.NodeProto, number: int) -> Part | None:
@@ -139,7 +139,7 @@ def constant_of(node: onnx.NodeProto) -> onnx.TensorProto:
 
 
 def _drop_unused(graph: onnx.GraphProto) -> None:
-    """Remove nodes and weights that no output needs, and optional outputs at the end of a node that nobody reads."""
+    """Remove nodes and weights that no output needs, and trailing optional outputs that no node reads."""
     needed, kept = {value.name for value in graph.output}, []
     for node in reversed(graph.node):
         if needed.isdisjoint(node.output):
@@ -157,7 +157,7 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
 
 
 def _counts_outputs(node: onnx.NodeProto) -> bool:
-    """Whether the number of its outputs says what a node does, as that of a Split's parts."""
+    """Whether a node's number of outputs decides what it computes, as for Split."""
     if node.domain not in ONNX_DOMAINS or not onnx.defs.has(node.op_type):
         return False
     outputs = onnx.defs.get_schema(node.op_type).outputs

@@ -94,12 +94,12 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
         if len(given) != len(dimensions) and not unknown:
             raise InputError(
                 f"{path}: the shape of input {value.name!r} does not fit",
-                why=f"{','.join(map(str, given))} was given, the network says {stated}",
+                why=f"{','.join(map(str, given))} was given, the network states {stated}",
             )
         return given
     if unknown:
         raise OpenShapeError(
-            f"{path}: the file does not say how many dimensions input {value.name!r} has",
+            f"{path}: the file does not state how many dimensions input {value.name!r} has",
             input=value.name,
             hints=[f"give it a shape: --input-shape {value.name}:1,3,224,224"],
         )

@@ -1,4 +1,4 @@
-"""ONNX models of one shape for inputs of several lengths: another input says how much of an axis counts.
+"""ONNX models of one shape for inputs of several lengths: another input states how much of an axis counts.
 
 Such a model gives the same as the model for exactly that length, up to rounding. Where a node looks along the axis,
 values beyond the end are replaced by those of the shorter model: zero where convolutions pad, nothing in means and sums

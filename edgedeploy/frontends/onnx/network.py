@@ -101,10 +101,7 @@ def _reference(model: bytes, values: Mapping[str, np.ndarray], **kernels: Any) -
 
     `kernels` are `cpu_session`'s: those of optimised graphs work on blocks of channels, for layers in float.
     """
-
-    @cache
-    def opened() -> Any:
-        return cpu_session(model, **kernels)
+    opened = cache(lambda: cpu_session(model, **kernels))
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         session = opened()

@@ -41,7 +41,7 @@ class Cut:
 
 
 def cut(model: onnx.ModelProto) -> Cut | None:
-    """A model of `onnx_folding.folded` in two parts; None if no size in it depends on data."""
+    """A model of `folding.folded` in two parts; None if no size in it depends on data."""
     nodes = list(model.graph.node)
     constant = {weight.name for weight in model.graph.initializer}
     behind, certain = _behind(nodes, constant)

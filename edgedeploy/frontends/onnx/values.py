@@ -131,7 +131,7 @@ class KnownValues:
                 {name: self._constants[name] for name in names & self._constants.keys() if self._is_small(name)},
                 opset_imports=self._opsets,
             )
-        except Exception:  # unknown, or malformed: the importer says where
+        except Exception:  # unknown, or malformed: the importer reports where
             return
         for name, kind in inferred.items():
             self._note(name, kind)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Graph, Shape, Value, times
 from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure, Tensor
+
+Choice = TypeVar("Choice")
 
 
 class TengineGraph(Graph):
@@ -98,6 +100,13 @@ class TengineGraph(Graph):
     def stated(self, position: int) -> Shape:
         """The shape that the file states of an input, or an empty one."""
         return self._tensors[self._index(position)].shape or ()
+
+    def one_of(self, parameter: str, choices: Sequence[Choice]) -> Choice:
+        """The choice that a parameter numbers from 0, such as a kind."""
+        number = self.parameters[parameter]
+        if not 0 <= number < len(choices):
+            raise ModelError(f"its {parameter} {number} is not known")
+        return choices[number]
 
     def axis(self, axis: int) -> int:
         """An axis of the first input; negative ones count from the end."""

@@ -1,4 +1,4 @@
-"""Tengine's operators but those with windows: on single values, on channels, along axes, and those that move values."""
+"""Tengine's operators without windows: on single values, on channels, along axes, and moving values."""
 
 from __future__ import annotations
 
@@ -92,13 +92,6 @@ def _eltwise(graph: TengineGraph) -> Value | Sequence[Value]:
     raise ModelError(f"its kind {kind} of {graph.inputs} inputs is not known")
 
 
-def _unary(graph: TengineGraph) -> Value:
-    kind = graph.parameters["kind"]
-    if not 0 <= kind < len(_UNARY):
-        raise ModelError(f"its kind {kind} is not known")
-    return _UNARY[kind](graph, graph.value())
-
-
 def _broadcast(graph: TengineGraph) -> list[Value]:
     """Two operands, the smaller one in a shape that ONNX's rules bring to that of the larger one.
 
@@ -180,29 +173,27 @@ def _reshape(graph: TengineGraph) -> Value:
 
 
 def _permuted(graph: TengineGraph, order: Sequence[int]) -> Value:
-    if sorted(order) != list(range(len(graph.value().shape))):
+    if sorted(order) != list(range(graph.value().rank)):
         raise ModelError(f"its order {list(order)} does not suit an input of shape {graph.value().shape}")
     return graph.transpose(graph.value(), order)
 
 
 def _permute(graph: TengineGraph) -> Value:
     order = [graph.parameters[f"order_{index}"] for index in range(4)]
-    return _permuted(graph, order[: len(graph.value().shape)])
+    return _permuted(graph, order[: graph.value().rank])
 
 
 def _swap_axes(graph: TengineGraph) -> Value:
-    order = list(range(len(graph.value().shape)))
+    order = list(range(graph.value().rank))
     one, other = (graph.axis(graph.parameters[f"axis_{index}"]) for index in range(2))
     order[one], order[other] = other, one
     return _permuted(graph, order)
 
 
 def _shuffle_channels(graph: TengineGraph) -> Value:
-    """Tengine's shuffle_channel_ref.c: channels of groups one after another become one of each group in turn."""
-    channels, groups = graph.feature_map()[1], graph.parameters["groups"]
-    if groups < 1 or channels % groups:
-        raise ModelError(f"{channels} channels do not divide into {groups} groups")
-    return graph.shuffle_channels(graph.value(), groups)
+    """Tengine's shuffle_channel_ref.c."""
+    graph.feature_map()
+    return graph.shuffle_channels(graph.value(), graph.parameters["groups"])
 
 
 def _cut(graph: TengineGraph, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] = ()) -> Value:
@@ -304,13 +295,11 @@ def _pad(graph: TengineGraph) -> Value:
 
 
 def _reduction(graph: TengineGraph) -> Value:
-    p = graph.parameters
-    if not 0 <= p["kind"] < len(_REDUCTIONS):
-        raise ModelError(f"its kind {p['kind']} is not known")
+    p, operator = graph.parameters, graph.one_of("kind", _REDUCTIONS)
     stated = [p[f"axis_{index}"] for index in range(4)]
     rank = len(graph.value().shape)
     axes = sorted({graph.axis(axis) for axis in stated if axis != _UNUSED}) or list(range(rank))
-    reduced = graph.reduce(_REDUCTIONS[p["kind"]], graph.value(), axes, keep=int(p["keep"] == 1))
+    reduced = graph.reduce(operator, graph.value(), axes, keep=int(p["keep"] == 1))
     return graph.reshape(reduced, reduced.shape or [1])  # Tengine has no tensors without dimensions
 
 
@@ -326,11 +315,7 @@ def _squeeze(graph: TengineGraph) -> Value:
 
 def _unsqueeze(graph: TengineGraph) -> Value:
     axes = graph.parameters["axes"].tolist()
-    if (
-        not axes
-        or len(set(axes)) != len(axes)
-        or not all(0 <= axis < len(graph.value().shape) + len(axes) for axis in axes)
-    ):
+    if not axes or len(set(axes)) != len(axes) or not 0 <= min(axes) <= max(axes) < graph.value().rank + len(axes):
         raise ModelError(f"it adds axes {axes} to an input of shape {graph.value().shape}")
     return graph.node("Unsqueeze", graph.value(), graph.integers(axes))
 
@@ -360,7 +345,7 @@ CONVERTERS: dict[str, Converter] = {
     "ReLu6": lambda graph: graph.clip(graph.value(), 0, 6),
     "Scale": _scale,
     "Selu": _of_one(operator("Selu", "alpha", "gamma"), "alpha", "scale"),
-    "Unary": _unary,
+    "Unary": lambda graph: graph.one_of("kind", _UNARY)(graph, graph.value()),
     "Concat": _concat,
     "Crop": _crop,
     "Flatten": _flatten,

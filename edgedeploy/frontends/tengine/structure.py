@@ -114,7 +114,7 @@ _QUANTISED = {"<i1": "int8", "<u1": "uint8", "<i2": "int16"}
 _NCHW = 0
 _DARKNET = 7  # of the origins
 
-# Bounds far beyond any network; Tengine itself keeps numbers of nodes in 16 bits.
+# Bounds far beyond any network; Tengine itself stores numbers of nodes in 16 bits.
 _MOST = 2**14  # of nodes, tensors and the like
 MOST_DIMENSIONS = 8
 _LONGEST_NAME = 1024

@@ -137,9 +137,7 @@ def _pooling(graph: TengineGraph) -> Value:
     p = graph.parameters
     sizes = graph.feature_map()[2:]
     kernel, stride = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
-    operator = {0: "MaxPool", 1: "AveragePool"}.get(p["kind"])
-    if operator is None:
-        raise ModelError(f"its kind {p['kind']} is neither the maximum nor the average")
+    operator = graph.one_of("kind", ("MaxPool", "AveragePool"))
     if p["whole"] or kernel == sizes:
         return graph.node(f"Global{operator}", graph.value())
     flavour = p["flavour"]
@@ -178,14 +176,9 @@ def _interp(graph: TengineGraph) -> Value:
     return _resized(graph, p["height"] / height, p["width"] / width, mode)
 
 
-def _resize(graph: TengineGraph) -> Value:
-    """Tengine's resize_ref.c; tm2_resize.c does not read the kind, so that all are nearest."""
-    return _resized(graph, graph.parameters["scale_h"], graph.parameters["scale_w"], "nearest")
-
-
-def _upsample(graph: TengineGraph) -> Value:
-    """Tengine's upsample_ref.c."""
-    return _resized(graph, graph.parameters["scale"], graph.parameters["scale"], "nearest")
+def _nearest(height: str, width: str) -> Converter:
+    """Tengine's resize_ref.c and upsample_ref.c; tm2_resize.c does not read the kind, so that all are nearest."""
+    return lambda graph: _resized(graph, graph.parameters[height], graph.parameters[width], "nearest")
 
 
 def _resized(graph: TengineGraph, scale_h: float, scale_w: float, mode: str) -> Value:
@@ -207,6 +200,6 @@ CONVERTERS: dict[str, Converter] = {
     "Deconvolution": _deconvolution,
     "Interp": _interp,
     "Pooling": _pooling,
-    "Resize": _resize,
-    "Upsample": _upsample,
+    "Resize": _nearest("scale_h", "scale_w"),
+    "Upsample": _nearest("scale", "scale"),
 }

@@ -40,7 +40,7 @@ def import_model(model: Any) -> tvm.IRModule:
             with suppress(Exception):
                 builder._end_block()  # TVM would warn of it, below our own message
         raise
-    # TVM keeps the weights a second time in an attribute.
+    # TVM stores the weights a second time in an attribute.
     module["main"] = module["main"].without_attr("params")
     return module
 

@@ -16,8 +16,8 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import shape_of
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, dtype_of
 from edgedeploy.frontends.recurrent import recurrent
+from edgedeploy.frontends.translation import Builder, dtype_of
 
 # Places of a direction's tensors among its own: ONNX's gates are input, output, forget, cell.
 _DATA, _STATE, _BIASES = (0, 3, 1, 2), (4, 7, 5, 6), (11, 14, 12, 13)
@@ -107,7 +107,7 @@ def _computed(converter: Any, given: Any, directions: Sequence[Sequence[Any]], o
         return relax.const(np.ascontiguousarray(np.stack(found).reshape(shape)), layer.dtype)
 
     every, *_ = recurrent(
-        converter.bb,
+        build,
         layer,
         data,
         (stacked(_DATA, 4), stacked(_STATE, 4)),

@@ -17,9 +17,9 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.compile.operators.recurrence import Activation, Cell, Recurrence
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, dtype_of
 from edgedeploy.frontends.onnx.operators.windows import places_of_maxima
 from edgedeploy.frontends.recurrent import recurrent
+from edgedeploy.frontends.translation import Builder, dtype_of
 
 # The cell of each operator, the places of ONNX's gates among PyTorch's, and the activations.
 RECURRENT: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
@@ -297,7 +297,7 @@ def _recurrent(node: Any, importer: Any, build: Builder) -> Any:
         stacked = [_stacked(build, layer, order, [each[part] for each in taken]) for part in range(parts)]
         begun = tuple(build.strided_slice(state, axes=[0], begin=[first], end=[first + directions]) for state in states)
         biases = (stacked[2], stacked[3]) if biased else None
-        every, *ended = recurrent(importer.block_builder, layer, data, (stacked[0], stacked[1]), biases, begun)
+        every, *ended = recurrent(build, layer, data, (stacked[0], stacked[1]), biases, begun)
         data = build.reshape(build.permute(every, [0, 2, 1, 3]), [steps, batch, directions * layer.hidden])
         for found, state in zip(last, ended, strict=True):
             found.append(state)

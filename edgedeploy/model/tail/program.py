@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, field_validator, model_validator
@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from edgedeploy.base.documents import Listed, Record, parse_json
 from edgedeploy.errors import PackageError, last_line
 from edgedeploy.model.tail.operators import OPERATORS
+from edgedeploy.model.tail.operators.operator import computed
 from edgedeploy.model.tensors import Tensors, TensorSpec
 
 MAXIMUM_TAIL = 1 << 26  # bytes of JSON: thousands of nodes, with anchors of a megabyte or two
@@ -103,7 +104,7 @@ class Block(Record):
     outputs: Listed[str]
 
     def free(self) -> set[str]:
-        """The names that it reads and does not make: what must be there before."""
+        """The names that it reads and does not define: the values it needs."""
         made = set(self.constants)
         needed: set[str] = set()
         for node in self.nodes:
@@ -112,7 +113,7 @@ class Block(Record):
                     needed.add(name)
             for name in filter(None, node.outputs):
                 if name in made or name in needed:
-                    raise ValueError(f"{name!r} is made twice, or after it is read")
+                    raise ValueError(f"{name!r} is written twice, or after it is read")
                 made.add(name)
         return needed | (set(self.outputs) - made)
 
@@ -140,7 +141,7 @@ def parse_block(content: bytes, known: Collection[str]) -> Block:
     if _depth(block) > _DEEPEST:
         raise ValueError("it is nested too deeply")
     if missing := block.free() - set(known):
-        raise ValueError(f"nothing makes {', '.join(map(repr, sorted(missing)))}")
+        raise ValueError(f"no node or constant gives {', '.join(map(repr, sorted(missing)))}")
     return block
 
 
@@ -189,7 +190,7 @@ class Tail:
         found = dict(zip((spec.name for spec in self.outputs), arrays, strict=True))
         for spec in self.outputs:
             if why := spec.misfit(found[spec.name]):
-                raise PackageError(f"the package gives another output {spec.name!r} than its manifest says", why=why)
+                raise PackageError(f"the package gives another output {spec.name!r} than its manifest states", why=why)
         return found
 
     def _run(self, block: Block, values: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
@@ -200,12 +201,11 @@ class Tail:
         held = sum(array.nbytes for array in values.values())
         for node, spent in zip(block.nodes, prepared.spent, strict=True):
             try:
-                inputs = [values[name] if name else None for name in node.inputs]
+                inputs: list[Any] = [values[name] if name else None for name in node.inputs]
                 if node.operator == "If":
-                    made = self._run(node.branches[0 if _is_true(inputs[0]) else 1], dict(values))
+                    made = self._run(node.branches[0 if inputs[0].item() else 1], dict(values))
                 else:
-                    returned = OPERATORS[node.operator](inputs, node.attributes)
-                    made = [returned] if isinstance(returned, np.ndarray | np.generic) else returned
+                    made = computed(OPERATORS[node.operator], inputs, node.attributes)
                 if len(made) < len(node.outputs):
                     raise ValueError(f"it gives {len(made)} outputs, {len(node.outputs)} are named")
             except PackageError:
@@ -225,9 +225,3 @@ class Tail:
                     why=f"after node {node.name!r}, {node.operator}, its values take more than {_MOST_BYTES:,} bytes",
                 )
         return [values[name] for name in block.outputs]
-
-
-def _is_true(condition: np.ndarray | None) -> bool:
-    if condition is None or condition.size != 1:
-        raise ValueError("the condition is not one value")
-    return bool(condition.reshape(-1)[0])

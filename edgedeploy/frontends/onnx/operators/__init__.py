@@ -18,7 +18,7 @@ from edgedeploy.frontends.onnx.operators import (
     shaping,
     windows,
 )
-from edgedeploy.frontends.onnx.operators.translation import Translation
+from edgedeploy.frontends.translation import Translation
 
 _MODULES = (
     elementwise, indexing, normalisation, quantised, recurrent, resize, sequences, shaping, windows,

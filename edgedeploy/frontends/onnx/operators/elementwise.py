@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +12,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, is_float
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, is_float
 
 
 def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -41,14 +42,7 @@ def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 def _pairwise(operator: Callable[[Any, Any], Any]) -> Translation:
     """Max, Min and Sum of any number of tensors."""
-
-    def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        result = inputs[0]
-        for value in inputs[1:]:
-            result = importer.bb.normalize(operator(result, value))
-        return result
-
-    return translate
+    return lambda importer, inputs, attr: reduce(lambda one, other: importer.bb.normalize(operator(one, other)), inputs)
 
 
 def _mean(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, integers, optional, text
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, integers, optional, text
 
 _INDEX_TYPE = "int64"
 

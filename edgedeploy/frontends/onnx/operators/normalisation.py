@@ -10,7 +10,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of
 
 
 def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -18,7 +18,7 @@ def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any])
     if "spatial" in attr and not attr["spatial"]:
         raise ModelError("statistics of each position (spatial=0) are not supported")
     parts = [constant_value(value) for value in inputs[1:5]]
-    # Up to opset 13 the number of outputs says that it is in training, from 14 on an attribute.
+    # Up to opset 13 the number of outputs shows that it is in training, from 14 on an attribute.
     training = bool(attr.get("training_mode", 0))
     if training or any(part is None for part in parts):
         return _by_tensors(importer, inputs, attr, training=training)

@@ -11,8 +11,8 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, optional
 from edgedeploy.frontends.onnx.operators.windows import pads_of
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, optional
 
 # Integers that Relax's quantise and dequantise know.
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")

@@ -1,6 +1,6 @@
 """LSTM, GRU and RNN by Operators.md, and by onnxruntime where it leaves something open.
 
-`onnx.py` removes `layout` 1, except in branches and functions, where onnxruntime refuses it.
+`frontends/onnx` removes `layout` 1, except in branches and functions, where onnxruntime refuses it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.compile.operators.recurrence import ACTIVATIONS, GATES, Activation, Cell, Recurrence
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, optional, text
 from edgedeploy.frontends.recurrent import recurrent
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, optional, text
 
 _BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
@@ -56,7 +56,7 @@ def _translation(cell: Cell) -> Translation:
         if peepholes is not None:
             peepholes = build.reshape(peepholes, [layer.directions, 3, layer.hidden])
         biases, both = _biases(build, layer, optional(inputs, 3)), (weights, recurrent_weights)
-        return relax.Tuple(recurrent(importer.bb, layer, data, both, biases, tuple(states), peepholes, lengths))
+        return relax.Tuple(recurrent(build, layer, data, both, biases, tuple(states), peepholes, lengths))
 
     return translate
 

@@ -17,7 +17,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, text
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, text
 
 # Modes and transforms that `resize2d` computes as ONNX does, if the scale is exactly that of the sizes.
 _TRANSFORMS = {
@@ -140,7 +140,7 @@ def resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> rel
     """A tensor with some axes resized."""
     shape = shape_of(data)
     if rules.mode not in _TRANSFORMS:
-        raise ModelError(f"mode {rules.mode!r} is none of {', '.join(_TRANSFORMS)}")
+        raise ModelError(f"mode {rules.mode!r} is not supported; supported are {', '.join(_TRANSFORMS)}")
     if _is_resize2d(shape, axes, rules):
         sizes = {axis.index: axis.after for axis in axes}
         return relax.op.image.resize2d(

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, integers, optional, text
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, integers, optional, text
 
 
 def _dft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

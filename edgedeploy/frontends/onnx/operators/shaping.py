@@ -9,7 +9,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, Translation, dtype_of, integers, optional, text
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, integers, optional, text
 
 
 def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -32,7 +32,7 @@ def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _axes(inputs: list[Any], attr: dict[str, Any]) -> list[int] | None:
-    """The axes of Squeeze and Unsqueeze: an attribute up to opset 12, then an input; None if there are none."""
+    """The axes of Squeeze and Unsqueeze: an attribute up to opset 12, then an input; None if they are left out."""
     if "axes" in attr:
         return list(attr["axes"])
     if optional(inputs, 1) is None:

@@ -12,15 +12,7 @@ from tvm import relax
 from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.importing import halves, same_padding
-from edgedeploy.frontends.onnx.operators.translation import (
-    Builder,
-    Translation,
-    dtype_of,
-    integers,
-    is_float,
-    optional,
-    text,
-)
+from edgedeploy.frontends.translation import Builder, Translation, dtype_of, integers, is_float, optional, text
 
 
 def pads_of(sizes: Sequence[int], kernels: Sequence[int], attr: dict[str, Any]) -> list[int]:

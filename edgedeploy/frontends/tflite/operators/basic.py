@@ -11,7 +11,7 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder
+from edgedeploy.frontends.translation import Builder
 
 # Of sparse weights, written out: a few bytes of a file can stand for any number of them.
 _MOST_VALUES = 1 << 25

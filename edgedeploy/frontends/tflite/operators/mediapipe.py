@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators; `frontends/tflite_mediapipe.py` computes each in numpy."""
+"""MediaPipe's custom operators; `frontends/tflite/mediapipe.py` computes each in numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tvm import relax
 
 from edgedeploy.compile.ir.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx.operators.translation import Builder, dtype_of
 from edgedeploy.frontends.tflite.mediapipe import (
     OPERATORS,
     Crop,
@@ -21,6 +20,7 @@ from edgedeploy.frontends.tflite.mediapipe import (
     transposed_shape,
 )
 from edgedeploy.frontends.tflite.operators.windows import transposed
+from edgedeploy.frontends.translation import Builder, dtype_of
 
 
 def _transpose_conv_bias(converter: Any, options: bytes, data: Any, weights: Any, bias: Any) -> Any:

@@ -14,7 +14,7 @@ from edgedeploy.compile.ir.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.importing import halves, same_padding
 from edgedeploy.frontends.onnx.operators.resize import Axis, Rules, resized
-from edgedeploy.frontends.onnx.operators.translation import Builder, dtype_of, is_float
+from edgedeploy.frontends.translation import Builder, dtype_of, is_float
 
 
 def _transpose_conv(converter: Any, op: Any) -> Any:

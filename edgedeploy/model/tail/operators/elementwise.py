@@ -8,44 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.model.tail.operators.operator import Attributes, Inputs, Operator, integers, optional, sized
+from edgedeploy.model.tail.operators.operator import Operator, integers, number, sized
 from edgedeploy.model.tensors import quotient_of_integers, refuse_zeros
 
 
 def _unary(function: Callable[[Any], Any]) -> Operator:
-    return lambda inputs, attributes: np.asarray(function(inputs[0]))
+    return lambda values: function(values)
 
 
 def _float(function: Callable[[Any], Any]) -> Operator:
     """numpy would compute float64 of integers and, of a scalar, a float64 too: results have the input's type."""
-    return lambda inputs, attributes: np.asarray(function(inputs[0])).astype(inputs[0].dtype, copy=False)
+    return lambda values: function(values).astype(values.dtype, copy=False)
 
 
 def _broadcast(function: Callable[..., Any]) -> Operator:
-    """Two or three inputs, whose shapes together make that of the output."""
+    """Inputs whose shapes together make that of the output."""
 
-    def computed(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    def broadcast(*inputs: Any) -> Any:
         sized(np.broadcast_shapes(*(each.shape for each in inputs)))
-        return np.asarray(function(*inputs))
+        return function(*inputs)
 
-    return computed
+    return broadcast
 
 
 def _of_all(function: Callable[[Any, Any], Any]) -> Operator:
     return _broadcast(lambda *inputs: reduce(function, inputs))
 
 
-def _modulo(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    if inputs[1].dtype.kind in "iu":
-        refuse_zeros(inputs[1])
-    return np.asarray(_broadcast(np.fmod if attributes.get("fmod") else np.mod)(inputs, attributes))
+def _modulo(a: Any, b: Any, *, fmod: int = 0) -> Any:
+    if b.dtype.kind in "iu":
+        refuse_zeros(b)
+    return _broadcast(np.fmod if fmod else np.mod)(a, b)
 
 
-def _matmul(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    a, b = inputs
+def _matmul(a: Any, b: Any) -> Any:
     if a.ndim > 1 and b.ndim > 1:
         sized([*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]])
-    return np.asarray(np.matmul(a, b))
+    return np.matmul(a, b)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -53,38 +52,31 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, 1, exponential) / (1 + exponential)
 
 
-def _clip(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values = inputs[0]
-    least, most = (
-        given if (given := optional(inputs, place)) is not None else attributes.get(name)
-        for place, name in ((1, "min"), (2, "max"))
-    )
-    if least is not None:
-        values = np.maximum(values, np.asarray(least, values.dtype))
-    return values if most is None else np.minimum(values, np.asarray(most, values.dtype))
+def _clip(values: Any, min: Any = None, max: Any = None) -> Any:
+    if min is not None:
+        values = np.maximum(values, np.asarray(min, values.dtype))
+    return values if max is None else np.minimum(values, np.asarray(max, values.dtype))
 
 
-def _cast(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, dtype = inputs[0], np.dtype(attributes["to"])
+def _cast(values: Any, *, to: str) -> Any:
+    dtype = np.dtype(to)
     if dtype.kind not in "biuf":
         raise ValueError(f"no network has values of {dtype}")
-    return np.asarray(values != 0 if dtype.kind == "b" else values.astype(dtype))
+    return values != 0 if dtype.kind == "b" else values.astype(dtype)
 
 
-def _softmax(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    axis = attributes.get("axis", -1)
-    exponentials = np.exp(inputs[0] - inputs[0].max(axis=axis, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(axis=axis, keepdims=True))
+def _softmax(values: Any, *, axis: int = -1) -> Any:
+    exponentials = np.exp(values - values.max(axis=axis, keepdims=True))
+    return exponentials / exponentials.sum(axis=axis, keepdims=True)
 
 
 def _reduction(function: Callable[..., Any]) -> Operator:
-    def reduced(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-        axes = integers(inputs, 1, attributes, "axes")
-        if not axes and attributes.get("noop_with_empty_axes", 0):
-            return np.asarray(inputs[0])
-        kept = bool(attributes.get("keepdims", 1))
-        values = function(inputs[0], axis=tuple(axes) if axes else None, keepdims=kept)
-        return np.asarray(values).astype(inputs[0].dtype, copy=False)
+    def reduced(values: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+        axes = integers(axes)
+        if not axes and noop_with_empty_axes:
+            return values
+        found = function(values, axis=tuple(axes) if axes else None, keepdims=bool(keepdims))
+        return np.asarray(found).astype(values.dtype, copy=False)
 
     return reduced
 
@@ -93,43 +85,38 @@ def _extreme(function: Callable[..., Any], sign: int) -> Operator:
     """ReduceMax and ReduceMin: of no values, the least and the greatest there is."""
 
     def of_none(values: np.ndarray, **where: Any) -> Any:
-        kind = values.dtype.kind
-        if kind == "b":
-            return function(values, initial=sign < 0, **where)
-        if kind == "f":
-            return function(values, initial=-sign * np.inf, **where)
-        limits = np.iinfo(values.dtype)
-        return function(values, initial=limits.min if sign > 0 else limits.max, **where)
+        ends: Any = (False, True) if values.dtype.kind == "b" else (-np.inf, np.inf)
+        if values.dtype.kind in "iu":
+            limits = np.iinfo(values.dtype)
+            ends = limits.min, limits.max
+        return function(values, initial=ends[0 if sign > 0 else 1], **where)
 
     return _reduction(of_none)
 
 
-def _is_infinite(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values = inputs[0]
-    positive = np.isposinf(values) & bool(attributes.get("detect_positive", 1))
-    return np.asarray(positive | np.isneginf(values) & bool(attributes.get("detect_negative", 1)))
+def _is_infinite(values: Any, *, detect_positive: int = 1, detect_negative: int = 1) -> Any:
+    return np.isposinf(values) & bool(detect_positive) | np.isneginf(values) & bool(detect_negative)
 
 
 def _place_of(function: Callable[..., Any]) -> Operator:
     """ArgMax and ArgMin."""
 
-    def found(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-        values, axis = inputs[0], attributes.get("axis", 0)
-        if attributes.get("select_last_index", 0):
+    def found(values: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
+        if select_last_index:
             place = values.shape[axis] - 1 - function(np.flip(values, axis), axis=axis)
         else:
             place = function(values, axis=axis)
-        return np.asarray(np.expand_dims(place, axis) if attributes.get("keepdims", 1) else place, np.int64)
+        return np.asarray(np.expand_dims(place, axis) if keepdims else place, np.int64)
 
     return found
 
 
-def _sum_so_far(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, axis = inputs[0], int(np.asarray(inputs[1]).reshape(-1)[0])
-    values = np.flip(values, axis) if attributes.get("reverse", 0) else values
+def _sum_so_far(values: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Any:
+    axis = int(number(axis))
+    values = np.flip(values, axis) if reverse else values
     sums = np.cumsum(values, axis, values.dtype)
-    sums = sums - values if attributes.get("exclusive", 0) else sums
-    return np.asarray(np.flip(sums, axis) if attributes.get("reverse", 0) else sums)
+    sums = sums - values if exclusive else sums
+    return np.flip(sums, axis) if reverse else sums
 
 
 OPERATORS: dict[str, Operator] = {

@@ -2,80 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from edgedeploy.model.tail.operators.operator import Attributes, Inputs, Operator, integers, optional, sized
+from edgedeploy.model.tail.operators.operator import Operator, integers, number, sized
 
 
-def _gather(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, places, axis = inputs[0], inputs[1], attributes.get("axis", 0)
+def _gather(values: Any, places: Any, *, axis: int = 0) -> Any:
     sized([values.size // max(values.shape[axis], 1), places.size])
     return np.take(values, places, axis)
 
 
-def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, places = inputs[0], inputs[1]
-    batch = attributes.get("batch_dims", 0)
-    sized([*places.shape[:-1], *values.shape[batch + places.shape[-1] :]])
-    if not batch and places.shape[-1] == 1:
+def _gather_nd(values: Any, places: Any, *, batch_dims: int = 0) -> Any:
+    sized([*places.shape[:-1], *values.shape[batch_dims + places.shape[-1] :]])
+    if not batch_dims and places.shape[-1] == 1:
         return np.take(values, places[..., 0], 0)
-    if not batch:
-        return np.asarray(values[tuple(np.moveaxis(places, -1, 0))])
-    outer = values.shape[:batch]
-    flat_values = values.reshape(-1, *values.shape[batch:])
-    flat_places = places.reshape(-1, *places.shape[batch:])
+    if not batch_dims:
+        return values[tuple(np.moveaxis(places, -1, 0))]
+    outer = values.shape[:batch_dims]
+    flat_values = values.reshape(-1, *values.shape[batch_dims:])
+    flat_places = places.reshape(-1, *places.shape[batch_dims:])
     found = [each[tuple(np.moveaxis(where, -1, 0))] for each, where in zip(flat_values, flat_places, strict=True)]
     return np.stack(found).reshape(*outer, *found[0].shape)
 
 
-def _gather_elements(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, places = inputs[0], inputs[1]
-    axis = attributes.get("axis", 0) % values.ndim
+def _gather_elements(values: Any, places: Any, *, axis: int = 0) -> Any:
+    axis %= values.ndim
     # Along other axes there may be fewer indices than values, which numpy would broadcast.
     reached = tuple(slice(None if axis == each else size) for each, size in enumerate(places.shape))
     return np.take_along_axis(values[reached], places, axis)
 
 
-def _scatter_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, places, updates = inputs[0].copy(), inputs[1], inputs[2]
-    where = tuple(np.moveaxis(places, -1, 0))
-    _write(values, where, updates, attributes)
-    return np.asarray(values)
+def _scatter_nd(values: Any, places: Any, updates: Any, *, reduction: str = "none") -> Any:
+    return _written(values, tuple(np.moveaxis(places, -1, 0)), updates, reduction)
 
 
-def _scatter_elements(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, places, axis = inputs[0].copy(), inputs[1], attributes.get("axis", 0)
+def _scatter_elements(values: Any, places: Any, updates: Any, *, axis: int = 0, reduction: str = "none") -> Any:
     where = list(np.indices(places.shape, sparse=True))
     where[axis] = places
-    _write(values, tuple(where), inputs[2], attributes)
-    return np.asarray(values)
+    return _written(values, tuple(where), updates, reduction)
 
 
-def _write(values: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, attributes: Attributes) -> None:
-    reduction = str(attributes.get("reduction", "none"))
+def _written(values: Any, where: tuple[np.ndarray, ...], updates: Any, reduction: str) -> Any:
+    """A copy with updates at some places."""
+    copy = values.copy()
     if reduction == "none":
-        values[where] = updates
+        copy[where] = updates
     else:
-        {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction].at(values, where, updates)
+        {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction].at(copy, where, updates)
+    return copy
 
 
-def _compress(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, chosen = inputs[0], inputs[1]
-    axis = attributes.get("axis")
-    values = values.reshape(-1) if axis is None else values
-    return np.compress(chosen, values, 0 if axis is None else axis)
-
-
-def _top_k(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
+def _top_k(values: Any, k: Any, *, axis: int = -1, largest: int = 1) -> Any:
     """Of equal values, those of lower index come first; NaN counts as the largest."""
-    values, axis = inputs[0], attributes.get("axis", -1)
-    [count] = integers(inputs, 1, attributes, "k") or [0]
+    [count] = integers(k) or [0]
     if not 0 <= count <= values.shape[axis]:
         raise ValueError(f"{count} of {values.shape[axis]} values were asked for")
-    if values.ndim == 1 and attributes.get("largest", 1) and 0 < 4 * count < values.size:
+    if values.ndim == 1 and largest and 0 < 4 * count < values.size:
         places = _largest(values, count)
         return [values[places], places]
-    if attributes.get("largest", 1):
+    if largest:
         # A stable order from the end: reversed twice, equal values keep theirs.
         order = values.shape[axis] - 1 - np.flip(np.argsort(np.flip(values, axis), axis, kind="stable"), axis)
     else:
@@ -92,12 +79,11 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
     return places[places.size - 1 - order][:count].astype(np.int64)
 
 
-def _unique(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
-    axis = attributes.get("axis")
-    values = inputs[0].reshape(-1) if axis is None else inputs[0]
+def _unique(values: Any, *, axis: int | None = None, sorted: int = 1) -> Any:
+    values = values.reshape(-1) if axis is None else values
     found, first, inverse, counts = np.unique(values, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
-    if not attributes.get("sorted", 1):
+    if not sorted:
         order = np.argsort(first, kind="stable")
         found = np.take(found, order, 0 if axis is None else axis)
         first, counts = first[order], counts[order]
@@ -105,9 +91,9 @@ def _unique(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
     return [found, *(each.astype(np.int64) for each in (first, inverse, counts))]
 
 
-def _reshape(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, sizes = inputs[0], [int(size) for size in inputs[1]]
-    if not attributes.get("allowzero", 0):
+def _reshape(values: Any, shape: Any, *, allowzero: int = 0) -> Any:
+    sizes = [int(size) for size in shape]
+    if not allowzero:
         sizes = [values.shape[axis] if size == 0 else size for axis, size in enumerate(sizes)]
     if -1 in sizes and values.size == 0:  # numpy cannot infer it for empty arrays
         others = int(np.prod([size for size in sizes if size != -1]))
@@ -115,25 +101,17 @@ def _reshape(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     return np.reshape(values, sizes)
 
 
-def _flatten(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, axis = inputs[0], attributes.get("axis", 1)
+def _flatten(values: Any, *, axis: int = 1) -> Any:
     axis += values.ndim if axis < 0 else 0
     return np.reshape(values, (int(np.prod(values.shape[:axis])), int(np.prod(values.shape[axis:]))))
 
 
-def _squeeze(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    axes = integers(inputs, 1, attributes, "axes")
-    return np.squeeze(inputs[0], None if axes is None else tuple(axes))
+def _squeeze(values: Any, axes: Any = None) -> Any:
+    return np.squeeze(values, None if axes is None else tuple(integers(axes) or ()))
 
 
-def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values = inputs[0]
-    starts, ends, axes, steps = (
-        integers(inputs, place, attributes, name)
-        for place, name in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
-    )
-    assert starts is not None
-    assert ends is not None
+def _slice(values: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    starts, ends, axes, steps = map(integers, (starts, ends, axes, steps))
     parts = [slice(None)] * values.ndim
     for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = axes[place] if axes else place
@@ -144,31 +122,24 @@ def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
             parts[axis] = slice(max(start, -size), None if end < -size else end, step)
         else:
             parts[axis] = slice(start, end, step)
-    return np.asarray(values[tuple(parts)])
+    return values[tuple(parts)]
 
 
-def _split(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
-    values, axis = inputs[0], attributes.get("axis", 0)
-    sizes = integers(inputs, 1, attributes, "split")
-    if sizes is None:
-        count = int(attributes["num_outputs"])
-        part = -(-values.shape[axis] // count)
-        sizes = [part] * (count - 1)
-    else:
-        sizes = sizes[:-1]
-    return np.split(values, np.cumsum(sizes, dtype=np.int64), axis)
+def _split(values: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 1) -> Any:
+    part = -(-values.shape[axis] // num_outputs)
+    sizes = [part] * num_outputs if split is None else integers(split) or []
+    return np.split(values, np.cumsum(sizes[:-1], dtype=np.int64), axis)
 
 
-def _concatenated(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+def _concatenated(*inputs: Any, axis: int) -> Any:
     sized([sum(each.size for each in inputs)])
-    return np.concatenate(inputs, attributes["axis"])
+    return np.concatenate(inputs, axis)
 
 
-def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, mode = inputs[0], str(attributes.get("mode", "constant"))
-    pads = integers(inputs, 1, attributes, "pads") or []
-    axes = integers(inputs, 3, {}, "") or list(range(values.ndim))
-    before, after = pads[: len(axes)], pads[len(axes) :]
+def _pad(values: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: Any = "constant") -> Any:
+    widths = integers(pads) or []
+    axes = integers(axes) or list(range(values.ndim))
+    before, after = widths[: len(axes)], widths[len(axes) :]
     around = [(0, 0)] * values.ndim
     parts = [slice(None)] * values.ndim
     for axis, first, last in zip(axes, before, after, strict=True):
@@ -178,36 +149,32 @@ def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     sized([size + sum(pair) for size, pair in zip(values.shape, around, strict=True)])
     if mode != "constant":
         return np.pad(values, around, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])  # type: ignore[call-overload]
-    value = optional(inputs, 2)
-    filling = attributes.get("value", 0) if value is None else np.asarray(value).reshape(-1)[0]
-    return np.pad(values, around, "constant", constant_values=filling)
+    return np.pad(values, around, constant_values=0 if value is None else number(value))
 
 
-def _expand(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    shape = np.broadcast_shapes(inputs[0].shape, sized(inputs[1]))
-    return np.broadcast_to(inputs[0], sized(shape))
+def _expand(values: Any, shape: Any) -> Any:
+    return np.broadcast_to(values, sized(np.broadcast_shapes(values.shape, sized(shape))))
 
 
-def _tile(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    sized([size * int(count) for size, count in zip(inputs[0].shape, inputs[1], strict=True)])
-    return np.tile(inputs[0], [int(count) for count in inputs[1]])
+def _tile(values: Any, repeats: Any) -> Any:
+    sized([size * int(count) for size, count in zip(values.shape, repeats, strict=True)])
+    return np.tile(values, [int(count) for count in repeats])
 
 
-def _range(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    start, limit, step = (np.asarray(each).reshape(-1)[0] for each in inputs)
+def _range(*bounds: Any) -> Any:
+    start, limit, step = map(number, bounds)
     [count] = sized([max(int(np.ceil((limit - start) / step)), 0)])
-    return np.asarray(start + np.arange(count) * step).astype(inputs[0].dtype, copy=False)
+    return np.asarray(start + np.arange(count) * step).astype(bounds[0].dtype, copy=False)
 
 
-def _filled(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+def _filled(shape: Any, value: Any = None) -> Any:
     """ConstantOfShape; its value is a second input here."""
-    value = optional(inputs, 1)
-    filling = np.zeros(1, np.float32) if value is None else value
-    return np.full(sized(inputs[0]), filling.reshape(-1)[0], filling.dtype)
+    filling = number(np.zeros(1, np.float32) if value is None else value)
+    return np.full(sized(shape), filling, filling.dtype)
 
 
 OPERATORS: dict[str, Operator] = {
-    "Compress": _compress,
+    "Compress": lambda values, chosen, *, axis=None: np.compress(chosen, values, axis),
     "Concat": _concatenated,
     "ConstantOfShape": _filled,
     "Expand": _expand,
@@ -215,24 +182,20 @@ OPERATORS: dict[str, Operator] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
-    "NonZero": lambda inputs, attributes: np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64),
+    "NonZero": lambda values: np.array(np.nonzero(np.atleast_1d(values)), np.int64),
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
-    "Shape": lambda inputs, attributes: np.array(
-        inputs[0].shape[attributes.get("start", 0) : attributes.get("end")], np.int64
-    ),
-    "Size": lambda inputs, attributes: np.array(inputs[0].size, np.int64),
+    "Shape": lambda values, *, start=0, end=None: np.array(values.shape[start:end], np.int64),
+    "Size": lambda values: np.array(values.size, np.int64),
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,
     "TopK": _top_k,
-    "Transpose": lambda inputs, attributes: np.transpose(inputs[0], attributes.get("perm")),
+    "Transpose": lambda values, *, perm=None: np.transpose(values, perm),
     "Unique": _unique,
-    "Unsqueeze": lambda inputs, attributes: np.expand_dims(
-        inputs[0], tuple(integers(inputs, 1, attributes, "axes") or ())
-    ),
+    "Unsqueeze": lambda values, axes: np.expand_dims(values, tuple(integers(axes) or ())),
 }

@@ -5,11 +5,12 @@ The same boxes count as empty, the same comparisons are strict, and equal scores
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from edgedeploy.model.tail.operators.operator import Attributes, Inputs, Operator, optional
+from edgedeploy.model.tail.operators.operator import Operator, number
 
 # The intersections over unions of boxes (y1, x1, y2, x2 along the first axis), whose other axes broadcast.
 _Overlaps = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -17,22 +18,25 @@ _Overlaps = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # How many boxes are compared with all later ones at a time: numpy takes longer for a call than for a hundred boxes.
 _BLOCK = 128
 
+# Of TFLite_Detection_PostProcess, by LiteRT's names.
+_Options = Mapping[str, Any]
+
 # The values of one detection's outputs.
 _Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _non_max_suppression(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+def _non_max_suppression(
+    boxes: Any, scores: Any, most: Any = None, largest: Any = None, least: Any = None, *, center_point_box: int = 0
+) -> np.ndarray:
     """Indices of batch, class and box; onnxruntime's non_max_suppression.cc."""
-    boxes, scores = inputs[0], inputs[1]
-    most, largest, least = (optional(inputs, place) for place in (2, 3, 4))
-    count = 0 if most is None else int(np.asarray(most).reshape(-1)[0])
-    iou = np.float32(0 if largest is None else np.asarray(largest).reshape(-1)[0])
+    count = 0 if most is None else int(number(most))
+    iou = np.float32(0 if largest is None else number(largest))
     found = []
     for batch in range(scores.shape[0] if count > 0 else 0):
-        corners = _corners(boxes[batch], attributes.get("center_point_box", 0))
+        corners = _corners(boxes[batch], center_point_box)
         for label in range(scores.shape[1]):
             row = scores[batch, label]
-            places = np.arange(row.size) if least is None else np.flatnonzero(row > np.asarray(least).reshape(-1)[0])
+            places = np.arange(row.size) if least is None else np.flatnonzero(row > number(least))
             order = places[np.argsort(-row[places], kind="stable")]
             kept = _greedy(corners, order, count, iou, _iou_of_positive)
             found.append(np.stack([np.full_like(kept, batch), np.full_like(kept, label), kept], axis=1))
@@ -102,7 +106,7 @@ def _areas(corners: np.ndarray) -> np.ndarray:
 
 
 def _sides(first: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Height and width of intersections, below zero where there is none."""
+    """Height and width of intersections, below zero where boxes do not intersect."""
     return np.asarray(np.minimum(first[2:], others[2:]) - np.maximum(first[:2], others[:2]))
 
 
@@ -115,22 +119,20 @@ def _iou_of_positive(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(sound, intersections / unions, 0)
 
 
-def _detection_post_process(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
+def _detection_post_process(encodings: Any, predictions: Any, anchors: Any, **options: Any) -> list[np.ndarray]:
     """TFLite_Detection_PostProcess (detection_postprocess.cc): boxes, classes and scores, with zeros behind the last of
     them, and their number."""
-    encodings, predictions, anchors = inputs
-    boxes, scores = _decoded(encodings[0], anchors, attributes), predictions[0]
+    boxes, scores = _decoded(encodings[0], anchors, options), predictions[0]
     # Where there is a background, it is class 0 of the predictions and has no number.
-    scores = scores[:, scores.shape[1] - attributes["num_classes"] :]
-    regular = attributes.get("use_regular_nms", 0)
-    found, count = (_by_class if regular else _by_best_class)(boxes, scores, attributes)
-    slots = int(attributes["max_detections"] * attributes["max_classes_per_detection"])
+    scores = scores[:, scores.shape[1] - options["num_classes"] :]
+    found, count = (_by_class if options.get("use_regular_nms") else _by_best_class)(boxes, scores, options)
+    slots = int(options["max_detections"] * options["max_classes_per_detection"])
     return [*(_padded(each, slots) for each in found), np.array([count], np.float32)]
 
 
-def _decoded(encodings: np.ndarray, anchors: np.ndarray, attributes: Attributes) -> np.ndarray:
+def _decoded(encodings: np.ndarray, anchors: np.ndarray, options: _Options) -> np.ndarray:
     """Offsets from anchors, both y, x, h, w, as corners y1, x1, y2, x2; computed in float64 and rounded once."""
-    scales = np.array([attributes[f"{name}_scale"] for name in "yxhw"], np.float32).astype(np.float64)
+    scales = np.array([options[f"{name}_scale"] for name in "yxhw"], np.float32).astype(np.float64)
     offsets, places = encodings[:, :4].astype(np.float64) / scales, anchors.astype(np.float64)
     centres = (offsets[:, :2] * places[:, 2:] + places[:, :2]).astype(np.float32)
     halves = (0.5 * np.exp(offsets[:, 2:]) * places[:, 2:]).astype(np.float32)
@@ -145,31 +147,30 @@ def _iou(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where((areas > 0) & (area > 0), intersections / (area + areas - intersections), 0)
 
 
-def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, attributes: Attributes) -> np.ndarray:
+def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, options: _Options) -> np.ndarray:
     """The boxes that stay of those whose scores reach the threshold."""
-    places = np.flatnonzero(scores >= np.float32(attributes["nms_score_threshold"]))
+    places = np.flatnonzero(scores >= np.float32(options["nms_score_threshold"]))
     order = places[np.argsort(-scores[places], kind="stable")]
-    return _greedy(boxes.T, order, most, np.float32(attributes["nms_iou_threshold"]), _iou)
+    return _greedy(boxes.T, order, most, np.float32(options["nms_iou_threshold"]), _iou)
 
 
-def _by_best_class(boxes: np.ndarray, scores: np.ndarray, attributes: Attributes) -> tuple[_Found, int]:
+def _by_best_class(boxes: np.ndarray, scores: np.ndarray, options: _Options) -> tuple[_Found, int]:
     """Boxes suppress each other by their best scores; each is given with its best classes."""
-    each = min(attributes["max_classes_per_detection"], scores.shape[1])
-    kept = _kept(boxes, scores.max(axis=1), attributes["max_detections"], attributes)
+    each = min(options["max_classes_per_detection"], scores.shape[1])
+    kept = _kept(boxes, scores.max(axis=1), options["max_detections"], options)
     classes = np.argsort(-scores[kept], axis=1, kind="stable")[:, :each]
     found = np.repeat(boxes[kept], each, axis=0), classes.reshape(-1)
     return (*found, np.take_along_axis(scores[kept], classes, 1).reshape(-1)), kept.size
 
 
-def _by_class(boxes: np.ndarray, scores: np.ndarray, attributes: Attributes) -> tuple[_Found, int]:
+def _by_class(boxes: np.ndarray, scores: np.ndarray, options: _Options) -> tuple[_Found, int]:
     """Boxes suppress those of their own class; the best of all classes are given."""
     per_class = [
-        _kept(boxes, scores[:, label], attributes["detections_per_class"], attributes)
-        for label in range(scores.shape[1])
+        _kept(boxes, scores[:, label], options["detections_per_class"], options) for label in range(scores.shape[1])
     ]
     places = np.concatenate(per_class)
     classes = np.repeat(np.arange(len(per_class)), [kept.size for kept in per_class])
-    order = np.argsort(-scores[places, classes], kind="stable")[: attributes["max_detections"]]
+    order = np.argsort(-scores[places, classes], kind="stable")[: options["max_detections"]]
     places, classes = places[order], classes[order]
     return (boxes[places], classes, scores[places, classes]), order.size
 

@@ -46,12 +46,12 @@ class Builder(Emitter):
     """An `Emitter` of an importer, which binds the expressions itself: `build.add(a, b)` is `relax.op.add(a, b)`."""
 
     def __init__(self, importer: Any) -> None:
-        # The latter is PyTorch's.
-        super().__init__(importer.bb if hasattr(importer, "bb") else importer.block_builder)
+        self.block = importer.bb if hasattr(importer, "bb") else importer.block_builder  # the latter is PyTorch's
+        super().__init__(self.block)
 
     def __call__(self, expression: Any) -> Any:
         """A normalised expression."""
-        return self._builder.normalize(expression)
+        return self.block.normalize(expression)
 
     bind = __call__
 
