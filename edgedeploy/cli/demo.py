@@ -26,13 +26,12 @@ from edgedeploy.cli.options import (
     MOST,
     Importing,
     JsonOption,
-    LastBoardOption,
+    LastBoard,
     SetOption,
     ThreadsOption,
     Weights,
     WeightsOption,
     WhereOrHere,
-    board_or_last,
     complete,
     complete_model,
     file_option,
@@ -80,8 +79,8 @@ def demo(
         help="Run on this instead of the demo's image: an image, a folder of images, a video, or a camera of this "
         "machine by its number.",
     ),
-    board: LastBoardOption = None,
     *,
+    last: LastBoard,
     where: WhereOrHere,
     model: str | None = Option(
         None, help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model
@@ -190,9 +189,9 @@ def demo(
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
     progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress, overrides.fields, otherwise="local")
+    resolved = last.resolved(progress, overrides.fields, otherwise="local")
     place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
-    hinting = here_if_silent(board, where)
+    hinting = here_if_silent(last.board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import Address
+    from edgedeploy.remote.connection import Connection
     from edgedeploy.runtime.opening import Place
     from edgedeploy.target.board import Overrides
     from edgedeploy.target.resolved import ResolvedBoard
@@ -55,22 +56,6 @@ def completing(names: str, *further: str) -> Callable[[str], list[str]]:
 
 
 complete_records = completing("edgedeploy.records.header:folders")
-
-
-def board_or_last(
-    board: str | None, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
-) -> ResolvedBoard:
-    """The named board, else the board of this folder's last build, which the user is told, else `otherwise`."""
-    from edgedeploy.building import last_built_board
-    from edgedeploy.target.resolved import resolve
-
-    if board is None and (board := last_built_board()):
-        progress.note(f"using board {board}, the last one built for in this folder; --board selects another")
-    board = otherwise if board is None else board
-    if board is None:
-        hints = ["name one with --board; --host only says where it is"]
-        raise InputError("no board is named, and nothing was built in this folder", hints=hints)
-    return resolve(board, overrides or {})
 
 
 @contextmanager
@@ -201,10 +186,6 @@ class Weights(str, Enum):
 
 _BOARD = "A board's name, or a path to its YAML file"
 BoardOption = Annotated[str, Option("--board", "-b", help=f"{_BOARD}.", autocompletion=complete_board)]
-LastBoardOption = Annotated[
-    str | None,
-    Option("--board", "-b", help=f"{_BOARD}; default: the board last built for.", autocompletion=complete_board),
-]
 BoardArgument = Annotated[str, Argument(help="A board's name or file.", autocompletion=complete_board)]
 ModelOnBoard = Annotated[str, Argument(help="The model's name on the board.")]
 ModelsArgument = Annotated[
@@ -358,6 +339,50 @@ class WhereAll(Where):
     """Where one board is, or several of one kind."""
 
     host: Annotated[list[str] | None, Option(metavar="USER@HOST", help=f"{_HOST}; repeat for several boards.")] = None
+
+
+@dataclass(frozen=True)
+class LastBoard:
+    """A board, by default the one last built for: an option of a command that `flattened` adds to it."""
+
+    board: Annotated[
+        str | None,
+        Option("--board", "-b", help=f"{_BOARD}; default: the board last built for.", autocompletion=complete_board),
+    ] = None
+
+    def resolved(
+        self, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
+    ) -> ResolvedBoard:
+        """The named board, else the board of this folder's last build, with a note to the user, else `otherwise`."""
+        from edgedeploy.building import last_built_board
+        from edgedeploy.target.resolved import resolve
+
+        board = self.board
+        if board is None and (board := last_built_board()):
+            progress.note(f"using board {board}, the last one built for in this folder; --board selects another")
+        board = otherwise if board is None else board
+        if board is None:
+            hints = ["name one with --board; --host only says where it is"]
+            raise InputError("no board is named, and nothing was built in this folder", hints=hints)
+        return resolve(board, overrides or {})
+
+
+@dataclass(frozen=True)
+class OnBoard(Where, LastBoard):
+    """A board to connect to, and its address; `board` is the first option."""
+
+    @contextmanager
+    def connected(self, progress: Progress, model: str | None = None) -> Iterator[tuple[Connection, ResolvedBoard]]:
+        """Connect to the board while the block runs; the name of a model is checked before that."""
+        from edgedeploy.release.layout import check_model
+        from edgedeploy.remote.connection import Connection
+
+        if model is not None:
+            check_model(model)
+        resolved = self.resolved(progress)
+        [address] = self.addresses(resolved, progress)
+        with Connection(address, strict=self.strict_host_key, progress=progress) as connection:
+            yield connection, resolved
 
 
 @dataclass(frozen=True)
