@@ -133,7 +133,7 @@ def build(
         raise InputError("--all-demos does not go with named networks", why=f"{models[0]} is one")
     # What became of each network: first its plan, then its result.
     outcomes: dict[str, Plan | dict[str, Any] | EdgedeployError] = {}
-    names = list(dict.fromkeys(models or _networks(all_demos, importing.weights.value, outcomes)))
+    names = list(dict.fromkeys(models or _networks(all_demos, importing.weights, outcomes)))
     alone = len(names) + len(outcomes) == 1
     importing.check_one(names, "built")
     resolved = resolve(board, overrides.fields)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
-from enum import Enum
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Exit, Option
 
@@ -29,7 +28,6 @@ from edgedeploy.cli.options import (
     LastBoard,
     SetOption,
     ThreadsOption,
-    Weights,
     WeightsOption,
     WhereOrHere,
     complete,
@@ -47,13 +45,6 @@ if TYPE_CHECKING:
     from edgedeploy.demo.output import Save
     from edgedeploy.demo.program import DemoSession
     from edgedeploy.vision.source import Source
-
-
-class Log(str, Enum):
-    """The style of the log."""
-
-    tengine = "tengine"
-    named = "named"
 
 
 ALL = "all"
@@ -86,7 +77,7 @@ def demo(
         None, help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model
     ),
     set_inputs: SetOption = None,
-    weights: WeightsOption = Weights.file,
+    weights: WeightsOption = "file",
     camera: str | None = Option(
         None,
         metavar="DEVICE",
@@ -103,8 +94,8 @@ def demo(
         what="Save the images with results drawn in: to an image, a folder (for folders), or a .mp4 or .avi (for "
         "videos and cameras). With `all`, each demo's name is added to the file name.",
     ),
-    log: Log = Option(
-        Log.named, help="`named`: with class names and landmarks; `tengine`: exactly as Tengine's examples."
+    log: Literal["tengine", "named"] = Option(
+        "named", help="`named`: with class names and landmarks; `tengine`: exactly as Tengine's examples."
     ),
     frames: int | None = Option(
         None, metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera, or N scores."
@@ -212,7 +203,7 @@ def demo(
     if listening != Listening():
         hints = ["name one of them, as wake-word"]
         raise InputError("--wav, --microphone and --threshold are for demos on sounds", hints=hints)
-    printer = Printer(json_output, log.value, several=name == ALL)
+    printer = Printer(json_output, log, several=name == ALL)
 
     @hinting
     def perform(each: str) -> bool:
@@ -247,7 +238,7 @@ def demo(
             printer.image(result)
             return False
 
-    names = all_demos(weights.value) if name == ALL else [name]
+    names = all_demos(weights) if name == ALL else [name]
     if name == ALL and (left := [each for each in all_demos("random") if each not in names]):
         progress.note(f"without weights in the zoo, and shown with --weights random: {', '.join(left)}")
     outcomes: dict[str, bool | EdgedeployError] = {}  # whether Ctrl-C ended a film

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Option
 
@@ -177,13 +176,6 @@ def _number(text: str) -> bool | int | float:
         return float(word)
 
 
-class Weights(str, Enum):
-    """Where a network's weights come from."""
-
-    file = "file"
-    random = "random"
-
-
 _BOARD = "A board's name, or a path to its YAML file"
 BoardOption = Annotated[str, Option("--board", "-b", help=f"{_BOARD}.", autocompletion=complete_board)]
 BoardArgument = Annotated[str, Argument(help="A board's name or file.", autocompletion=complete_board)]
@@ -225,7 +217,8 @@ SetOption = Annotated[
     ),
 ]
 WeightsOption = Annotated[
-    Weights, Option("--weights", help="`random` replaces missing weights with seeded random ones, for timing only.")
+    Literal["file", "random"],
+    Option("--weights", help="`random` replaces missing weights with seeded random ones, for timing only."),
 ]
 EpsilonOption = Annotated[
     float | None,
@@ -241,7 +234,7 @@ class Importing:
 
     input_shape: ShapeOption = None
     set_inputs: SetOption = None
-    weights: WeightsOption = Weights.file
+    weights: WeightsOption = "file"
     epsilon: EpsilonOption = None
 
     @property
@@ -254,7 +247,7 @@ class Importing:
         """What else the file leaves open."""
         from edgedeploy.frontends.format import ImportOptions
 
-        return ImportOptions(weights=self.weights.value, epsilon=self.epsilon, values=parse_values(self.set_inputs))
+        return ImportOptions(weights=self.weights, epsilon=self.epsilon, values=parse_values(self.set_inputs))
 
     def check_one(self, models: Sequence[str], done: str) -> None:
         """Refuse options about inputs for several models, which are to be `done`: built, for one."""
