@@ -44,12 +44,16 @@ complete_board = complete("boards")
 complete_model = complete("models")
 
 
-def completing(names: str, *further: str) -> Callable[[str], list[str]]:
-    """A completion from a function, `module:name`, that lists names or named things, and from further names."""
+def completing(names: str, *further: str, listed: bool = False) -> Callable[[str], list[str]]:
+    """A completion from a function, `module:name`, that lists names or named things, and from further names.
+
+    If they are `listed`, they follow the names that were typed, separated by commas.
+    """
 
     def beginning(incomplete: str) -> list[str]:
+        typed, comma, last = incomplete.rpartition(",") if listed else ("", "", incomplete)
         found = [getattr(each, "name", each) for each in resolve_name(names)()]
-        return [name for name in (*found, *further) if name.startswith(incomplete)]
+        return [f"{typed}{comma}{name}" for name in (*found, *further) if name.startswith(last)]
 
     return beginning
 

@@ -67,10 +67,6 @@ def _dumps(value: str) -> list[str]:
     return ["--dump", ",".join(kinds)] if kinds else []
 
 
-def _option(name: str) -> _Words:
-    return lambda value: [name, value]
-
-
 _MODEL = {
     "--input-shapes": Answer("--input-shape is given for each input, as NAME:1,3,224,224", _shapes),
     "--model-format": Answer("formats are detected from content"),
@@ -115,7 +111,9 @@ ANSWERS: dict[str, dict[str, Answer]] = {
         "--parallel": Answer("all processors build"),
         "--hostname": Answer("trackers are named by --rpc-tracker HOST:PORT"),
         "--port": Answer("trackers are named by --rpc-tracker HOST:PORT"),
-        "--prior-records": Answer("--tuning-records learns from earlier ones", _option("--tuning-records")),
+        "--prior-records": Answer(
+            "--tuning-records learns from earlier ones", lambda value: ["--tuning-records", value]
+        ),
         "--enable-autoscheduler": Answer("there is one search, over the compiler's own configurations", flag=True),
         "--log-estimated-latency": Answer("at the end, the whole network is measured untuned and tuned", flag=True),
         "--include-simple-tasks": Answer("functions with something to choose are tuned, --tasks list", flag=True),
