@@ -135,12 +135,9 @@ def build(
     outcomes: dict[str, Plan | dict[str, Any] | EdgedeployError] = {}
     names = list(dict.fromkeys(models or _networks(all_demos, importing.weights, outcomes)))
     alone = len(names) + len(outcomes) == 1
-    importing.check_one(names, "built")
+    importing.check_one(names, "built", demo=demo, quantize=quantize)
     resolved = resolve(board, overrides.fields)
     progress = quiet_if(json_output)
-    for option, value in (("--demo", demo), ("--quantize", quantize)):
-        if value and len(names) > 1:
-            raise InputError(f"{option} needs one model", why=f"{len(names)} are to be built")
     taken: dict[str, Path] = {}
 
     def planned(name: str) -> Plan:

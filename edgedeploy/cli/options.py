@@ -253,12 +253,12 @@ class Importing:
 
         return ImportOptions(weights=self.weights, epsilon=self.epsilon, values=parse_values(self.set_inputs))
 
-    def check_one(self, models: Sequence[str], done: str) -> None:
-        """Refuse options about inputs for several models, which are to be `done`: built, for one."""
-        for name in ("input_shape", "batch", "set_inputs"):
-            if getattr(self, name, None) and len(models) > 1:
-                option = {"set_inputs": "--set"}.get(name, f"--{name.replace('_', '-')}")
-                raise InputError(f"{option} needs one model", why=f"{len(models)} are to be {done}")
+    def check_one(self, models: Sequence[str], done: str, **others: object) -> None:
+        """Refuse options about inputs, and `others`, for several models, which are to be `done`: built, for one."""
+        given = {"input-shape": self.input_shape, "batch": getattr(self, "batch", None), "set": self.set_inputs}
+        for name, value in {**given, **others}.items():
+            if value and len(models) > 1:
+                raise InputError(f"--{name} needs one model", why=f"{len(models)} are to be {done}")
 
 
 @dataclass(frozen=True)
