@@ -430,18 +430,16 @@ def prepare(
     *,
     progress: Progress = SILENT,
     input_shapes: Shapes | None = None,
-    further: Sequence[Shapes] = (),
     batches: Sequence[int] = (),
     options: ImportOptions = AS_THE_FILE_SAYS,
     use: Use | None = None,
     tuning: str | None = None,
 ) -> Prepared:
-    """The up-to-date package of a model for a board, from `dist/<board>` or the cache, or a new one in the cache.
+    """The up-to-date package of a model for a board, as `Plan.prepare` finds or builds it.
 
-    `further` are more shapes of inputs and `batches` sizes of their first dimension, each for its own entry point;
-    `use` is how the network is used, and `tuning` names tuning records, as for `build`.
+    `batches` are sizes of the inputs' first dimension, each for its own entry point.
     """
-    source = find_source(model, input_shapes, progress, options).with_further(further, batches)
+    source = find_source(model, input_shapes, progress, options).with_further((), batches)
     note_weights(source, options, progress)
     return Plan(source, board, use, tuning, progress=progress).prepare()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgedeploy.base.extras import require_build
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.building import Built, Plan, prepare
+from edgedeploy.building import Built, Plan
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -250,10 +250,6 @@ def package_of(
             raise InputError("options about a network's file do not go with a package", why="it is built already")
         return network if isinstance(network, Package) else Package(network)
     name = fspath(network)
-    first, *further = entries_of(shapes)
     require_build(f"{name} cannot be built")
-    use = find_use(name, demo)
-    prepared = prepare(
-        name, board, input_shapes=first, further=further, batches=batches, options=options, use=use, progress=progress
-    )
-    return Package(prepared.package_path, plan=Plan(prepared.source, board, use))
+    planned = plan(name, board, shapes=shapes, batches=batches, options=options, demo=demo, progress=progress)
+    return Package(planned.prepare().package_path, plan=planned)
