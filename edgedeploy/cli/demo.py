@@ -182,22 +182,14 @@ def demo(
     progress = quiet_if(json_output)
     resolved = last.resolved(progress, overrides.fields, otherwise="local")
     place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
+    opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
     hinting = here_if_silent(last.board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
-        if hinting(sound_demo)(
-            name,
-            listening,
-            model=model,
-            place=place,
-            threads=threads,
-            options=options,
-            frames=frames,
-            as_json=json_output,
-            progress=progress,
-        ):
+        listen = hinting(sound_demo)
+        if listen(name, listening, place, model=model, frames=frames, as_json=json_output, **opening):
             raise Exit(INTERRUPTED)
         return
     if listening != Listening():
@@ -210,7 +202,6 @@ def demo(
         """Run one demo; returns whether Ctrl-C ended it."""
         program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)
         target = save.with_name(f"{save.stem}-{each}{save.suffix}") if save and name == ALL else save
-        opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
         with ExitStack() as stack:
             session: DemoSession | None = None
             if camera is not None and place.remote:

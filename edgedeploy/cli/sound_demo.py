@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from edgedeploy.audio.program import Heard, SoundSession
     from edgedeploy.base.progress import Progress
-    from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.runtime.opening import Place
 
 
@@ -48,16 +47,19 @@ def is_sound_demo(name: str) -> bool:
 def sound_demo(
     name: str,
     listening: Listening,
+    place: Place,
     *,
     model: str | None,
-    place: Place,
-    threads: int | None,
-    options: ImportOptions,
     frames: int | None,
     as_json: bool,
     progress: Progress,
+    **opening: Any,
 ) -> bool:
-    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came."""
+    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came.
+
+    Args:
+        opening: further arguments of `SoundProgram.opened`.
+    """
     from edgedeploy.audio.program import SoundProgram
 
     if listening.wav and listening.microphone:
@@ -66,7 +68,7 @@ def sound_demo(
     file = None if listening.microphone else listening.wav or program.sound(progress)
     with (
         _sound(file, program.demo.rate) as (where, blocks),
-        program.opened(place, threads=threads, options=options, progress=progress) as session,
+        program.opened(place, progress=progress, **opening) as session,
     ):
         teller = _Teller(session, where, as_json)
         with until_interrupted() as interrupted:
