@@ -137,7 +137,7 @@ class Plan:
         tuning: tuning records, as `records.best.chosen_records` takes them, the board's own unless given; or a function
             that gives the configuration of each function, for comparisons.
         disabled_passes: names of compiler passes to leave out.
-        progress: is told about each step.
+        progress: is notified of each step.
     """
 
     source: Source
@@ -249,7 +249,7 @@ class Plan:
         _PACKAGES.made(self.short_key, fill, what, progress, sound=lambda folder: self._is_at(folder / self.package))
 
     def _is_at(self, path: Path, progress: Progress | None = None) -> bool:
-        """Whether this package is in a file; a listener is told why another one is not used."""
+        """Whether this package is in a file; `progress` gets the reason if another one is there."""
         from edgedeploy.package.archive import read_manifest
 
         try:

@@ -69,7 +69,7 @@ def bench(
         energy: whether to measure the energy of an inference, too, if the board reports power.
         profile: whether to measure the time by function, too, for engines that report it.
         page: an HTML file to write, with tables and charts; it needs the extra `report`.
-        progress: is told about each step.
+        progress: is notified of each step.
 
     Raises:
         UnknownNameError: there is no such engine.

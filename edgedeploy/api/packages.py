@@ -143,7 +143,7 @@ def build(
         disabled_passes: names of compiler passes to leave out.
         check: whether to compare outputs.
         force: whether to rebuild even if an up-to-date package exists.
-        progress: is told about each step.
+        progress: is notified of each step.
 
     Raises:
         EdgedeployError: of any kind: there is no such network, it cannot be imported or compiled, its outputs differ,

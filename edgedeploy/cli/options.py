@@ -73,7 +73,7 @@ def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:
-    """Refuse several values of `--host`, of which a command would silently use one."""
+    """Refuse several values of `--host` for commands that would silently use only one."""
     if hosts and len(hosts) > 1:
         raise BadParameter(
             f"this command takes one, and {len(hosts)} were given: call it for each of them "
@@ -131,7 +131,7 @@ def parse_entries(options: list[str] | None) -> list[dict[str, list[int]]]:
 
 
 def parse_batches(option: str | None) -> list[int]:
-    """The value of `--batch`, sizes separated by commas; nothing if there is none."""
+    """The value of `--batch`, sizes separated by commas; empty without the option."""
     try:
         sizes = [int(size) for size in option.split(",")] if option else []
     except ValueError:

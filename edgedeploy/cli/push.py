@@ -113,11 +113,11 @@ def push(
                 )
             )
     # A board that was not reached is one failure, however many models there are.
-    told = {id(outcome): (address, model) for address, model, outcome in reversed(results)}
+    first = {id(outcome): (address, model) for address, model, outcome in reversed(results)}
     conclude(
         (f"{model} on {address}" if model else str(address), outcome)
         for address, model, outcome in results
-        if told[id(outcome)] == (address, model)
+        if first[id(outcome)] == (address, model)
     )
 
 

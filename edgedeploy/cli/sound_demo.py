@@ -70,13 +70,13 @@ def sound_demo(
         _sound(file, program.demo.rate) as (where, blocks),
         program.opened(place, progress=progress, **opening) as session,
     ):
-        teller = _Teller(session, where, as_json)
+        printer = _Printer(session, where, as_json)
         with until_interrupted() as interrupted:
             for heard in islice(session.listen(blocks, is_file=not listening.microphone), frames):
-                teller.tell(heard)
+                printer.frame(heard)
                 if interrupted():
                     break
-            teller.summary(interrupted=interrupted())
+            printer.summary(interrupted=interrupted())
             return interrupted()
 
 
@@ -92,7 +92,7 @@ def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarr
         yield str(wav), read_wav(wav, rate)
 
 
-class _Teller:
+class _Printer:
     """Prints what is heard: `TIME SCORE` for each frame, `TIME SCORE LABEL begin|end` for what is detected; or JSON."""
 
     def __init__(self, session: SoundSession, where: str, as_json: bool) -> None:
@@ -105,8 +105,8 @@ class _Teller:
             models = [f"model : {stage.model}" for stage in session.demo.stages]
             print_lines([f"edgedeploy {__version__}", *models, f"sound : {where}", ""])
 
-    def tell(self, heard: Heard) -> None:
-        """One frame, and what was detected by it."""
+    def frame(self, heard: Heard) -> None:
+        """Print one frame, and the events of detections in it."""
         label, rate = self._session.demo.detect.label, self._session.demo.rate
         self._frames += 1
         self._inference_ms += heard.inference_ms
@@ -123,7 +123,7 @@ class _Teller:
         print_lines(lines)
 
     def summary(self, *, interrupted: bool) -> None:
-        """What comes last."""
+        """Print the lines after the last frame."""
         session, taken_s = self._session, perf_counter() - self._began
         sound_s = self._frames * session.demo.frame / session.demo.rate
         mean_ms = self._inference_ms / max(1, self._frames)

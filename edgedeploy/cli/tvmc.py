@@ -24,12 +24,12 @@ class Answer:
     """Our counterpart of a tvmc option.
 
     Attributes:
-        says: why it is missing, or what replaces it.
+        reason: why it is missing, or what replaces it.
         words: translates its value; by default, the option is left out.
         flag: whether it has no value.
     """
 
-    says: str
+    reason: str
     words: _Words = field(default=lambda value: [])
     flag: bool = False
 
@@ -73,12 +73,12 @@ _MODEL = {
     "--desired-layout": Answer("the compiler chooses layouts for the board"),
     "--desired-layout-ops": Answer("the compiler chooses layouts for the board"),
     "--target": Answer("a board's profile is the target: --board; --mtriple, --mcpu and --mattr override it", _target),
-    "--target-host": Answer("a board's profile says what its processor is"),
+    "--target-host": Answer("a board's profile states its processor"),
 }
 _OVERRIDE = re.compile(r"--(mcpu|mattr|mtriple)=(.*)")
 _TARGET_ATTRIBUTE = re.compile(r"--target-\w+-(mcpu|mattr|mtriple)")
 _TRACKER = Answer("boards are reached over SSH: --board NAME --host USER@HOST")
-_HARDWARE = Answer("the board's profile says what its processor is; see docs/adding-a-board.md")
+_HARDWARE = Answer("the board's profile states its processor; see docs/adding-a-board.md")
 _EXECUTOR = Answer("packages run on TVM's virtual machine; there is nothing to choose")
 
 # The options that our command of a name does not have.
@@ -137,7 +137,7 @@ def answer_of(command: str, option: str) -> Answer | None:
     if command == "build" and (match := _TARGET_ATTRIBUTE.fullmatch(option)):
         return Answer(f"--{match[1]} overrides the board's profile", lambda value: [f"--{match[1]}={value}"])
     if command == "build" and option.startswith(("--target-", "--executor-", "--runtime-")):
-        return Answer("a board's profile says what its processor is; packages run on TVM's virtual machine")
+        return Answer("a board's profile states its processor; packages run on TVM's virtual machine")
     return None
 
 
@@ -177,7 +177,7 @@ def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> T
                 reasons.append(f"{name} {value} is {name} {better[value]}")
             result += [name, better.get(value, value)]
         else:
-            reasons.append(f"{name}: {found.says}")
+            reasons.append(f"{name}: {found.reason}")
             result += found.words(value)
     return Translation(f"edgedeploy {shlex.join(_with_board(result))}", reasons) if reasons else None
 

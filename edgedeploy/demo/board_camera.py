@@ -195,7 +195,7 @@ def board_camera(
         with locked(connection):
             trial = bring(connection, release, temporarily=False, progress=progress)
         with AgentDemo(connection, f"{BASE}/{trial.folder}", "" if camera == ANY_CAMERA else camera, threads) as demo:
-            runner = cast(Runner, demo)  # of which only `threads` is used: the board's agent runs it
+            runner = cast(Runner, demo)  # only its `threads` are used: the board's agent runs the network
             network = part.network(manifest, prepared.source.file, runner)
             machine = trial.facts.line()
             session = BoardSession(program.name, [network], place.board.name, machine, manifest.weights)

@@ -214,7 +214,7 @@ class Use:
 
 
 def find_use(model: str, demo: str | None = None, camera: Camera | None = None) -> Use | None:
-    """The network of a demo that `model` replaces, or None if there is none.
+    """The network of a demo that `model` replaces, if any.
 
     It belongs to the demo that is named, or to a demo of this network, if possible with no other networks, or to the
     demo for classification with the same task. A file that was quantised from a network of the zoo counts as that one.
