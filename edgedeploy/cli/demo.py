@@ -20,7 +20,7 @@ from edgedeploy.cli.console import (
     readable,
     until_interrupted,
 )
-from edgedeploy.cli.demo_output import Live, Printer
+from edgedeploy.cli.demo_output import Live, Printer, seen
 from edgedeploy.cli.options import (
     MOST,
     Importing,
@@ -41,9 +41,9 @@ from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
     from edgedeploy.base.progress import Progress
-    from edgedeploy.cli.demo_output import Shown
     from edgedeploy.demo.output import Save
     from edgedeploy.demo.program import DemoSession
+    from edgedeploy.live.showing import Showing
     from edgedeploy.vision.source import Source
 
 
@@ -256,11 +256,11 @@ def _show_all(
     printer: Printer,
     frames: int | None,
     progress: Progress,
-    showing: Shown | None,
+    showing: Showing | None,
 ) -> bool:
     """Show a sequence, and always its summary; returns whether Ctrl-C ended it."""
     from edgedeploy.demo.output import Summary
-    from edgedeploy.live.showing import timed
+    from edgedeploy.live.showing import paced, timed
 
     total = min((count for count in (source.length, frames) if count), default=None)
     bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)
@@ -271,12 +271,12 @@ def _show_all(
         try:
             with bar as advance:
                 shots = timed(source.shots())
-                for shot, waited_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
+                for shot, waited_ms in islice(paced(shots, showing, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
                     if save:
                         save(shot, result.drawn(still=not source.is_film))
                     if showing:
-                        showing.put(result, shot.capture_ms(waited_ms))
+                        showing.put(seen(result, shot.capture_ms(waited_ms)))
                     summary.add(result.outcome)
                     printer.frame(result, source)
                     advance()

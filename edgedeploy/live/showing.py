@@ -87,9 +87,12 @@ class Showing:
         newest: the current image; None before the first.
         paused: whether a browser requested a pause.
         ended: whether there are no more images.
+        rate: images per second; None for as fast as they come.
+        live: whether images are dropped in a pause, such as those of a camera.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, rate: float | None = None, live: bool = False) -> None:
+        self.rate, self.live = rate, live
         self._changed = Condition()
         self.newest: Seen | None = None
         self._recent: deque[tuple[float, Seen]] = deque(maxlen=_MOST_IMAGES)
@@ -178,24 +181,14 @@ def timed(images: Iterable[Item]) -> Iterator[tuple[Item, float]]:
         started = perf_counter()
 
 
-def paced(
-    images: Iterable[Item],
-    showing: Showing,
-    stopped: Callable[[], bool],
-    *,
-    rate: float | None = None,
-    live: bool = False,
-) -> Iterator[Item]:
-    """Images at a rate, until `stopped`, which is called ten times a second, returns true.
+def paced(images: Iterable[Item], showing: Showing, stopped: Callable[[], bool]) -> Iterator[Item]:
+    """Images at the rate of `showing`, where browsers may pause, until `stopped` returns true.
 
-    Args:
-        showing: where browsers may pause.
-        rate: images per second; None for as fast as they come.
-        live: whether images are dropped in a pause, such as those of a camera.
+    `stopped` is called ten times a second.
     """
-    due = monotonic()
+    due, rate = monotonic(), showing.rate
     for image in images:
-        if live and showing.paused and not stopped():
+        if showing.live and showing.paused and not stopped():
             continue
         showing.wait_while_paused(stopped)
         while rate and (left := due - monotonic()) > 0 and not stopped():
