@@ -11,7 +11,7 @@ from typer import Argument, Context, Option, Typer
 
 from edgedeploy.base.files import replacing
 from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, readable, stdout
-from edgedeploy.cli.options import BoardArgument, JsonOption, OnBoard, complete_board
+from edgedeploy.cli.options import BoardArgument, JsonOption, RemoteBoard, complete_board
 from edgedeploy.cli.overrides import flattened
 from edgedeploy.errors import InputError
 
@@ -107,7 +107,7 @@ def new(
 
 @app.command()
 @flattened
-def probe(*, where: OnBoard, json_output: JsonOption = False) -> None:
+def probe(*, where: RemoteBoard, json_output: JsonOption = False) -> None:
     """Probe a board over SSH, and store what it reports.
 
     The stored facts fill in what the profile leaves open: cores, glibc and properties of the OpenCL device.

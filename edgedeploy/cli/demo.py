@@ -23,9 +23,9 @@ from edgedeploy.cli.console import (
 from edgedeploy.cli.demo_output import Live, Printer, seen
 from edgedeploy.cli.options import (
     MOST,
+    BoardOrLast,
     Importing,
     JsonOption,
-    LastBoard,
     SetOption,
     ThreadsOption,
     WeightsOption,
@@ -71,7 +71,7 @@ def demo(
         "machine by its number.",
     ),
     *,
-    last: LastBoard,
+    board: BoardOrLast,
     where: WhereOrHere,
     model: str | None = Option(
         None, help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model
@@ -180,10 +180,10 @@ def demo(
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
     progress = quiet_if(json_output)
-    resolved = last.resolved(progress, overrides.fields, otherwise="local")
+    resolved = board.resolved(progress, overrides.fields, otherwise="local")
     place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
     opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
-    hinting = here_if_silent(last.board, where)
+    hinting = here_if_silent(board.board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:

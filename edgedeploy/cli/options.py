@@ -339,7 +339,7 @@ class WhereAll(Where):
 
 
 @dataclass(frozen=True)
-class LastBoard:
+class BoardOrLast:
     """A board, by default the one last built for: an option of a command that `flattened` adds to it."""
 
     board: Annotated[
@@ -365,7 +365,7 @@ class LastBoard:
 
 
 @dataclass(frozen=True)
-class OnBoard(Where, LastBoard):
+class RemoteBoard(Where, BoardOrLast):
     """A board to connect to, and its address; `board` is the first option."""
 
     @contextmanager

@@ -8,7 +8,7 @@ from typer import Argument, Option, Typer
 
 from edgedeploy.base.text import count
 from edgedeploy.cli.console import foreign, print_json, print_result, print_table, quiet_if
-from edgedeploy.cli.options import Health, JsonOption, ModelOnBoard, OnBoard
+from edgedeploy.cli.options import Health, JsonOption, ModelOnBoard, RemoteBoard
 from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _TIME = "%Y-%m-%d %H:%M"
 @flattened
 def list_releases(
     *,
-    where: OnBoard,
+    where: RemoteBoard,
     history: bool = Option(False, "--history", help="Show which releases were in use, when, and on whose behalf."),
     json_output: JsonOption = False,
 ) -> None:
@@ -61,7 +61,7 @@ def activate(
     model: ModelOnBoard,
     release: str = Argument(..., help="The release's name."),
     *,
-    where: OnBoard,
+    where: RemoteBoard,
     health: Health,
     json_output: JsonOption = False,
 ) -> None:
@@ -77,7 +77,7 @@ def activate(
 
 @app.command()
 @flattened
-def rollback(model: ModelOnBoard, *, where: OnBoard, health: Health, json_output: JsonOption = False) -> None:
+def rollback(model: ModelOnBoard, *, where: RemoteBoard, health: Health, json_output: JsonOption = False) -> None:
     """Switch to the previous release in use, after a self-test. Called again, it goes back further.
 
     Example: edgedeploy releases rollback digits --board rpi4
@@ -89,7 +89,7 @@ def rollback(model: ModelOnBoard, *, where: OnBoard, health: Health, json_output
 @flattened
 def gc(
     *,
-    where: OnBoard,
+    where: RemoteBoard,
     keep: int = Option(3, min=1, help="How many releases of each model to keep."),
     json_output: JsonOption = False,
 ) -> None:
@@ -108,7 +108,7 @@ def gc(
     print_result(json_output, {"host": connected.address, "removed": removed}, *lines)
 
 
-def _switch(model: str, release: str | None, where: OnBoard, health: Health, json_output: bool) -> None:
+def _switch(model: str, release: str | None, where: RemoteBoard, health: Health, json_output: bool) -> None:
     """Switch to a release, or to the one before."""
     from edgedeploy.api.boards import connect
     from edgedeploy.release.layout import check_model
@@ -124,7 +124,7 @@ def _switch(model: str, release: str | None, where: OnBoard, health: Health, jso
         print_result(json_output, about, f"{connected.address} now uses {model} {to}")
 
 
-def _board(where: OnBoard, progress: Progress) -> Board:
+def _board(where: RemoteBoard, progress: Progress) -> Board:
     """The connected board; a board without a name needs no profile if `--host` says where it is."""
     from edgedeploy.api.boards import connect
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option, Typer
 
 from edgedeploy.cli.console import foreign, print_json, print_lines, print_result, print_table, quiet_if, stdout
-from edgedeploy.cli.options import JsonOption, ModelOnBoard, OnBoard
+from edgedeploy.cli.options import JsonOption, ModelOnBoard, RemoteBoard
 from edgedeploy.cli.overrides import flattened
 
 app = Typer(help="Keep networks running on a board, as systemd services.", no_args_is_help=True)
@@ -37,7 +37,7 @@ class Limits:
 def install(
     model: ModelOnBoard,
     *,
-    where: OnBoard,
+    where: RemoteBoard,
     system: SystemOption = False,
     camera: str | None = Option(
         None,
@@ -81,7 +81,7 @@ def install(
 @app.command()
 @flattened
 def status(
-    model: ModelOnBoard, *, where: OnBoard, system: SystemOption = False, json_output: JsonOption = False
+    model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False, json_output: JsonOption = False
 ) -> None:
     """Show whether a service runs, how often it was restarted, and which release is in use.
 
@@ -112,7 +112,7 @@ def status(
 def logs(
     model: ModelOnBoard,
     *,
-    where: OnBoard,
+    where: RemoteBoard,
     lines: int = Option(50, "--lines", "-n", min=1, max=100_000, help="How many of the last lines to print."),
     follow: bool = Option(False, "--follow", "-f", help="Print new lines as they come, until Ctrl-C."),
 ) -> None:
@@ -135,7 +135,7 @@ def logs(
 
 @app.command()
 @flattened
-def start(model: ModelOnBoard, *, where: OnBoard, system: SystemOption = False) -> None:
+def start(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Start a service that was stopped.
 
     Example: edgedeploy service start retinaface --board rpi4
@@ -145,7 +145,7 @@ def start(model: ModelOnBoard, *, where: OnBoard, system: SystemOption = False) 
 
 @app.command()
 @flattened
-def stop(model: ModelOnBoard, *, where: OnBoard, system: SystemOption = False) -> None:
+def stop(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Stop a service, after the current inference, until it is started or the board boots.
 
     Example: edgedeploy service stop retinaface --board rpi4
@@ -155,7 +155,7 @@ def stop(model: ModelOnBoard, *, where: OnBoard, system: SystemOption = False) -
 
 @app.command()
 @flattened
-def uninstall(model: ModelOnBoard, *, where: OnBoard, system: SystemOption = False) -> None:
+def uninstall(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Stop a service, and remove its unit and its log; the releases stay.
 
     Example: edgedeploy service uninstall retinaface --board rpi4
@@ -167,7 +167,7 @@ def uninstall(model: ModelOnBoard, *, where: OnBoard, system: SystemOption = Fal
         stdout().print(f"the service of {model} is removed from {connection.address}")
 
 
-def _control(verb: str, model: str, where: OnBoard, system: bool) -> None:
+def _control(verb: str, model: str, where: RemoteBoard, system: bool) -> None:
     from edgedeploy.service.systemd import control
 
     with where.connected(quiet_if(False), model) as (connection, _):
