@@ -95,14 +95,8 @@ def status(
         print_json(found)
         return
     memory = "" if found["memory_bytes"] is None else f"{found['memory_bytes'] >> 20:,}"
-    cells = [
-        found["unit"],
-        found["state"],
-        found["restarts"],
-        memory,
-        "yes" if found["enabled"] else "no",
-        found["release"],
-    ]
+    enabled = "yes" if found["enabled"] else "no"
+    cells = [*(found[key] for key in ("unit", "state", "restarts")), memory, enabled, found["release"]]
     titles = ["unit", "state", "restarts", "memory, MiB", "with the board", "release"]
     print_table(titles, [[foreign(str(cell)) for cell in cells]], right=["restarts", "memory, MiB"])
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,8 +16,6 @@ from edgedeploy.errors import InputError
 from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgedeploy.audio.program import Heard, SoundSession
     from edgedeploy.base.progress import Progress
     from edgedeploy.runtime.opening import Place
@@ -61,16 +58,18 @@ def sound_demo(
         opening: further arguments of `SoundProgram.opened`.
     """
     from edgedeploy.audio.program import SoundProgram
+    from edgedeploy.audio.sources import microphone, read_wav
 
     if listening.wav and listening.microphone:
         raise InputError("--wav does not go with --microphone")
     program = SoundProgram.of(name, model, listening.threshold)
+    rate = program.demo.rate
     file = None if listening.microphone else listening.wav or program.sound(progress)
     with (
-        _sound(file, program.demo.rate) as (where, blocks),
+        nullcontext(read_wav(file, rate)) if file else microphone(rate) as blocks,
         program.opened(place, progress=progress, **opening) as session,
     ):
-        printer = _Printer(session, where, as_json)
+        printer = _Printer(session, str(file or "microphone"), as_json)
         with until_interrupted() as interrupted:
             for heard in islice(session.listen(blocks, is_file=not listening.microphone), frames):
                 printer.frame(heard)
@@ -78,18 +77,6 @@ def sound_demo(
                     break
             printer.summary(interrupted=interrupted())
             return interrupted()
-
-
-@contextmanager
-def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
-    """The sound's name and its blocks: of a file, or of the microphone if that is None."""
-    from edgedeploy.audio.sources import microphone, read_wav
-
-    if wav is None:
-        with microphone(rate) as blocks:
-            yield "microphone", blocks
-    else:
-        yield str(wav), read_wav(wav, rate)
 
 
 class _Printer:

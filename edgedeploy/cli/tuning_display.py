@@ -242,23 +242,21 @@ class LiveDisplay(_TextDisplay):
 
         def advance(*count: int) -> None:
             activity.done += 1
-            self._do(lambda: None)
+            self._update()
 
-        self._do(lambda: self._doing.append(activity))
+        self._doing.append(activity)
+        self._update()
         try:
             yield advance
         finally:
-            self._do(lambda: self._doing.remove(activity))
-
-    def _do(self, change: Callable[[], None]) -> None:
-        with self._lock:
-            change()
+            self._doing.remove(activity)
             self._update()
 
     def _update(self) -> None:
         # The lines are created here, not when they are drawn: another thread draws, and holds its own locks.
-        if self._live:
-            self._live.update(self._lines())
+        with self._lock:
+            if self._live:
+                self._live.update(self._lines())
 
     def _open(self) -> None:
         from rich.live import Live
