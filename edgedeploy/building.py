@@ -128,53 +128,128 @@ class Use(Protocol):
         ...
 
 
-class _Inputs(NamedTuple):
-    """Everything that determines a package, and its build key; `tuned` is from `records` or another source."""
+@dataclass(frozen=True)
+class Plan:
+    """A package to build: everything that determines it is found, and nothing is built yet.
+
+    Attributes:
+        use: how the network is used, for the manifest.
+        tuning: tuning records, as `records.best.chosen_records` takes them, the board's own unless given; or a function
+            that gives the configuration of each function, for comparisons.
+        disabled_passes: names of compiler passes to leave out.
+        progress: is notified of each step.
+    """
 
     source: Source
     board: ResolvedBoard
-    records: Records | None
-    tuned: Tuned
-    disabled_passes: Collection[str]
-    use: Use | None
-    key: str
+    use: Use | None = None
+    tuning: str | Tuned | None = None
+    disabled_passes: Collection[str] = ()
+    progress: Progress = SILENT
 
-    @classmethod
-    def of(
-        cls,
-        source: Source,
-        board: ResolvedBoard,
-        tuning: str | Tuned | None,
-        progress: Progress,
-        disabled_passes: Collection[str] = (),
-        use: Use | None = None,
-    ) -> _Inputs:
-        """The inputs of a build; arguments are `build`'s."""
-        from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
+    @cached_property
+    def records(self) -> Records | None:
+        """The tuning records."""
+        from edgedeploy.records.best import NO_RECORDS, chosen_records
 
-        records = chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress)
-        tuned = tuning if callable(tuning) else tuned_by(records)
-        key = build_key(source, board.profile, records, disabled_passes, use.usage if use else None)
-        return cls(source, board, records, tuned, disabled_passes, use, key)
+        return chosen_records(NO_RECORDS if callable(self.tuning) else self.tuning, self.board, self.progress)
+
+    @property
+    def tuned(self) -> Tuned:
+        """The configuration of each function, from the records or another source."""
+        from edgedeploy.records.best import tuned_by
+
+        return self.tuning if callable(self.tuning) else tuned_by(self.records)
+
+    @property
+    def usage(self) -> Usage | None:
+        """The record of the use."""
+        return self.use.usage if self.use else None
+
+    @cached_property
+    def key(self) -> str:
+        """The package's key."""
+        return build_key(self.source, self.board.profile, self.records, self.disabled_passes, self.usage)
 
     @property
     def short_key(self) -> str:
+        """The name of the package's folder in the cache."""
         return self.key[:16]
 
     @property
     def package(self) -> str:
+        """The package's file name."""
         return package_name(self.source.name)
 
     @property
     def cached(self) -> Path:
+        """The package in the cache, which may not exist."""
         return _PACKAGES.path(self.short_key) / self.package
 
-    def cache(self, fill: Callable[[Path], object], what: str, progress: Progress = SILENT) -> None:
-        """Have `fill` write the package into its folder in the cache, unless it is there."""
-        _PACKAGES.made(self.short_key, fill, what, progress, sound=lambda folder: self.are_of(folder / self.package))
+    @property
+    def default_output(self) -> Path:
+        """The package in the working folder's `dist`, which may not exist."""
+        return default_output(self.source.name, self.board)
 
-    def are_of(self, path: Path, progress: Progress | None = None) -> bool:
-        """Whether a package was built from them; a listener is told why another one is not used."""
+    def build(
+        self,
+        output: Path,
+        *,
+        referenced: Referenced | None = None,
+        dumps: Collection[str] = (),
+        checks: Checks = "all",
+        make_agent: bool = False,
+        reuse: bool = False,
+    ) -> Built:
+        """Build the package into the archive `output`, after comparing its outputs with the reference's.
+
+        Args:
+            referenced: the network and its reference's results, if they are known from another build.
+            dumps: kinds of intermediate code to write next to the archive, of `DUMPS`.
+            checks: `all`; `here` for checks on this machine itself, as boards test packages that they receive; or
+                `none`.
+            make_agent: whether to build the agent that a check under an emulator needs; otherwise that check is
+                deferred until there is one.
+            reuse: whether to take an up-to-date package, which was checked, from `output` or the cache; not with
+                `dumps`.
+        """
+        if reuse and not dumps and (found := self._found(output, checks)):
+            self.progress.note(f"{self.source.name} is not built again: nothing has changed since the last build")
+            return found
+        started = perf_counter()
+        built = self._build(output, dumps, checks, referenced, make_agent=make_agent)
+        seconds = perf_counter() - started
+
+        def copy(folder: Path) -> None:
+            shutil.copyfile(built.path, folder / self.package)
+            _write_build_time(folder, seconds)
+
+        if reuse and checks != "none":
+            with suppress(OutputError):  # the cache is not writable
+                self._cache(copy, f"caching {self.package}")
+        return built
+
+    def prepare(self) -> Prepared:
+        """The up-to-date package, from `dist/<board>` or the cache, or a new one in the cache."""
+        for path in (self.default_output, self.cached):
+            if self._is_at(path, self.progress):
+                return Prepared(path, self.source, _build_time(self.short_key))
+
+        def make(folder: Path) -> None:
+            started = perf_counter()
+            # A package for another machine goes to its board next, which tests it before it does anything else with it.
+            self._build(folder / self.package, (), "here")
+            _write_build_time(folder, perf_counter() - started)
+
+        self._cache(make, f"building {self.source.name} for {self.board.label}", self.progress)
+        return Prepared(self.cached, self.source, _build_time(self.short_key))
+
+    def _cache(self, fill: Callable[[Path], object], what: str, progress: Progress = SILENT) -> None:
+        """Have `fill` write the package into its folder in the cache, unless it is there."""
+        _PACKAGES.made(self.short_key, fill, what, progress, sound=lambda folder: self._is_at(folder / self.package))
+
+    def _is_at(self, path: Path, progress: Progress | None = None) -> bool:
+        """Whether this package is in a file; `progress` gets the reason if another one is there."""
         from edgedeploy.package.archive import read_manifest
 
         try:
@@ -185,8 +260,7 @@ class _Inputs(NamedTuple):
             asked = self.use is not None and self.use.asked
             if manifest.build_key == self.key and not (asked and manifest.usage is None):
                 return True
-            usage = self.use.usage if self.use else None
-            given = (self.source, self.board, self.records, self.disabled_passes, usage)
+            given = (self.source, self.board, self.records, self.disabled_passes, self.usage)
             why = "; ".join(differences(manifest, *given)) if progress else ""
         except (OSError, PackageError) as error:
             why = cause_of(error)
@@ -194,161 +268,126 @@ class _Inputs(NamedTuple):
             progress.note(f"{path} is not used: {why}")
         return False
 
+    def _found(self, output: Path, checks: Checks) -> Built | None:
+        """An intact, up-to-date package, copied to `output` if it was in the cache."""
+        from edgedeploy.package.archive import read_package
 
-def build(
-    source: Source,
-    board: ResolvedBoard,
-    output: Path,
-    *,
-    tuning: str | Tuned | None = None,
-    referenced: Referenced | None = None,
-    disabled_passes: Collection[str] = (),
-    use: Use | None = None,
-    dumps: Collection[str] = (),
-    checks: Checks = "all",
-    make_agent: bool = False,
-    reuse: bool = False,
-    progress: Progress = SILENT,
-) -> Built:
-    """Build one network for a board into the archive `output`, after comparing its outputs with the reference's.
+        for path in (output, self.cached):
+            if not self._is_at(path):
+                continue
+            try:
+                manifest, _ = read_package(path)
+            except PackageError:
+                continue
+            if checks != "none" and manifest.checked.how == "no":
+                continue
+            if path != output:
+                with replacing(output) as temporary:
+                    shutil.copyfile(path, temporary)
+            return Built(output, manifest, None, [], None, [])
+        return None
 
-    Args:
-        source: the network.
-        board: the board.
-        output: the archive to write.
-        tuning: tuning records, as `records.best.chosen_records` takes them, the board's own unless given; or a function
-            that gives the configuration of each function, for comparisons.
-        referenced: the network and its reference's results, if they are known from another build.
-        disabled_passes: names of compiler passes to leave out.
-        use: how the network is used, for the manifest.
-        dumps: kinds of intermediate code to write next to the archive, of `DUMPS`.
-        checks: `all`; `here` for checks on this machine itself, as boards test packages that they receive; or `none`.
-        make_agent: whether to build the agent that a check under an emulator needs; otherwise that check is deferred
-            until there is one.
-        reuse: whether to take an up-to-date package, which was checked, from `output` or the cache; not with `dumps`.
-        progress: is told about each step.
-    """
-    inputs = _Inputs.of(source, board, tuning, progress, disabled_passes, use)
-    if reuse and not dumps and (found := _found(inputs, output, checks)):
-        progress.note(f"{source.name} is not built again: nothing has changed since the last build")
-        return found
-    started = perf_counter()
-    built = _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
-    seconds = perf_counter() - started
+    def _build(
+        self,
+        output: Path,
+        dumps: Collection[str],
+        checks: Checks,
+        referenced: Referenced | None = None,
+        *,
+        make_agent: bool = False,
+    ) -> Built:
+        from edgedeploy.agent.build import agent_for, built_agent
+        from edgedeploy.compile.output.codegen import link
+        from edgedeploy.compile.output.entries import entry_name
+        from edgedeploy.compile.output.explain import gigaflops, work_of
+        from edgedeploy.compile.output.targets import check_target
+        from edgedeploy.compile.passes.order import passes_for
+        from edgedeploy.compile.passes.running import PassLog
+        from edgedeploy.compile.pipeline import compile_entries
+        from edgedeploy.package.abi import misfits, read_abi
+        from edgedeploy.package.archive import describe, write_package
 
-    def copy(folder: Path) -> None:
-        shutil.copyfile(built.path, folder / inputs.package)
-        _write_build_time(folder, seconds)
-
-    if reuse and checks != "none":
-        with suppress(OutputError):  # the cache is not writable
-            inputs.cache(copy, f"caching {inputs.package}")
-    return built
-
-
-def _build(
-    inputs: _Inputs,
-    output: Path,
-    dumps: Collection[str],
-    checks: Checks,
-    referenced: Referenced | None = None,
-    *,
-    make_agent: bool,
-    progress: Progress,
-) -> Built:
-    from edgedeploy.agent.build import agent_for, built_agent
-    from edgedeploy.compile.output.codegen import link
-    from edgedeploy.compile.output.entries import entry_name
-    from edgedeploy.compile.output.explain import gigaflops, work_of
-    from edgedeploy.compile.output.targets import check_target
-    from edgedeploy.compile.passes.order import passes_for
-    from edgedeploy.compile.passes.running import PassLog
-    from edgedeploy.compile.pipeline import compile_entries
-    from edgedeploy.package.abi import misfits, read_abi
-    from edgedeploy.package.archive import describe, write_package
-
-    source, resolved, records, tuned, disabled_passes, use, key = inputs
-    board = resolved.profile
-    check_target(board)
-    passes_for(board, disabled_passes)  # before the long work: names and packages that cannot be used
-    linker = c_compiler(board)
-    linker.check()
-    with (
-        replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
-        packageable(source.name),
-    ):
-        sources = source.of_each_entry()
-        if len(sources) > MAXIMUM_ENTRIES:
-            raise UnsupportedError(
-                f"a package cannot hold {len(sources)} shapes", why=f"the maximum is {MAXIMUM_ENTRIES}"
+        source, board, records, progress = self.source, self.board.profile, self.records, self.progress
+        check_target(board)
+        passes_for(board, self.disabled_passes)  # before the long work: names and packages that cannot be used
+        linker = c_compiler(board)
+        linker.check()
+        with (
+            replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
+            packageable(source.name),
+        ):
+            sources = source.of_each_entry()
+            if len(sources) > MAXIMUM_ENTRIES:
+                raise UnsupportedError(
+                    f"a package cannot hold {len(sources)} shapes", why=f"the maximum is {MAXIMUM_ENTRIES}"
+                )
+            entries = [referenced] if referenced else [Referenced.of(each, progress, self.use) for each in sources]
+            network, cases, usage = entries[0]
+            limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
+            contents: dict[str, bytes] = {}
+            log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
+            log.write("imported", network.module)
+            compiled = compile_entries(limits, board, progress, self.tuned, self.disabled_passes, log, at_load=True)
+            records_of = [
+                _entry(each, its_cases, board, entry_name(place), contents, exact=compiled.exact)
+                for place, (each, its_cases, _) in enumerate(entries)
+            ]
+            if records and records.sha256:
+                count = sum(entry.tuned for entry in compiled.functions.values())
+                progress.note(
+                    f"{count} of {len(compiled.functions)} functions are as tuned, by the records in {records.folder}"
+                )
+            with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+                library = Path(folder) / LIBRARY_NAME
+                with progress.stage("link"):
+                    link(compiled.code, library, board)
+                contents[LIBRARY_NAME] = library.read_bytes()
+                abi = read_abi(library, board)
+            contents[WORK_NAME] = written_work(work_of(compiled, len(entries)))
+            for reason in misfits(abi, Facts(glibc=board.glibc), "the board's profile"):
+                progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
+            transformed = weight_members(compiled.weights, contents)
+            first, *further = records_of
+            quantisation = quantised.recorded(network.metadata, quantised=network.quantised)
+            manifest = Manifest(
+                model=source.name,
+                model_sha256=source.sha256[0],
+                weights=source.options.weights,
+                heads=list(network.heads),
+                metadata={key: value for key, value in network.metadata.items() if key not in OWN},
+                quantisation=quantisation,
+                usage=usage,
+                board=self.board.label,
+                build_key=self.key,
+                tuning_records=records.sha256 if records else None,
+                disabled_passes=sorted(set(self.disabled_passes)),
+                target=board.target(),
+                opencl_device=board.accelerator.name if board.accelerator else None,
+                threads=board.cores,
+                versions=versions(source.format),
+                linker=f"{linker.toolchain}: {linker.identity}",
+                set_inputs=dict(source.options.values),
+                inputs=first.inputs,
+                outputs=first.outputs,
+                tail=first.tail,
+                further=further,
+                abi=abi,
+                memory=compiled.code.memory,
+                selftest=first.selftest,
+                checked=Check(how="no"),
+                transformed=transformed,
+                files=describe(contents),
             )
-        entries = [referenced] if referenced else [Referenced.of(each, progress, use) for each in sources]
-        network, cases, usage = entries[0]
-        limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases, _ in entries]
-        contents: dict[str, bytes] = {}
-        log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
-        log.write("imported", network.module)
-        compiled = compile_entries(limits, board, progress, tuned, disabled_passes, log, at_load=True)
-        records_of = [
-            _entry(each, its_cases, board, entry_name(place), contents, exact=compiled.exact)
-            for place, (each, its_cases, _) in enumerate(entries)
-        ]
-        if records and records.sha256:
-            count = sum(entry.tuned for entry in compiled.functions.values())
-            progress.note(
-                f"{count} of {len(compiled.functions)} functions are as tuned, by the records in {records.folder}"
+            draft = Draft(
+                network, board, manifest, contents, cases, gigaflops(compiled), [entry[:2] for entry in entries[1:]]
             )
-        with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-            library = Path(folder) / LIBRARY_NAME
-            with progress.stage("link"):
-                link(compiled.code, library, board)
-            contents[LIBRARY_NAME] = library.read_bytes()
-            abi = read_abi(library, board)
-        contents[WORK_NAME] = written_work(work_of(compiled, len(entries)))
-        for reason in misfits(abi, Facts(glibc=board.glibc), "the board's profile"):
-            progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
-        transformed = weight_members(compiled.weights, contents)
-        first, *further = records_of
-        quantisation = quantised.recorded(network.metadata, quantised=network.quantised)
-        manifest = Manifest(
-            model=source.name,
-            model_sha256=source.sha256[0],
-            weights=source.options.weights,
-            heads=list(network.heads),
-            metadata={key: value for key, value in network.metadata.items() if key not in OWN},
-            quantisation=quantisation,
-            usage=usage,
-            board=resolved.label,
-            build_key=key,
-            tuning_records=records.sha256 if records else None,
-            disabled_passes=sorted(set(disabled_passes)),
-            target=board.target(),
-            opencl_device=board.accelerator.name if board.accelerator else None,
-            threads=board.cores,
-            versions=versions(source.format),
-            linker=f"{linker.toolchain}: {linker.identity}",
-            set_inputs=dict(source.options.values),
-            inputs=first.inputs,
-            outputs=first.outputs,
-            tail=first.tail,
-            further=further,
-            abi=abi,
-            memory=compiled.code.memory,
-            selftest=first.selftest,
-            checked=Check(how="no"),
-            transformed=transformed,
-            files=describe(contents),
-        )
-        draft = Draft(
-            network, board, manifest, contents, cases, gigaflops(compiled), [entry[:2] for entry in entries[1:]]
-        )
-        agent = partial(agent_for, board, progress=progress) if make_agent else partial(built_agent, board)
-        draft, checked, error = check(draft, checks, agent, progress)
-        manifest = draft.manifest.model_copy(update={"checked": checked})
-        with progress.stage("pack"):
-            write_package(temporary, manifest, draft.contents)
-    written = [_dump(compiled, output, kind) for kind in dumps]
-    return Built(output, manifest, error, written, compiled, log.times)
+            agent = partial(agent_for, board, progress=progress) if make_agent else partial(built_agent, board)
+            draft, checked, error = check(draft, checks, agent, progress)
+            manifest = draft.manifest.model_copy(update={"checked": checked})
+            with progress.stage("pack"):
+                write_package(temporary, manifest, draft.contents)
+        written = [_dump(compiled, output, kind) for kind in dumps]
+        return Built(output, manifest, error, written, compiled, log.times)
 
 
 def _entry(
@@ -371,38 +410,38 @@ def _entry(
     return Entry(function=function, inputs=bounded_inputs(network), outputs=network.outputs, tail=tail, selftest=test)
 
 
+def build(
+    source: Source,
+    board: ResolvedBoard,
+    output: Path,
+    *,
+    use: Use | None = None,
+    tuning: str | None = None,
+    checks: Checks = "all",
+    progress: Progress = SILENT,
+) -> Built:
+    """Build one network for a board; arguments are those of `Plan` and `Plan.build`."""
+    return Plan(source, board, use, tuning, progress=progress).build(output, checks=checks)
+
+
 def prepare(
     model: str,
     board: ResolvedBoard,
     *,
     progress: Progress = SILENT,
     input_shapes: Shapes | None = None,
-    further: Sequence[Shapes] = (),
     batches: Sequence[int] = (),
     options: ImportOptions = AS_THE_FILE_SAYS,
     use: Use | None = None,
     tuning: str | None = None,
 ) -> Prepared:
-    """The up-to-date package of a model for a board, from `dist/<board>` or the cache, or a new one in the cache.
+    """The up-to-date package of a model for a board, as `Plan.prepare` finds or builds it.
 
-    `further` are more shapes of inputs and `batches` sizes of their first dimension, each for its own entry point;
-    `use` is how the network is used, and `tuning` names tuning records, as for `build`.
+    `batches` are sizes of the inputs' first dimension, each for its own entry point.
     """
-    source = find_source(model, input_shapes, progress, options).with_further(further, batches)
+    source = find_source(model, input_shapes, progress, options).with_further((), batches)
     note_weights(source, options, progress)
-    inputs = _Inputs.of(source, board, tuning, progress, use=use)
-    for path in (default_output(source.name, board), inputs.cached):
-        if inputs.are_of(path, progress):
-            return Prepared(path, source, _build_time(inputs.short_key))
-
-    def make(folder: Path) -> None:
-        started = perf_counter()
-        # A package for another machine goes to its board next, which tests it before it does anything else with it.
-        _build(inputs, folder / inputs.package, (), "here", make_agent=False, progress=progress)
-        _write_build_time(folder, perf_counter() - started)
-
-    inputs.cache(make, f"building {source.name} for {board.label}", progress)
-    return Prepared(inputs.cached, source, _build_time(inputs.short_key))
+    return Plan(source, board, use, tuning, progress=progress).prepare()
 
 
 def _write_build_time(folder: Path, seconds: float) -> None:
@@ -412,26 +451,6 @@ def _write_build_time(folder: Path, seconds: float) -> None:
 def _build_time(short_key: str) -> float | None:
     with suppress(OSError, ValueError):
         return float((_PACKAGES.path(short_key) / _SECONDS).read_text(encoding="ascii"))
-    return None
-
-
-def _found(inputs: _Inputs, output: Path, checks: Checks) -> Built | None:
-    """An intact, up-to-date package, copied to `output` if it was in the cache."""
-    from edgedeploy.package.archive import read_package
-
-    for path in (output, inputs.cached):
-        if not inputs.are_of(path):
-            continue
-        try:
-            manifest, _ = read_package(path)
-        except PackageError:
-            continue
-        if checks != "none" and manifest.checked.how == "no":
-            continue
-        if path != output:
-            with replacing(output) as temporary:
-                shutil.copyfile(path, temporary)
-        return Built(output, manifest, None, [], None, [])
     return None
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import html
 import inspect
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from edgedeploy.cli import _tree
 
@@ -103,10 +102,11 @@ def _option(option: Any) -> str:
 def _default(option: Any) -> str:
     """What holds if the option is not given, where that is a value, with the others there are."""
     default = option.default
-    if isinstance(default, Enum):
-        return f" One of {', '.join(each.value for each in type(default))}; by default {default.value}."
     if isinstance(default, bool) or not isinstance(default, (str, int, float)) or not default:
         return ""
+    annotation = option.type_descriptor.annotation
+    if get_origin(annotation) is Literal:
+        return f" One of {', '.join(get_args(annotation))}; by default {default}."
     return f" By default {default}."
 
 

@@ -293,7 +293,7 @@ def connect(
         host: its address, as `USER@HOST`, if not the profile's.
         virtual: whether to use the profile's virtual board, and start it if it is not running; as configured if None.
         strict_host_key: whether to refuse boards with unknown host keys.
-        progress: is told about each step.
+        progress: is notified of each step.
 
     Raises:
         InputError: neither a profile nor a host says where the board is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from edgedeploy.api.packages import AnyBoard, resolved
 from edgedeploy.base.progress import SILENT, Progress
@@ -68,7 +69,7 @@ def bench(
         energy: whether to measure the energy of an inference, too, if the board reports power.
         profile: whether to measure the time by function, too, for engines that report it.
         page: an HTML file to write, with tables and charts; it needs the extra `report`.
-        progress: is told about each step.
+        progress: is notified of each step.
 
     Raises:
         UnknownNameError: there is no such engine.
@@ -102,37 +103,16 @@ def bench(
         if failed:
             raise next(iter(failed.values()))
         raise InputError("there is nothing to measure", why=skipped[0].reason)
+    how: Any = {"rounds": rounds, "runs": runs, "skipped": skipped, "energy": energy, "failed": failed}
+    how["progress"] = progress
     if place.remote:
         if against is None:
             reason = "engines are brought to a board only if --against names them"
             skipped += [Skipped(peer.name, [network.case for network in found], reason) for peer in peers]
             peers = []
-        report = measure_on_board(
-            found,
-            peers,
-            place,
-            threads=threads,
-            rounds=rounds,
-            runs=runs,
-            skipped=skipped,
-            energy=energy,
-            profile=profile,
-            failed=failed,
-            progress=progress,
-        )
+        report = measure_on_board(found, peers, place, threads=threads, profile=profile, **how)
     else:
-        report = measure(
-            found,
-            peers,
-            threads=count,
-            rounds=rounds,
-            runs=runs,
-            skipped=skipped,
-            energy=energy,
-            profiled=facts if profile else None,
-            failed=failed,
-            progress=progress,
-        )
+        report = measure(found, peers, threads=count, profiled=facts if profile else None, **how)
     if page is not None:
         write_page(report, Path(page))
     return report

@@ -273,7 +273,7 @@ def open_network(
         batches: sizes of the first dimension of every input, each for its own entry.
         options: what else the file leaves open.
         demo: the demo that defines preprocessing and decoding; the network's own unless given.
-        progress: is told about each step.
+        progress: is notified of each step.
 
     Raises:
         EdgedeployError: any of the errors of building it, of reaching the board, and of loading it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgedeploy.base.extras import require_build
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.building import Built, Prepared, Use, default_output, prepare
-from edgedeploy.building import build as build_package
+from edgedeploy.building import Built, Plan
 from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import SUFFIX, read_manifest
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera
-from edgedeploy.selftest.checking import Checks
 from edgedeploy.target.resolved import ResolvedBoard, resolve
 from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.source import Source, find_source, means_file, note_weights
+from edgedeploy.zoo.source import find_source, means_file, note_weights
 
 if TYPE_CHECKING:
     from edgedeploy.target.board import Overrides
@@ -40,42 +38,6 @@ def resolved(board: AnyBoard, overrides: Overrides | None = None) -> ResolvedBoa
         EdgedeployError: there is no such board, or its file is invalid.
     """
     return board if isinstance(board, ResolvedBoard) else resolve(board, overrides or {})
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A package to build: everything is found, and nothing is built yet; fields are those of `building.build`."""
-
-    source: Source
-    board: ResolvedBoard
-    use: Use | None = None
-    tuning: str | None = None
-    disabled_passes: Collection[str] = ()
-
-    def build(
-        self,
-        output: Path | None = None,
-        *,
-        force: bool = False,
-        checks: Checks = "all",
-        dumps: Collection[str] = (),
-        progress: Progress = SILENT,
-    ) -> Package:
-        """Build it; arguments are those of `build`."""
-        built = build_package(
-            self.source,
-            self.board,
-            output or default_output(self.source.name, self.board),
-            tuning=self.tuning,
-            disabled_passes=self.disabled_passes,
-            use=self.use,
-            dumps=dumps,
-            checks=checks,
-            make_agent=True,
-            reuse=not force,
-            progress=progress,
-        )
-        return Package(built.path, plan=self, built=built)
 
 
 class Package:
@@ -131,8 +93,7 @@ class Package:
                 hints=["build it here, and call `explain` of the result of `edgedeploy.build`"],
             )
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-            built = self._plan.build(Path(folder) / self.path.name, force=True, checks="none").built
-            assert built
+            built = replace(self._plan, progress=SILENT).build(Path(folder) / self.path.name, checks="none")
             assert built.compiled
             return explain(built.compiled)
 
@@ -182,7 +143,7 @@ def build(
         disabled_passes: names of compiler passes to leave out.
         check: whether to compare outputs.
         force: whether to rebuild even if an up-to-date package exists.
-        progress: is told about each step.
+        progress: is notified of each step.
 
     Raises:
         EdgedeployError: of any kind: there is no such network, it cannot be imported or compiled, its outputs differ,
@@ -201,8 +162,9 @@ def build(
         disabled_passes=disabled_passes,
         progress=progress,
     )
-    place = Path(output) if output else None
-    return planned.build(place, force=force, checks="all" if check else "none", progress=progress)
+    place = Path(output) if output else planned.default_output
+    built = planned.build(place, checks="all" if check else "none", make_agent=True, reuse=not force)
+    return Package(place, plan=planned, built=built)
 
 
 def plan(
@@ -243,7 +205,7 @@ def plan(
     else:
         source = find_source(network, first, progress, options).with_further(further, batches)
     note_weights(source, options, progress)
-    return Plan(source, board, find_use(network, demo, frames), tuning, disabled_passes)
+    return Plan(source, board, find_use(network, demo, frames), tuning, disabled_passes, progress)
 
 
 def entries_of(shapes: AnyShapes | None) -> Sequence[Shapes]:
@@ -288,10 +250,6 @@ def package_of(
             raise InputError("options about a network's file do not go with a package", why="it is built already")
         return network if isinstance(network, Package) else Package(network)
     name = fspath(network)
-    first, *further = entries_of(shapes)
     require_build(f"{name} cannot be built")
-    use = find_use(name, demo)
-    prepared: Prepared = prepare(
-        name, board, input_shapes=first, further=further, batches=batches, options=options, use=use, progress=progress
-    )
-    return Package(prepared.package_path, plan=Plan(prepared.source, board, use))
+    planned = plan(name, board, shapes=shapes, batches=batches, options=options, demo=demo, progress=progress)
+    return Package(planned.prepare().package_path, plan=planned)

@@ -103,7 +103,7 @@ def predict(
         against: other engines to predict, separated by commas.
         shapes: shapes of inputs that the network's file leaves open, by name.
         options: what else it leaves open.
-        progress: is told about each step.
+        progress: is notified of each step.
 
     Raises:
         InputError: the board has fewer cores, or options do not go with a package.

@@ -98,8 +98,8 @@ def tune(
         compare: whether to measure the whole network at the end.
         shapes: shapes of inputs that the network's file leaves open, by name.
         importing: what else it leaves open.
-        listener: is told about each measurement.
-        progress: is told about each step.
+        listener: is notified of each measurement.
+        progress: is notified of each step.
         stopping: called now and then; if it returns True, tuning ends, and the records keep the results so far.
 
     Raises:

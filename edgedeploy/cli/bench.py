@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from edgedeploy.cli.options import (
     ThreadsOption,
     WhereOrHere,
     complete_records,
+    completing,
     file_option,
     parse_batches,
 )
@@ -34,25 +34,8 @@ if TYPE_CHECKING:
     from edgedeploy.benchmarking.tables import Column
 
 
-def _complete_list(incomplete: str, names: Iterable[str]) -> list[str]:
-    """The list that was typed, continued by each name that fits."""
-    typed, comma, last = incomplete.rpartition(",")
-    return [f"{typed}{comma}{name}" for name in names if name.startswith(last)]
-
-
-def complete_columns(incomplete: str) -> list[str]:
-    """Lists of columns."""
-    from edgedeploy.benchmarking.tables import ALL, COLUMNS
-
-    return _complete_list(incomplete, (*COLUMNS, ALL))
-
-
-def complete_engines(incomplete: str) -> list[str]:
-    """Lists of engines."""
-    from edgedeploy.benchmarking.engines import PEERS
-
-    return _complete_list(incomplete, (engine.name for engine in PEERS))
-
+complete_columns = completing("edgedeploy.benchmarking.tables:COLUMNS.values", "all", listed=True)
+complete_engines = completing("edgedeploy.benchmarking.engines:PEERS.copy", listed=True)
 
 app = Typer(cls=ModelsOrCommand, help="Measure networks against other inference engines.", no_args_is_help=True)
 

@@ -11,7 +11,7 @@ from typer import Argument, Context, Option, Typer
 
 from edgedeploy.base.files import replacing
 from edgedeploy.cli.console import print_json, print_result, print_table, quiet_if, readable, stdout
-from edgedeploy.cli.options import BoardArgument, JsonOption, LastBoardOption, Where, board_or_last, complete_board
+from edgedeploy.cli.options import BoardArgument, JsonOption, RemoteBoard, complete_board
 from edgedeploy.cli.overrides import flattened
 from edgedeploy.errors import InputError
 
@@ -107,7 +107,7 @@ def new(
 
 @app.command()
 @flattened
-def probe(board: LastBoardOption = None, *, where: Where, json_output: JsonOption = False) -> None:
+def probe(*, where: RemoteBoard, json_output: JsonOption = False) -> None:
     """Probe a board over SSH, and store what it reports.
 
     The stored facts fill in what the profile leaves open: cores, glibc and properties of the OpenCL device.
@@ -118,15 +118,12 @@ def probe(board: LastBoardOption = None, *, where: Where, json_output: JsonOptio
     from datetime import datetime, timezone
 
     from edgedeploy.doctor.opencl import devices_on
-    from edgedeploy.remote.connection import Connection
     from edgedeploy.remote.facts import probe as ask
     from edgedeploy.target.facts import Probed, store
     from edgedeploy.target.opencl.profile import opencl_of
 
-    progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress)
-    [address] = where.addresses(resolved, progress)
-    with Connection(address, strict=where.strict_host_key, progress=progress) as connection:
+    with where.connected(quiet_if(json_output)) as (connection, resolved):
+        address = connection.address
         facts = ask(connection)
         if opencl_of(resolved.profile):
             facts = facts.model_copy(update={"opencl": devices_on(connection, resolved.profile)})

@@ -25,8 +25,7 @@ from edgedeploy.cli.overrides import Overriding, flattened
 from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
-    from edgedeploy.api.packages import Package, Plan
-    from edgedeploy.building import Built
+    from edgedeploy.building import Built, Plan
     from edgedeploy.target.board import Board
 
 
@@ -118,8 +117,8 @@ def build(
     """
     from edgedeploy.agent.build import agent_for
     from edgedeploy.api.boards import connect
-    from edgedeploy.api.packages import Plan, plan
-    from edgedeploy.building import DUMPS, package_name
+    from edgedeploy.api.packages import Package, plan
+    from edgedeploy.building import DUMPS, Plan
     from edgedeploy.target.resolved import resolve
 
     if list_passes:
@@ -134,14 +133,11 @@ def build(
         raise InputError("--all-demos does not go with named networks", why=f"{models[0]} is one")
     # What became of each network: first its plan, then its result.
     outcomes: dict[str, Plan | dict[str, Any] | EdgedeployError] = {}
-    names = list(dict.fromkeys(models or _networks(all_demos, importing.weights.value, outcomes)))
+    names = list(dict.fromkeys(models or _networks(all_demos, importing.weights, outcomes)))
     alone = len(names) + len(outcomes) == 1
-    importing.check_one(names, "built")
+    importing.check_one(names, "built", demo=demo, quantize=quantize)
     resolved = resolve(board, overrides.fields)
     progress = quiet_if(json_output)
-    for option, value in (("--demo", demo), ("--quantize", quantize)):
-        if value and len(names) > 1:
-            raise InputError(f"{option} needs one model", why=f"{len(names)} are to be built")
     taken: dict[str, Path] = {}
 
     def planned(name: str) -> Plan:
@@ -159,7 +155,7 @@ def build(
         source = found.source
         if taken.setdefault(source.name, source.file) != source.file:
             raise InputError(
-                f"two models would be written to the same package {package_name(source.name)}",
+                f"two models would be written to the same package {found.package}",
                 why=f"{taken[source.name]} and {source.file}",
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
@@ -167,16 +163,14 @@ def build(
 
     def built(each: Plan) -> dict[str, Any]:
         progress.note(f"{each.source.name} for {resolved.label}")
-        package = each.build(
-            output / package_name(each.source.name) if output else None,
-            force=force or explain or print_pass_times,  # the cache does not hold what these print
-            checks="none" if no_check else "all",
+        built = each.build(
+            output / each.package if output else each.default_output,
             dumps=kinds,
-            progress=progress,
+            checks="none" if no_check else "all",
+            make_agent=True,
+            reuse=not (force or explain or print_pass_times),  # the cache does not hold what these print
         )
-        built = package.built
-        assert built
-        error = built.error
+        package, error = Package(built.path, plan=each, built=built), built.error
         if virtual:
             with connect(resolved, virtual=True, progress=progress) as there:
                 error = there.test(package)
@@ -186,7 +180,7 @@ def build(
             if explain:
                 _print_code(built, resolved.profile)
                 _print_explanation(explanation)
-        return {**_as_dict(package, error, print_pass_times=print_pass_times), **explanation}
+        return {**_as_dict(built, error, print_pass_times=print_pass_times), **explanation}
 
     # All networks are found before the first is built.
     for name in names:
@@ -233,10 +227,8 @@ def _networks(
     return found
 
 
-def _as_dict(package: Package, error: float | None, *, print_pass_times: bool) -> dict[str, Any]:
+def _as_dict(built: Built, error: float | None, *, print_pass_times: bool) -> dict[str, Any]:
     """A package as JSON."""
-    built = package.built
-    assert built
     manifest = built.manifest
     tolerance = {"name", "usual", "relative", "absolute", "spread"}
     times = [{"pass": name, "ms": round(seconds * 1e3, 3)} for name, seconds in built.pass_times]

@@ -91,7 +91,7 @@ def _json(content: Any, indent: int | None = None) -> str:
 
 @contextmanager
 def until_interrupted() -> Iterator[Callable[[], bool]]:
-    """Within the block, yield a call that says whether Ctrl-C came, which ends nothing. A second one interrupts."""
+    """Yield a function that returns whether Ctrl-C was pressed once in the block; only a second one interrupts."""
     asked = False
 
     def ask(number: int, frame: object) -> None:
@@ -297,18 +297,18 @@ class ConsoleProgress(Progress):
         """Within the block, print a line now and then, so that long work does not look like a hang."""
         ended, started = threading.Event(), self._clock()
 
-        def tell() -> None:
+        def report() -> None:
             while not ended.wait(self._every_s):
                 seconds = f"{self._clock() - started:.0f} s"
                 self._console.print(f"  {title}: {state()}, {seconds}" if state else f"  {title}: {seconds}")
 
-        teller = threading.Thread(target=tell, daemon=True)
-        teller.start()
+        reporter = threading.Thread(target=report, daemon=True)
+        reporter.start()
         try:
             yield
         finally:
             ended.set()
-            teller.join()
+            reporter.join()
 
 
 def quiet_if(json_output: bool) -> Progress:

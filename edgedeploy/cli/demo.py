@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
-from enum import Enum
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Exit, Option
 
@@ -21,18 +20,16 @@ from edgedeploy.cli.console import (
     readable,
     until_interrupted,
 )
-from edgedeploy.cli.demo_output import Live, Printer
+from edgedeploy.cli.demo_output import Live, Printer, seen
 from edgedeploy.cli.options import (
     MOST,
+    BoardOrLast,
     Importing,
     JsonOption,
-    LastBoardOption,
     SetOption,
     ThreadsOption,
-    Weights,
     WeightsOption,
     WhereOrHere,
-    board_or_last,
     complete,
     complete_model,
     file_option,
@@ -44,17 +41,10 @@ from edgedeploy.errors import EdgedeployError, InputError
 
 if TYPE_CHECKING:
     from edgedeploy.base.progress import Progress
-    from edgedeploy.cli.demo_output import Shown
     from edgedeploy.demo.output import Save
     from edgedeploy.demo.program import DemoSession
+    from edgedeploy.live.showing import Showing
     from edgedeploy.vision.source import Source
-
-
-class Log(str, Enum):
-    """The style of the log."""
-
-    tengine = "tengine"
-    named = "named"
 
 
 ALL = "all"
@@ -80,14 +70,14 @@ def demo(
         help="Run on this instead of the demo's image: an image, a folder of images, a video, or a camera of this "
         "machine by its number.",
     ),
-    board: LastBoardOption = None,
     *,
+    board: BoardOrLast,
     where: WhereOrHere,
     model: str | None = Option(
         None, help="Use this network, a zoo name or a file, instead of the demo's.", autocompletion=complete_model
     ),
     set_inputs: SetOption = None,
-    weights: WeightsOption = Weights.file,
+    weights: WeightsOption = "file",
     camera: str | None = Option(
         None,
         metavar="DEVICE",
@@ -104,8 +94,8 @@ def demo(
         what="Save the images with results drawn in: to an image, a folder (for folders), or a .mp4 or .avi (for "
         "videos and cameras). With `all`, each demo's name is added to the file name.",
     ),
-    log: Log = Option(
-        Log.named, help="`named`: with class names and landmarks; `tengine`: exactly as Tengine's examples."
+    log: Literal["tengine", "named"] = Option(
+        "named", help="`named`: with class names and landmarks; `tengine`: exactly as Tengine's examples."
     ),
     frames: int | None = Option(
         None, metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera, or N scores."
@@ -190,37 +180,28 @@ def demo(
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     live.check(one_demo=name != ALL and not is_sound_demo(name))
     progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress, overrides.fields, otherwise="local")
+    resolved = board.resolved(progress, overrides.fields, otherwise="local")
     place, options = where.place(resolved), Importing(set_inputs=set_inputs, weights=weights).options
-    hinting = here_if_silent(board, where)
+    opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
+    hinting = here_if_silent(board.board, where)
     if is_sound_demo(name):
         of_images = {"--image": image, "--camera": camera, "--save": save, "--repeat": repeat}
         if given := [option for option, value in of_images.items() if value]:
             raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
-        if hinting(sound_demo)(
-            name,
-            listening,
-            model=model,
-            place=place,
-            threads=threads,
-            options=options,
-            frames=frames,
-            as_json=json_output,
-            progress=progress,
-        ):
+        listen = hinting(sound_demo)
+        if listen(name, listening, place, model=model, frames=frames, as_json=json_output, **opening):
             raise Exit(INTERRUPTED)
         return
     if listening != Listening():
         hints = ["name one of them, as wake-word"]
         raise InputError("--wav, --microphone and --threshold are for demos on sounds", hints=hints)
-    printer = Printer(json_output, log.value, several=name == ALL)
+    printer = Printer(json_output, log, several=name == ALL)
 
     @hinting
     def perform(each: str) -> bool:
         """Run one demo; returns whether Ctrl-C ended it."""
         program = PackagedProgram(Path(each)) if each.endswith(SUFFIX) else Program.of(each, model)
         target = save.with_name(f"{save.stem}-{each}{save.suffix}") if save and name == ALL else save
-        opening: dict[str, Any] = {"threads": threads, "options": options, "progress": progress}
         with ExitStack() as stack:
             session: DemoSession | None = None
             if camera is not None and place.remote:
@@ -248,7 +229,7 @@ def demo(
             printer.image(result)
             return False
 
-    names = all_demos(weights.value) if name == ALL else [name]
+    names = all_demos(weights) if name == ALL else [name]
     if name == ALL and (left := [each for each in all_demos("random") if each not in names]):
         progress.note(f"without weights in the zoo, and shown with --weights random: {', '.join(left)}")
     outcomes: dict[str, bool | EdgedeployError] = {}  # whether Ctrl-C ended a film
@@ -275,11 +256,11 @@ def _show_all(
     printer: Printer,
     frames: int | None,
     progress: Progress,
-    showing: Shown | None,
+    showing: Showing | None,
 ) -> bool:
     """Show a sequence, and always its summary; returns whether Ctrl-C ended it."""
     from edgedeploy.demo.output import Summary
-    from edgedeploy.live.showing import timed
+    from edgedeploy.live.showing import paced, timed
 
     total = min((count for count in (source.length, frames) if count), default=None)
     bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)
@@ -290,12 +271,12 @@ def _show_all(
         try:
             with bar as advance:
                 shots = timed(source.shots())
-                for shot, waited_ms in islice(showing.paced(shots, interrupted) if showing else shots, frames):
+                for shot, waited_ms in islice(paced(shots, showing, interrupted) if showing else shots, frames):
                     result = session.infer(shot, repeat=0, tracker=tracker)
                     if save:
                         save(shot, result.drawn(still=not source.is_film))
                     if showing:
-                        showing.put(result, shot.capture_ms(waited_ms))
+                        showing.put(seen(result, shot.capture_ms(waited_ms)))
                     summary.add(result.outcome)
                     printer.frame(result, source)
                     advance()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from edgedeploy.demo.output import Summary
     from edgedeploy.demo.program import DemoSession, Result
     from edgedeploy.demo.tengine_log import LogStyle
-    from edgedeploy.live.showing import Showing
-    from edgedeploy.vision.source import Shot, Source
-
-    Timed = tuple[Shot, float]
+    from edgedeploy.live.showing import Seen, Showing
+    from edgedeploy.vision.source import Source
 
 
 class Printer:
@@ -93,40 +91,20 @@ _PORT = 8080
 _FOLDER_RATE = 1.0
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A page that is served.
+def seen(result: Result, capture_ms: float) -> Seen:
+    """A result on a live page, whose image took `capture_ms` to arrive."""
+    from edgedeploy.live.showing import Seen
+    from edgedeploy.vision.draw import caption
 
-    Attributes:
-        showing: what it shows.
-        rate: images per second; None: as fast as they come.
-        live: whether images go by while it is paused.
-    """
-
-    showing: Showing
-    rate: float | None
-    live: bool
-
-    def paced(self, shots: Iterable[Timed], stopped: Callable[[], bool]) -> Iterator[Timed]:
-        """Images at their rate, until `stopped()` is true."""
-        from edgedeploy.live.showing import paced
-
-        return paced(shots, self.showing, stopped, rate=self.rate, live=self.live)
-
-    def put(self, result: Result, capture_ms: float) -> None:
-        """Show a result, whose image took `capture_ms` to arrive."""
-        from edgedeploy.live.showing import Seen
-        from edgedeploy.vision.draw import caption
-
-        parts = result.outcome.all_parts
-        times = {
-            "capture": capture_ms,
-            "preparation": parts.preprocess_ms,
-            "inference": parts.inference_ms,
-            "decoding": parts.postprocess_ms,
-        }
-        captions = [caption(each) for each in result.outcome.all_detections]
-        self.showing.put(Seen(result.shot.index, result.drawn, captions, times))
+    parts = result.outcome.all_parts
+    times = {
+        "capture": capture_ms,
+        "preparation": parts.preprocess_ms,
+        "inference": parts.inference_ms,
+        "decoding": parts.postprocess_ms,
+    }
+    captions = [caption(each) for each in result.outcome.all_detections]
+    return Seen(result.shot.index, result.drawn, captions, times)
 
 
 @dataclass(frozen=True)
@@ -154,7 +132,7 @@ class Live:
             raise InputError(f"{named} needs --serve")
 
     @contextmanager
-    def page(self, source: Source, title: str) -> Iterator[Shown | None]:
+    def page(self, source: Source, title: str) -> Iterator[Showing | None]:
         """Serve the page, with --serve, while the block runs, and tell the user its address."""
         if not self.serve:
             yield None
@@ -169,7 +147,7 @@ class Live:
                 hints=["--save FILE keeps it with the results drawn in"],
             )
         own = source.rate if source.kind == "video" else _FOLDER_RATE if source.kind == "folder" else None
-        showing = Showing()
+        showing = Showing(rate=None if self.unpaced else own, live=source.kind == "camera")
         with serving(showing, title, _PORT if self.port is None else self.port) as address:
             stderr().print(f"open {address} in a browser; Ctrl-C ends it")
-            yield Shown(showing, None if self.unpaced else own, source.kind == "camera")
+            yield showing

@@ -101,13 +101,5 @@ def _lines(results: list[Result]) -> Iterator[str]:
 
 
 def _as_dict(result: Result) -> dict[str, Any]:
-    finding = result.finding
-    return {
-        "name": result.check.name,
-        "group": result.check.group.value,
-        "state": finding.state.value,
-        "found": finding.found,
-        "hints": list(finding.hints),
-        "details": dict(finding.details),
-        "seconds": round(result.seconds, 3),
-    }
+    about = {"name": result.check.name, "group": result.check.group.value}
+    return {**about, **vars(result.finding), "seconds": round(result.seconds, 3)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 from typer import Argument, Option, Typer
 
@@ -12,17 +12,6 @@ from edgedeploy.cli.options import JsonOption, complete_model, file_option
 from edgedeploy.errors import InputError
 
 app = Typer(help="Turn images into network inputs.", no_args_is_help=True)
-
-
-class Fit(str, Enum):
-    """How to fit an image to the network's input."""
-
-    stretch = "stretch"
-    fill = "fill"
-    pad = "pad"
-    letterbox = "letterbox"
-    cover = "cover"
-    contain = "contain"
 
 
 @app.command("to-npz")
@@ -38,7 +27,9 @@ def to_npz(
     ),
     output: Path = file_option(..., "--output", "-o", what="The .npz file to write."),
     name: str | None = Option(None, metavar="INPUT", help="The input's name; default: the entry's."),
-    fit: Fit = Option(Fit.stretch, help="How to fit the image to the network's input: `fit` of a demo."),
+    fit: Literal["stretch", "fill", "pad", "letterbox", "cover", "contain"] = Option(
+        "stretch", help="How to fit the image to the network's input: `fit` of a demo."
+    ),
     json_output: JsonOption = False,
 ) -> None:
     """Write an image as the input of a network, for `edgedeploy run --inputs`.
@@ -56,7 +47,7 @@ def to_npz(
     spec = MODELS.load(model).input
     if spec.kind != "image":
         raise InputError(f"{model} takes no images", why=f"its input {spec.name!r} is a tensor")
-    pixels, _ = place(read_image(image), spec.size, fit.value)
+    pixels, _ = place(read_image(image), spec.size, fit)
     tensor, name = to_tensor(pixels, spec), name or spec.name
     write_arrays(output, {name: tensor})
     about = {"input": name, "dtype": str(tensor.dtype), "shape": list(tensor.shape), "file": str(output)}

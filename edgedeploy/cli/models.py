@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Context, Exit, Option, Typer
 
@@ -33,12 +32,6 @@ ModelName = Annotated[str, Argument(help="A model's name or file.", autocompleti
 ModelNames = Annotated[
     list[str] | None, Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model)
 ]
-
-
-class Preset(str, Enum):
-    """Named means and standard deviations."""
-
-    imagenet = "imagenet"
 
 
 @app.callback()
@@ -170,7 +163,7 @@ def import_model(
         "if a value of --mean or --std exceeds 1.",
     ),
     std: str | None = Option(None, metavar="S[,S,S]", help="Then divide each channel by this."),
-    preset: Preset | None = Option(None, help="Use ImageNet's mean and standard deviation."),
+    preset: Literal["imagenet"] | None = Option(None, help="Use ImageNet's mean and standard deviation."),
     input_shape: ShapeOption = None,
     force: bool = Option(False, "--force", help="Replace an existing network of this name."),
     json_output: JsonOption = False,
@@ -188,7 +181,7 @@ def import_model(
 
     if preset and (mean or std):
         raise InputError("--preset does not go with --mean and --std", why="it is both of them")
-    pixels = PRESETS[preset.value] if preset else (parse_numbers("--mean", mean), parse_numbers("--std", std))
+    pixels = PRESETS[preset] if preset else (parse_numbers("--mean", mean), parse_numbers("--std", std))
     stated = Stated(task, labels, *pixels)
     shapes = parse_shapes(input_shape)
     path = import_network(name, files, shapes, stated, replace=force, progress=quiet_if(json_output))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 from typer import Option, Typer
 
@@ -11,14 +11,6 @@ from edgedeploy.cli.console import print_result
 from edgedeploy.cli.options import JsonOption, complete_model
 
 app = Typer()
-
-
-class Language(str, Enum):
-    """Languages of programs."""
-
-    C = "c"
-    CPP = "cpp"
-    PYTHON = "python"
 
 
 @app.callback()
@@ -29,7 +21,7 @@ def new() -> None:
 @app.command("app")
 def new_app(
     *,
-    language: Language = Option(..., help="The program's language."),
+    language: Literal["c", "cpp", "python"] = Option(..., help="The program's language."),
     model: str = Option(..., help="The network to run: the name of its releases.", autocompletion=complete_model),
     output: Path | None = Option(
         None, "--output", "-o", metavar="FOLDER", help="Write to this folder; default: MODEL-app."
@@ -43,7 +35,7 @@ def new_app(
     from edgedeploy.agent.library import write_program
 
     folder = output or Path(f"{model}-app")
-    files = write_program(language.value, model, folder)
+    files = write_program(language, model, folder)
     recipe = folder / next((name for name in files if name.name == "CMakeLists.txt"), files[0])
     print_result(
         json_output,

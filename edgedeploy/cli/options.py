@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Option
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import Address
+    from edgedeploy.remote.connection import Connection
     from edgedeploy.runtime.opening import Place
     from edgedeploy.target.board import Overrides
     from edgedeploy.target.resolved import ResolvedBoard
@@ -44,33 +44,21 @@ complete_board = complete("boards")
 complete_model = complete("models")
 
 
-def completing(names: str, *further: str) -> Callable[[str], list[str]]:
-    """A completion from a function, `module:name`, that lists names or named things, and from further names."""
+def completing(names: str, *further: str, listed: bool = False) -> Callable[[str], list[str]]:
+    """A completion from a function, `module:name`, that lists names or named things, and from further names.
+
+    If they are `listed`, they follow the names that were typed, separated by commas.
+    """
 
     def beginning(incomplete: str) -> list[str]:
+        typed, comma, last = incomplete.rpartition(",") if listed else ("", "", incomplete)
         found = [getattr(each, "name", each) for each in resolve_name(names)()]
-        return [name for name in (*found, *further) if name.startswith(incomplete)]
+        return [f"{typed}{comma}{name}" for name in (*found, *further) if name.startswith(last)]
 
     return beginning
 
 
 complete_records = completing("edgedeploy.records.header:folders")
-
-
-def board_or_last(
-    board: str | None, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
-) -> ResolvedBoard:
-    """The named board, else the board of this folder's last build, which the user is told, else `otherwise`."""
-    from edgedeploy.building import last_built_board
-    from edgedeploy.target.resolved import resolve
-
-    if board is None and (board := last_built_board()):
-        progress.note(f"using board {board}, the last one built for in this folder; --board selects another")
-    board = otherwise if board is None else board
-    if board is None:
-        hints = ["name one with --board; --host only says where it is"]
-        raise InputError("no board is named, and nothing was built in this folder", hints=hints)
-    return resolve(board, overrides or {})
 
 
 @contextmanager
@@ -85,7 +73,7 @@ def here_if_silent(board: str | None, where: Where) -> Iterator[None]:
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:
-    """Refuse several values of `--host`, of which a command would silently use one."""
+    """Refuse several values of `--host` for commands that would silently use only one."""
     if hosts and len(hosts) > 1:
         raise BadParameter(
             f"this command takes one, and {len(hosts)} were given: call it for each of them "
@@ -143,7 +131,7 @@ def parse_entries(options: list[str] | None) -> list[dict[str, list[int]]]:
 
 
 def parse_batches(option: str | None) -> list[int]:
-    """The value of `--batch`, sizes separated by commas; nothing if there is none."""
+    """The value of `--batch`, sizes separated by commas; empty without the option."""
     try:
         sizes = [int(size) for size in option.split(",")] if option else []
     except ValueError:
@@ -192,19 +180,8 @@ def _number(text: str) -> bool | int | float:
         return float(word)
 
 
-class Weights(str, Enum):
-    """Where a network's weights come from."""
-
-    file = "file"
-    random = "random"
-
-
 _BOARD = "A board's name, or a path to its YAML file"
 BoardOption = Annotated[str, Option("--board", "-b", help=f"{_BOARD}.", autocompletion=complete_board)]
-LastBoardOption = Annotated[
-    str | None,
-    Option("--board", "-b", help=f"{_BOARD}; default: the board last built for.", autocompletion=complete_board),
-]
 BoardArgument = Annotated[str, Argument(help="A board's name or file.", autocompletion=complete_board)]
 ModelOnBoard = Annotated[str, Argument(help="The model's name on the board.")]
 ModelsArgument = Annotated[
@@ -244,7 +221,8 @@ SetOption = Annotated[
     ),
 ]
 WeightsOption = Annotated[
-    Weights, Option("--weights", help="`random` replaces missing weights with seeded random ones, for timing only.")
+    Literal["file", "random"],
+    Option("--weights", help="`random` replaces missing weights with seeded random ones, for timing only."),
 ]
 EpsilonOption = Annotated[
     float | None,
@@ -260,7 +238,7 @@ class Importing:
 
     input_shape: ShapeOption = None
     set_inputs: SetOption = None
-    weights: WeightsOption = Weights.file
+    weights: WeightsOption = "file"
     epsilon: EpsilonOption = None
 
     @property
@@ -273,14 +251,14 @@ class Importing:
         """What else the file leaves open."""
         from edgedeploy.frontends.format import ImportOptions
 
-        return ImportOptions(weights=self.weights.value, epsilon=self.epsilon, values=parse_values(self.set_inputs))
+        return ImportOptions(weights=self.weights, epsilon=self.epsilon, values=parse_values(self.set_inputs))
 
-    def check_one(self, models: Sequence[str], done: str) -> None:
-        """Refuse options about inputs for several models, which are to be `done`: built, for one."""
-        for name in ("input_shape", "batch", "set_inputs"):
-            if getattr(self, name, None) and len(models) > 1:
-                option = {"set_inputs": "--set"}.get(name, f"--{name.replace('_', '-')}")
-                raise InputError(f"{option} needs one model", why=f"{len(models)} are to be {done}")
+    def check_one(self, models: Sequence[str], done: str, **others: object) -> None:
+        """Refuse options about inputs, and `others`, for several models, which are to be `done`: built, for one."""
+        given = {"input-shape": self.input_shape, "batch": getattr(self, "batch", None), "set": self.set_inputs}
+        for name, value in {**given, **others}.items():
+            if value and len(models) > 1:
+                raise InputError(f"--{name} needs one model", why=f"{len(models)} are to be {done}")
 
 
 @dataclass(frozen=True)
@@ -358,6 +336,50 @@ class WhereAll(Where):
     """Where one board is, or several of one kind."""
 
     host: Annotated[list[str] | None, Option(metavar="USER@HOST", help=f"{_HOST}; repeat for several boards.")] = None
+
+
+@dataclass(frozen=True)
+class BoardOrLast:
+    """A board, by default the one last built for: an option of a command that `flattened` adds to it."""
+
+    board: Annotated[
+        str | None,
+        Option("--board", "-b", help=f"{_BOARD}; default: the board last built for.", autocompletion=complete_board),
+    ] = None
+
+    def resolved(
+        self, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
+    ) -> ResolvedBoard:
+        """The named board, else the board of this folder's last build, with a note to the user, else `otherwise`."""
+        from edgedeploy.building import last_built_board
+        from edgedeploy.target.resolved import resolve
+
+        board = self.board
+        if board is None and (board := last_built_board()):
+            progress.note(f"using board {board}, the last one built for in this folder; --board selects another")
+        board = otherwise if board is None else board
+        if board is None:
+            hints = ["name one with --board; --host only says where it is"]
+            raise InputError("no board is named, and nothing was built in this folder", hints=hints)
+        return resolve(board, overrides or {})
+
+
+@dataclass(frozen=True)
+class RemoteBoard(Where, BoardOrLast):
+    """A board to connect to, and its address; `board` is the first option."""
+
+    @contextmanager
+    def connected(self, progress: Progress, model: str | None = None) -> Iterator[tuple[Connection, ResolvedBoard]]:
+        """Connect to the board while the block runs; the name of a model is checked before that."""
+        from edgedeploy.release.layout import check_model
+        from edgedeploy.remote.connection import Connection
+
+        if model is not None:
+            check_model(model)
+        resolved = self.resolved(progress)
+        [address] = self.addresses(resolved, progress)
+        with Connection(address, strict=self.strict_host_key, progress=progress) as connection:
+            yield connection, resolved
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from edgedeploy.base.attempts import attempted
 from edgedeploy.base.text import count
 from edgedeploy.cli.console import conclude, foreign, print_json, print_table, quiet_if, stdout
-from edgedeploy.cli.options import Health, JsonOption, LastBoardOption, WhereAll, board_or_last, complete_model
+from edgedeploy.cli.options import BoardOrLast, Health, JsonOption, WhereAll, complete_model
 from edgedeploy.cli.overrides import Overriding, flattened
 from edgedeploy.errors import EdgedeployError, InputError
 
@@ -28,8 +28,8 @@ def push(
         help="Packages, zoo names, or networks' files; default: the packages in dist/BOARD.",
         autocompletion=complete_model,
     ),
-    board: LastBoardOption = None,
     *,
+    board: BoardOrLast,
     where: WhereAll,
     dry_run: bool = Option(False, "--dry-run", help="Report what would be sent, and send nothing."),
     keep: int = Option(3, min=1, help="How many releases of a model to keep on the board."),
@@ -70,7 +70,7 @@ def push(
     if overrides.fields and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress, overrides.fields)
+    resolved = board.resolved(progress, overrides.fields)
     rule = AccuracyRule(min_accuracy, resolved.profile.max_accuracy_loss)
     options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
     names = models or _built_packages(resolved)
@@ -113,11 +113,11 @@ def push(
                 )
             )
     # A board that was not reached is one failure, however many models there are.
-    told = {id(outcome): (address, model) for address, model, outcome in reversed(results)}
+    first = {id(outcome): (address, model) for address, model, outcome in reversed(results)}
     conclude(
         (f"{model} on {address}" if model else str(address), outcome)
         for address, model, outcome in results
-        if told[id(outcome)] == (address, model)
+        if first[id(outcome)] == (address, model)
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
@@ -22,14 +21,6 @@ from edgedeploy.errors import InputError
 
 if TYPE_CHECKING:
     from edgedeploy.quantisation.making import Made
-
-
-class RangeMethod(str, Enum):
-    """How ranges of activations are chosen."""
-
-    minmax = "minmax"
-    entropy = "entropy"
-    percentile = "percentile"
 
 
 def quantize(
@@ -50,7 +41,9 @@ def quantize(
         help="Report the accuracy before and after on labelled images: in folders named after classes, or with "
         "boxes in a COCO .json file.",
     ),
-    method: RangeMethod = Option(RangeMethod.minmax, help="How to choose the ranges of activations."),
+    method: Literal["minmax", "entropy", "percentile"] = Option(
+        "minmax", help="How to choose the ranges of activations."
+    ),
     images: int | None = Option(
         None, metavar="N", min=1, help="Calibrate with at most N images, evenly chosen; default: 300."
     ),
@@ -105,7 +98,7 @@ def quantize(
         output=output,
         demo=demo,
         evaluate=evaluate,
-        method=method.value,
+        method=method,
         images=images or MOST_SAMPLES,
         keep=keep or (),
         max_loss=(MAX_LOSS if max_loss is None else max_loss) if auto else None,

@@ -8,7 +8,7 @@ from typer import Argument, Option, Typer
 
 from edgedeploy.base.text import count
 from edgedeploy.cli.console import foreign, print_json, print_result, print_table, quiet_if
-from edgedeploy.cli.options import Health, JsonOption, LastBoardOption, ModelOnBoard, Where, board_or_last
+from edgedeploy.cli.options import Health, JsonOption, ModelOnBoard, RemoteBoard
 from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ _TIME = "%Y-%m-%d %H:%M"
 @app.command("list")
 @flattened
 def list_releases(
-    board: LastBoardOption = None,
     *,
-    where: Where,
+    where: RemoteBoard,
     history: bool = Option(False, "--history", help="Show which releases were in use, when, and on whose behalf."),
     json_output: JsonOption = False,
 ) -> None:
@@ -35,7 +34,7 @@ def list_releases(
 
     Examples: edgedeploy releases list --board rpi4; edgedeploy releases list --board rpi4 --history --json
     """
-    with _board(board, where, quiet_if(json_output)) as connected:
+    with _board(where, quiet_if(json_output)) as connected:
         entries = connected.history() if history else []
         found = [] if history else connected.releases()
     if json_output:
@@ -61,9 +60,8 @@ def list_releases(
 def activate(
     model: ModelOnBoard,
     release: str = Argument(..., help="The release's name."),
-    board: LastBoardOption = None,
     *,
-    where: Where,
+    where: RemoteBoard,
     health: Health,
     json_output: JsonOption = False,
 ) -> None:
@@ -74,27 +72,24 @@ def activate(
     from edgedeploy.release.layout import check_id
 
     check_id(release)
-    _switch(model, release, board, where, health, json_output)
+    _switch(model, release, where, health, json_output)
 
 
 @app.command()
 @flattened
-def rollback(
-    model: ModelOnBoard, board: LastBoardOption = None, *, where: Where, health: Health, json_output: JsonOption = False
-) -> None:
+def rollback(model: ModelOnBoard, *, where: RemoteBoard, health: Health, json_output: JsonOption = False) -> None:
     """Switch to the previous release in use, after a self-test. Called again, it goes back further.
 
     Example: edgedeploy releases rollback digits --board rpi4
     """
-    _switch(model, None, board, where, health, json_output)
+    _switch(model, None, where, health, json_output)
 
 
 @app.command()
 @flattened
 def gc(
-    board: LastBoardOption = None,
     *,
-    where: Where,
+    where: RemoteBoard,
     keep: int = Option(3, min=1, help="How many releases of each model to keep."),
     json_output: JsonOption = False,
 ) -> None:
@@ -104,7 +99,7 @@ def gc(
 
     Example: edgedeploy releases gc --keep 1 --board rpi4
     """
-    with _board(board, where, quiet_if(json_output)) as connected:
+    with _board(where, quiet_if(json_output)) as connected:
         removed = connected.remove_old(keep)
     lines = [f"no model has more than {count(keep, 'release')}, and there are no trials"]
     if removed:
@@ -113,16 +108,14 @@ def gc(
     print_result(json_output, {"host": connected.address, "removed": removed}, *lines)
 
 
-def _switch(
-    model: str, release: str | None, board: str | None, where: Where, health: Health, json_output: bool
-) -> None:
+def _switch(model: str, release: str | None, where: RemoteBoard, health: Health, json_output: bool) -> None:
     """Switch to a release, or to the one before."""
     from edgedeploy.api.boards import connect
     from edgedeploy.release.layout import check_model
 
     check_model(model)
     progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress)
+    resolved = where.resolved(progress)
     health.of(resolved)  # refuses an invalid check before connecting
     with connect(resolved, **where.options, progress=progress) as connected:
         checks = vars(health)
@@ -131,9 +124,9 @@ def _switch(
         print_result(json_output, about, f"{connected.address} now uses {model} {to}")
 
 
-def _board(board: str | None, where: Where, progress: Progress) -> Board:
+def _board(where: RemoteBoard, progress: Progress) -> Board:
     """The connected board; a board without a name needs no profile if `--host` says where it is."""
     from edgedeploy.api.boards import connect
 
-    unknown = board is None and where.host and not where.virtual
-    return connect(None if unknown else board_or_last(board, progress), **where.options, progress=progress)
+    unknown = where.board is None and where.host and not where.virtual
+    return connect(None if unknown else where.resolved(progress), **where.options, progress=progress)

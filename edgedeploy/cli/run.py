@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from typer import Argument, Option
 
@@ -26,21 +25,6 @@ from edgedeploy.errors import InputError
 MOST_STEPS = 100_000
 
 
-class FillMode(str, Enum):
-    """The values of inputs that no file gives."""
-
-    random = "random"
-    ones = "ones"
-    zeros = "zeros"
-
-
-class NpzKeys(str, Enum):
-    """How arrays in a file of outputs are named."""
-
-    names = "names"
-    tvmc = "tvmc"
-
-
 @flattened
 def run(
     model: str = Argument(
@@ -53,10 +37,10 @@ def run(
     outputs: Path | None = file_option(
         None, "--outputs", "--output", "-o", what="Write the outputs to this .npz file."
     ),
-    npz_keys: NpzKeys = Option(
-        NpzKeys.names, help="Names of the outputs in the file: the network's, or output_0, output_1, ..."
+    npz_keys: Literal["names", "tvmc"] = Option(
+        "names", help="Names of the outputs in the file: the network's, or output_0, output_1, ..."
     ),
-    fill_mode: FillMode = Option(FillMode.random, help="Values of the inputs without --inputs."),
+    fill_mode: Literal["random", "ones", "zeros"] = Option("random", help="Values of the inputs without --inputs."),
     state: list[str] | None = Option(
         None,
         metavar="OUTPUT=INPUT",
@@ -111,7 +95,7 @@ def run(
         package, manifest = network.package, network.manifest
         name, label = (manifest.model, manifest.board) if model.endswith(".tar.gz") else (model, board)
         free = [spec for spec in manifest.inputs if spec.name not in states]
-        tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in free}
+        tensors = given if given is not None else {spec.name: fill(spec, fill_mode) for spec in free}
         runner = network.runner if states else network.runner.fitting(tensors)
         if states:
             check_states(states, runner.inputs, runner.outputs)
@@ -129,7 +113,7 @@ def run(
         machine = network.machine
     if outputs:
         named = {f"output_{place}": array for place, array in enumerate(results.values())}
-        write_arrays(outputs, named if npz_keys is NpzKeys.tvmc else results)
+        write_arrays(outputs, named if npz_keys == "tvmc" else results)
         if outputs.suffix != ".npz":
             progress.note(f"{outputs} is a .npz file despite its suffix")
     top = {key: top_values(array, print_top) for key, array in results.items()} if print_top else {}

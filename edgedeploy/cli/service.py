@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option, Typer
 
 from edgedeploy.cli.console import foreign, print_json, print_lines, print_result, print_table, quiet_if, stdout
-from edgedeploy.cli.options import JsonOption, LastBoardOption, ModelOnBoard, Where, board_or_last
+from edgedeploy.cli.options import JsonOption, ModelOnBoard, RemoteBoard
 from edgedeploy.cli.overrides import flattened
-
-if TYPE_CHECKING:
-    from edgedeploy.remote.connection import Connection
-    from edgedeploy.target.resolved import ResolvedBoard
 
 app = Typer(help="Keep networks running on a board, as systemd services.", no_args_is_help=True)
 
@@ -42,9 +36,8 @@ class Limits:
 @flattened
 def install(
     model: ModelOnBoard,
-    board: LastBoardOption = None,
     *,
-    where: Where,
+    where: RemoteBoard,
     system: SystemOption = False,
     camera: str | None = Option(
         None,
@@ -69,7 +62,7 @@ def install(
 
     choices = Choices(limits.memory_max, limits.cpu_quota, limits.threads, limits.watchdog, camera)
     progress = quiet_if(json_output)
-    with _reached(model, board, where, json_output) as (connection, resolved):
+    with where.connected(progress, model) as (connection, resolved):
         made = install_service(
             connection.run,
             model,
@@ -88,12 +81,7 @@ def install(
 @app.command()
 @flattened
 def status(
-    model: ModelOnBoard,
-    board: LastBoardOption = None,
-    *,
-    where: Where,
-    system: SystemOption = False,
-    json_output: JsonOption = False,
+    model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False, json_output: JsonOption = False
 ) -> None:
     """Show whether a service runs, how often it was restarted, and which release is in use.
 
@@ -101,20 +89,14 @@ def status(
     """
     from edgedeploy.service.systemd import status as status_of
 
-    with _reached(model, board, where, json_output) as (connection, _):
+    with where.connected(quiet_if(json_output), model) as (connection, _):
         found = status_of(connection.run, model, as_system=system, where=str(connection.address))
     if json_output:
         print_json(found)
         return
     memory = "" if found["memory_bytes"] is None else f"{found['memory_bytes'] >> 20:,}"
-    cells = [
-        found["unit"],
-        found["state"],
-        found["restarts"],
-        memory,
-        "yes" if found["enabled"] else "no",
-        found["release"],
-    ]
+    enabled = "yes" if found["enabled"] else "no"
+    cells = [*(found[key] for key in ("unit", "state", "restarts")), memory, enabled, found["release"]]
     titles = ["unit", "state", "restarts", "memory, MiB", "with the board", "release"]
     print_table(titles, [[foreign(str(cell)) for cell in cells]], right=["restarts", "memory, MiB"])
 
@@ -123,9 +105,8 @@ def status(
 @flattened
 def logs(
     model: ModelOnBoard,
-    board: LastBoardOption = None,
     *,
-    where: Where,
+    where: RemoteBoard,
     lines: int = Option(50, "--lines", "-n", min=1, max=100_000, help="How many of the last lines to print."),
     follow: bool = Option(False, "--follow", "-f", help="Print new lines as they come, until Ctrl-C."),
 ) -> None:
@@ -137,7 +118,7 @@ def logs(
     from edgedeploy.remote.place import OnBoard
     from edgedeploy.service.systemd import LOGS
 
-    with _reached(model, board, where, True) as (connection, _):
+    with where.connected(quiet_if(True), model) as (connection, _):
         program = OnBoard(connection).start(LOGS, BASE, model, str(lines), "follow" if follow else "")
         try:
             for line in program.lines():
@@ -148,58 +129,40 @@ def logs(
 
 @app.command()
 @flattened
-def start(model: ModelOnBoard, board: LastBoardOption = None, *, where: Where, system: SystemOption = False) -> None:
+def start(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Start a service that was stopped.
 
     Example: edgedeploy service start retinaface --board rpi4
     """
-    _control("start", model, board, where, system)
+    _control("start", model, where, system)
 
 
 @app.command()
 @flattened
-def stop(model: ModelOnBoard, board: LastBoardOption = None, *, where: Where, system: SystemOption = False) -> None:
+def stop(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Stop a service, after the current inference, until it is started or the board boots.
 
     Example: edgedeploy service stop retinaface --board rpi4
     """
-    _control("stop", model, board, where, system)
+    _control("stop", model, where, system)
 
 
 @app.command()
 @flattened
-def uninstall(
-    model: ModelOnBoard, board: LastBoardOption = None, *, where: Where, system: SystemOption = False
-) -> None:
+def uninstall(model: ModelOnBoard, *, where: RemoteBoard, system: SystemOption = False) -> None:
     """Stop a service, and remove its unit and its log; the releases stay.
 
     Example: edgedeploy service uninstall retinaface --board rpi4
     """
     from edgedeploy.service.systemd import uninstall as uninstall_service
 
-    with _reached(model, board, where, False) as (connection, _):
+    with where.connected(quiet_if(False), model) as (connection, _):
         uninstall_service(connection.run, model, as_system=system, where=str(connection.address))
         stdout().print(f"the service of {model} is removed from {connection.address}")
 
 
-def _control(verb: str, model: str, board: str | None, where: Where, system: bool) -> None:
+def _control(verb: str, model: str, where: RemoteBoard, system: bool) -> None:
     from edgedeploy.service.systemd import control
 
-    with _reached(model, board, where, False) as (connection, _):
+    with where.connected(quiet_if(False), model) as (connection, _):
         control(connection.run, verb, model, as_system=system, where=str(connection.address))
-
-
-@contextmanager
-def _reached(
-    model: str, board: str | None, where: Where, json_output: bool
-) -> Iterator[tuple[Connection, ResolvedBoard]]:
-    """Connect to the board while the block runs."""
-    from edgedeploy.release.layout import check_model
-    from edgedeploy.remote.connection import Connection
-
-    check_model(model)
-    progress = quiet_if(json_output)
-    resolved = board_or_last(board, progress)
-    [address] = where.addresses(resolved, progress)
-    with Connection(address, strict=where.strict_host_key, progress=progress) as connection:
-        yield connection, resolved

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,11 +16,8 @@ from edgedeploy.errors import InputError
 from edgedeploy.version import __version__
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgedeploy.audio.program import Heard, SoundSession
     from edgedeploy.base.progress import Progress
-    from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.runtime.opening import Place
 
 
@@ -48,49 +44,42 @@ def is_sound_demo(name: str) -> bool:
 def sound_demo(
     name: str,
     listening: Listening,
+    place: Place,
     *,
     model: str | None,
-    place: Place,
-    threads: int | None,
-    options: ImportOptions,
     frames: int | None,
     as_json: bool,
     progress: Progress,
+    **opening: Any,
 ) -> bool:
-    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came."""
+    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether Ctrl-C came.
+
+    Args:
+        opening: further arguments of `SoundProgram.opened`.
+    """
     from edgedeploy.audio.program import SoundProgram
+    from edgedeploy.audio.sources import microphone, read_wav
 
     if listening.wav and listening.microphone:
         raise InputError("--wav does not go with --microphone")
     program = SoundProgram.of(name, model, listening.threshold)
+    rate = program.demo.rate
     file = None if listening.microphone else listening.wav or program.sound(progress)
     with (
-        _sound(file, program.demo.rate) as (where, blocks),
-        program.opened(place, threads=threads, options=options, progress=progress) as session,
+        nullcontext(read_wav(file, rate)) if file else microphone(rate) as blocks,
+        program.opened(place, progress=progress, **opening) as session,
     ):
-        teller = _Teller(session, where, as_json)
+        printer = _Printer(session, str(file or "microphone"), as_json)
         with until_interrupted() as interrupted:
             for heard in islice(session.listen(blocks, is_file=not listening.microphone), frames):
-                teller.tell(heard)
+                printer.frame(heard)
                 if interrupted():
                     break
-            teller.summary(interrupted=interrupted())
+            printer.summary(interrupted=interrupted())
             return interrupted()
 
 
-@contextmanager
-def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
-    """The sound's name and its blocks: of a file, or of the microphone if that is None."""
-    from edgedeploy.audio.sources import microphone, read_wav
-
-    if wav is None:
-        with microphone(rate) as blocks:
-            yield "microphone", blocks
-    else:
-        yield str(wav), read_wav(wav, rate)
-
-
-class _Teller:
+class _Printer:
     """Prints what is heard: `TIME SCORE` for each frame, `TIME SCORE LABEL begin|end` for what is detected; or JSON."""
 
     def __init__(self, session: SoundSession, where: str, as_json: bool) -> None:
@@ -103,8 +92,8 @@ class _Teller:
             models = [f"model : {stage.model}" for stage in session.demo.stages]
             print_lines([f"edgedeploy {__version__}", *models, f"sound : {where}", ""])
 
-    def tell(self, heard: Heard) -> None:
-        """One frame, and what was detected by it."""
+    def frame(self, heard: Heard) -> None:
+        """Print one frame, and the events of detections in it."""
         label, rate = self._session.demo.detect.label, self._session.demo.rate
         self._frames += 1
         self._inference_ms += heard.inference_ms
@@ -121,7 +110,7 @@ class _Teller:
         print_lines(lines)
 
     def summary(self, *, interrupted: bool) -> None:
-        """What comes last."""
+        """Print the lines after the last frame."""
         session, taken_s = self._session, perf_counter() - self._began
         sound_s = self._frames * session.demo.frame / session.demo.rate
         mean_ms = self._inference_ms / max(1, self._frames)

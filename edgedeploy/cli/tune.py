@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Exit, Option, Typer
 
@@ -31,15 +30,6 @@ if TYPE_CHECKING:
     from edgedeploy.zoo.source import Source
 
 app = Typer(cls=ModelsOrCommand, help="Tune a network: measure its functions on the board.", no_args_is_help=True)
-
-
-class Tuner(str, Enum):
-    """How candidates are chosen."""
-
-    xgb = "xgb"
-    ga = "ga"
-    random = "random"
-    gridsearch = "gridsearch"
 
 
 @dataclass(frozen=True)
@@ -80,12 +70,12 @@ class _Search:
     """How candidates are chosen: the fields of `tuning.run.Options`."""
 
     tuner: Annotated[
-        Tuner,
+        Literal["xgb", "ga", "random", "gridsearch"],
         Option(
             help="xgb: evolution guided by a learned cost model (XGBoost); ga: evolution alone; random; gridsearch: "
             "all candidates in order."
         ),
-    ] = Tuner.xgb
+    ] = "xgb"
     trials: Annotated[int, Option(min=1, max=100_000, help="Trials per task, including those of earlier runs.")] = 64
     early_stopping: Annotated[
         int | None, Option(metavar="N", min=1, help="Stop a task after N trials without improvement.")
@@ -163,7 +153,7 @@ def tune_models(
     measuring, profile = devices.boards(resolved, where), resolved.profile
     check_target(profile)
     known = [find_folder(each) for each in tuning_records or []]
-    options = Options(**{**vars(search), "tuner": search.tuner.value})
+    options = Options(**vars(search))
     evaluation = Evaluation.on(profile, **vars(timing))
     with display(json_output) as shown:
         if tasks == "list":

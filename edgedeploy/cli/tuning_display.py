@@ -164,7 +164,7 @@ class LineDisplay(_TextDisplay):
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         """As the base, with results."""
         super().__init__(clock=clock)
-        self._told, self._told_at = 0, clock()
+        self._printed, self._printed_at = 0, clock()
 
     def __call__(self, event: Event) -> None:
         """Print the lines of the event, if it is time for one."""
@@ -173,20 +173,20 @@ class LineDisplay(_TextDisplay):
             match event:
                 case TaskStarted(task=summary):
                     self._say(_task_line(self._state, summary))
-                    self._told, self._told_at = 0, self._clock()
+                    self._printed, self._printed_at = 0, self._clock()
                 case Measured(trial=trial) if not trial.final:
                     if task := self._state.tasks.get(trial.workload):
-                        self._tell(task)
+                        self._print_progress(task)
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Print a line now and then; none for short work."""
         yield paced(lambda done: self._console.print(f"  {title}: {done} of {total}"), self._clock)
 
-    def _tell(self, task: TaskState) -> None:
-        measured, waited = len(task.measured), self._clock() - self._told_at
-        if (measured - self._told >= TRIALS_PER_LINE and waited >= TOGETHER) or waited >= SECONDS_PER_LINE:
-            self._told, self._told_at = measured, self._clock()
+    def _print_progress(self, task: TaskState) -> None:
+        measured, waited = len(task.measured), self._clock() - self._printed_at
+        if (measured - self._printed >= TRIALS_PER_LINE and waited >= TOGETHER) or waited >= SECONDS_PER_LINE:
+            self._printed, self._printed_at = measured, self._clock()
             state = [_trial_line(task)]
             if (left := self._state.seconds_left) is not None:
                 state.append(f"about {duration(left)} left")
@@ -242,23 +242,21 @@ class LiveDisplay(_TextDisplay):
 
         def advance(*count: int) -> None:
             activity.done += 1
-            self._do(lambda: None)
+            self._update()
 
-        self._do(lambda: self._doing.append(activity))
+        self._doing.append(activity)
+        self._update()
         try:
             yield advance
         finally:
-            self._do(lambda: self._doing.remove(activity))
-
-    def _do(self, change: Callable[[], None]) -> None:
-        with self._lock:
-            change()
+            self._doing.remove(activity)
             self._update()
 
     def _update(self) -> None:
         # The lines are created here, not when they are drawn: another thread draws, and holds its own locks.
-        if self._live:
-            self._live.update(self._lines())
+        with self._lock:
+            if self._live:
+                self._live.update(self._lines())
 
     def _open(self) -> None:
         from rich.live import Live
@@ -364,10 +362,10 @@ def _result_line(result: TaskResult) -> str:
 
 def _board_lines(state: RunState) -> list[str]:
     """The conditions of the boards, a line for each; those beyond the first few are counted."""
-    told = {host: text for host, conditions in state.conditions.items() if (text := _conditions(conditions))}
+    texts = {host: text for host, conditions in state.conditions.items() if (text := _conditions(conditions))}
     alone = len(state.conditions) == 1
-    lines = [text if alone else f"{host}: {text}" for host, text in list(told.items())[:MOST_BOARDS]]
-    return [*lines, f"and {count(len(told) - MOST_BOARDS, 'more board')}"] if len(told) > MOST_BOARDS else lines
+    lines = [text if alone else f"{host}: {text}" for host, text in list(texts.items())[:MOST_BOARDS]]
+    return [*lines, f"and {count(len(texts) - MOST_BOARDS, 'more board')}"] if len(texts) > MOST_BOARDS else lines
 
 
 def _conditions(conditions: Conditions) -> str:

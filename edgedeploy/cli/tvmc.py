@@ -24,12 +24,12 @@ class Answer:
     """Our counterpart of a tvmc option.
 
     Attributes:
-        says: why it is missing, or what replaces it.
+        reason: why it is missing, or what replaces it.
         words: translates its value; by default, the option is left out.
         flag: whether it has no value.
     """
 
-    says: str
+    reason: str
     words: _Words = field(default=lambda value: [])
     flag: bool = False
 
@@ -67,22 +67,18 @@ def _dumps(value: str) -> list[str]:
     return ["--dump", ",".join(kinds)] if kinds else []
 
 
-def _option(name: str) -> _Words:
-    return lambda value: [name, value]
-
-
 _MODEL = {
     "--input-shapes": Answer("--input-shape is given for each input, as NAME:1,3,224,224", _shapes),
     "--model-format": Answer("formats are detected from content"),
     "--desired-layout": Answer("the compiler chooses layouts for the board"),
     "--desired-layout-ops": Answer("the compiler chooses layouts for the board"),
     "--target": Answer("a board's profile is the target: --board; --mtriple, --mcpu and --mattr override it", _target),
-    "--target-host": Answer("a board's profile says what its processor is"),
+    "--target-host": Answer("a board's profile states its processor"),
 }
 _OVERRIDE = re.compile(r"--(mcpu|mattr|mtriple)=(.*)")
 _TARGET_ATTRIBUTE = re.compile(r"--target-\w+-(mcpu|mattr|mtriple)")
 _TRACKER = Answer("boards are reached over SSH: --board NAME --host USER@HOST")
-_HARDWARE = Answer("the board's profile says what its processor is; see docs/adding-a-board.md")
+_HARDWARE = Answer("the board's profile states its processor; see docs/adding-a-board.md")
 _EXECUTOR = Answer("packages run on TVM's virtual machine; there is nothing to choose")
 
 # The options that our command of a name does not have.
@@ -115,7 +111,9 @@ ANSWERS: dict[str, dict[str, Answer]] = {
         "--parallel": Answer("all processors build"),
         "--hostname": Answer("trackers are named by --rpc-tracker HOST:PORT"),
         "--port": Answer("trackers are named by --rpc-tracker HOST:PORT"),
-        "--prior-records": Answer("--tuning-records learns from earlier ones", _option("--tuning-records")),
+        "--prior-records": Answer(
+            "--tuning-records learns from earlier ones", lambda value: ["--tuning-records", value]
+        ),
         "--enable-autoscheduler": Answer("there is one search, over the compiler's own configurations", flag=True),
         "--log-estimated-latency": Answer("at the end, the whole network is measured untuned and tuned", flag=True),
         "--include-simple-tasks": Answer("functions with something to choose are tuned, --tasks list", flag=True),
@@ -139,7 +137,7 @@ def answer_of(command: str, option: str) -> Answer | None:
     if command == "build" and (match := _TARGET_ATTRIBUTE.fullmatch(option)):
         return Answer(f"--{match[1]} overrides the board's profile", lambda value: [f"--{match[1]}={value}"])
     if command == "build" and option.startswith(("--target-", "--executor-", "--runtime-")):
-        return Answer("a board's profile says what its processor is; packages run on TVM's virtual machine")
+        return Answer("a board's profile states its processor; packages run on TVM's virtual machine")
     return None
 
 
@@ -179,7 +177,7 @@ def translated(words: Sequence[str], own: Callable[[str], Collection[str]]) -> T
                 reasons.append(f"{name} {value} is {name} {better[value]}")
             result += [name, better.get(value, value)]
         else:
-            reasons.append(f"{name}: {found.says}")
+            reasons.append(f"{name}: {found.reason}")
             result += found.words(value)
     return Translation(f"edgedeploy {shlex.join(_with_board(result))}", reasons) if reasons else None
 

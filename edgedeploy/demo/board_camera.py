@@ -187,15 +187,16 @@ def board_camera(
         use = find_use(part.model, program.name)
     shapes = part.shapes(options)
     prepared = prepare(part.model, place.board, input_shapes=shapes, options=options, use=use, progress=progress)
-    manifest, fitted = prepared.manifest, part.fitted(prepared.manifest)
+    manifest = prepared.manifest
+    part = part.fitted(manifest)
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
     with Connection(address, strict=place.strict, progress=progress) as connection:
         release = release_for(prepared.package_path, place.board.profile, progress)
         with locked(connection):
             trial = bring(connection, release, temporarily=False, progress=progress)
         with AgentDemo(connection, f"{BASE}/{trial.folder}", "" if camera == ANY_CAMERA else camera, threads) as demo:
-            runner = cast(Runner, demo)  # of which only `threads` is used: the board's agent runs it
-            network = part.network(manifest, prepared.source.file, fitted, runner)
+            runner = cast(Runner, demo)  # only its `threads` are used: the board's agent runs the network
+            network = part.network(manifest, prepared.source.file, runner)
             machine = trial.facts.line()
             session = BoardSession(program.name, [network], place.board.name, machine, manifest.weights)
             yield session, Source("camera", Path(demo.camera), demo.shots(), rate=_RATE)

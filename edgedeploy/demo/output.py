@@ -48,7 +48,7 @@ def saving(target: Path | None, source: Source, progress: Progress = SILENT) -> 
 
 
 def _name(file: Path) -> str:
-    """The name of an image; those that cannot be written in their own format are written as PNG."""
+    """The name of an image to write: as PNG if OpenCV cannot write the format of the source."""
     return file.name if cv2.haveImageWriter(f"x{file.suffix.lower()}") else f"{file.name}.png"
 
 

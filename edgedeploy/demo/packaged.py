@@ -31,9 +31,8 @@ class Detector:
     def __init__(self, package: Path, threads: int | None = None, *, runner: Runner | None = None) -> None:
         """Open a package in this process, by default with its own number of threads, or use its open `runner`."""
         manifest = read_manifest(package)
-        look = look_of(manifest, package)
-        fitted = look.fitted(manifest)
-        self._network: Network = look.network(manifest, package, fitted, runner or Session.open(package, threads))
+        look = look_of(manifest, package).fitted(manifest)
+        self._network: Network = look.network(manifest, package, runner or Session.open(package, threads))
 
     def detect(self, image: np.ndarray) -> list[Detection]:
         """The results for an image (uint8, height x width x 3, B G R), converted to its camera's format."""
@@ -94,9 +93,7 @@ class PackagedProgram:
         if options != AS_THE_FILE_SAYS:
             raise InputError(f"--weights and --set do not go with {self.package}", why="it is built already")
         manifest = read_manifest(self.package)
-        look = look_of(manifest, self.package)
-        fitted = look.fitted(manifest)
+        look = look_of(manifest, self.package).fitted(manifest)
         with opened(self.package, place, threads, progress) as there:
-            network = look.network(manifest, self.package, fitted, there.runner)
-            weights = manifest.weights
-            yield DemoSession(manifest.model, [network], place.board.name, there.machine, weights)
+            network = look.network(manifest, self.package, there.runner)
+            yield DemoSession(manifest.model, [network], place.board.name, there.machine, manifest.weights)

@@ -37,7 +37,7 @@ class Parts:
         return Parts(*map(add, astuple(self), astuple(other)))
 
     def per(self, count: int) -> Parts:
-        """The mean of `count` images, of which these are the sums."""
+        """The means, if these are the sums of `count` images."""
         return Parts(*(sum_ms / count for sum_ms in astuple(self)))
 
     def line(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.building import Prepared, prepare
 from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, infer_with
-from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
+from edgedeploy.demo.spec import DEMOS, Demo, NextStage
 from edgedeploy.demo.tengine_log import LogStyle, following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
 from edgedeploy.demo.usage import Part, find_use
@@ -87,7 +87,7 @@ class Program:
         # Networks of several sizes are built and opened when images need them.
         sized = [part.sized_input(of_part) for part, of_part in zip(self.parts, asked, strict=True)]
 
-        def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, tuple[Stage, list[str]]]:
+        def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, Part]:
             part, name = self.parts[index], sized[index]
             shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(asked[index])
             of_part = replace(asked[index], lengths=part.lengths(name))
@@ -100,17 +100,17 @@ class Program:
             there = dict(zip(ready, open_all([prepared.package_path for prepared, _ in ready.values()]), strict=True))
 
             def network(index: int) -> Network | SizedNetwork:
-                part = self.parts[index]
                 if not sized[index]:
-                    prepared, fitted = ready[index]
-                    return part.network(prepared.manifest, prepared.source.file, fitted, there[index].runner)
+                    prepared, part = ready[index]
+                    return part.network(prepared.manifest, prepared.source.file, there[index].runner)
 
                 @lru_cache(_MOST_SIZES)
                 def of_size(size: tuple[int, int]) -> Network:
-                    prepared, fitted = built(index, size)
+                    prepared, part = built(index, size)
                     [opened] = open_all([prepared.package_path])
-                    return part.network(prepared.manifest, prepared.source.file, fitted, opened.runner)
+                    return part.network(prepared.manifest, prepared.source.file, opened.runner)
 
+                part = self.parts[index]
                 file = find_source(part.model, options=asked[index]).file
                 return SizedNetwork(part.stage, part.model, file, part.entry.input.size, of_size)
 

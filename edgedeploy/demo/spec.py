@@ -95,17 +95,13 @@ class Stage(Record):
     then: NextStage | None = None
 
     @model_validator(mode="after")
-    def _log_suits_decoder(self) -> Stage:
+    def _suits_decoder(self) -> Stage:
         logs = _LOGS.get(self.decoder.kind, _LOGS_OF_BOXES)
         wanted = " or ".join(sorted(logs))
         if self.log is None and self.then is None:
             raise ValueError(f"log is needed where no other network follows; use {wanted}")
         if self.log and self.log not in logs:
             raise ValueError(f"log {self.log!r} cannot print a {self.decoder.kind}; use {wanted}")
-        return self
-
-    @model_validator(mode="after")
-    def _boxes_for_the_next(self) -> Stage:
         if self.then and self.then.crop.kind != "turn" and self.decoder.kind in _WITHOUT_BOXES:
             raise ValueError(f"then needs boxes, which a {self.decoder.kind} does not give")
         return self
@@ -133,19 +129,11 @@ class NextStage(Stage):
     track: Track | None = None
 
     @model_validator(mode="after")
-    def _gives_what_can_be_moved(self) -> NextStage:
+    def _suits_crops_and_tracking(self) -> NextStage:
         if self.decoder.kind in _NOT_OF_CROPS:
             raise ValueError(f"a {self.decoder.kind} reads whole images, not what another network found in them")
-        return self
-
-    @model_validator(mode="after")
-    def _points_to_follow(self) -> NextStage:
         if self.track and self.decoder.kind != "landmarks":
             raise ValueError(f"track needs points and a score, which a {self.decoder.kind} does not give")
-        return self
-
-    @model_validator(mode="after")
-    def _last_of_turned_crops(self) -> NextStage:
         turned = self.crop.kind == "rotated"
         if turned and (self.then or not isinstance(self.fit, str)):
             raise ValueError("a rotated crop is for the last network, and of the size that this takes")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from typing_extensions import Self
+
 from edgedeploy.base.files import is_file
 from edgedeploy.demo.pipeline import Network, called, image_input
 from edgedeploy.demo.spec import DEMOS, Stage, loaded
@@ -19,7 +21,7 @@ from edgedeploy.package.manifest import Manifest
 from edgedeploy.package.usage import Camera, ModelInput, Usage
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.camera import Preparation
-from edgedeploy.vision.decoder import Decoder, Described
+from edgedeploy.vision.decoder import Described
 from edgedeploy.vision.decoders.classification import Classification
 from edgedeploy.vision.preprocess import LineFit, input_size
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file, load_labels
@@ -50,28 +52,23 @@ class Look:
     outputs: Sequence[str]
     camera: Camera | None = field(default=None, kw_only=True)
 
-    def output_names(self, decoder: Decoder) -> Sequence[str]:
-        """The decoder's names of the network's outputs, unless it was made for this network."""
-        return self.outputs if decoder is self.stage.decoder else ()
-
-    def fitted(self, network: Described) -> tuple[Stage, list[str]]:
-        """The stage and the names of classes, completed by the network's metadata; refuses unsuitable networks."""
+    def fitted(self, network: Described) -> Self:
+        """The same, completed by the network's metadata; refuses unsuitable networks."""
         tensor = image_input(network.inputs, self.input, self.camera)
         suited = self.stage.decoder.fitted(network)
-        decoder = suited.decoder
-        names = called([spec.name for spec in network.results], self.output_names(decoder))
-        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
-        decoder.check(outputs, input_size(self.input, tensor))
-        stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
-        return stage, self.labels or suited.labels
+        # A decoder created for this network knows the network's own names of its outputs.
+        names = self.outputs if suited.decoder is self.stage.decoder else ()
+        named = zip(network.results, called([spec.name for spec in network.results], names), strict=True)
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in named]
+        suited.decoder.check(outputs, input_size(self.input, tensor))
+        stage = self.stage.model_copy(update={"decoder": suited.decoder, "fit": suited.fit or self.stage.fit})
+        return replace(self, stage=stage, labels=self.labels or suited.labels, outputs=names)
 
-    def network(self, manifest: Manifest, file: Path, fitted: tuple[Stage, list[str]], runner: Runner) -> Network:
-        """The opened network, with the result of `fitted`; `file` describes it."""
-        stage, labels = fitted
-        specs = (*manifest.inputs, *manifest.results)
-        steps = {spec.name: spec.steps for spec in specs if spec.steps}
-        names = self.output_names(stage.decoder)
-        return Network(stage, self.model, file, runner, self.input, labels, names, steps=steps, camera=self.camera)
+    def network(self, manifest: Manifest, file: Path, runner: Runner) -> Network:
+        """The opened network, if this is `fitted`; `file` describes it."""
+        steps = {spec.name: spec.steps for spec in (*manifest.inputs, *manifest.results) if spec.steps}
+        known = self.input, self.labels, self.outputs
+        return Network(self.stage, self.model, file, runner, *known, steps=steps, camera=self.camera)
 
 
 @dataclass(frozen=True)
@@ -108,15 +105,15 @@ class Part(Look):
         names = MODELS.load(stage.model).outputs
         return Part(stage, model, entry.input, labels, names, entry, entry_name, from_file)
 
-    def fitted(self, network: Described) -> tuple[Stage, list[str]]:
+    def fitted(self, network: Described) -> Self:
         """As `Look.fitted`; without labels if a file's network has another number of classes."""
-        stage, labels = super().fitted(network)
-        if self.from_file and labels and isinstance(stage.decoder, Classification):
-            classes = stage.decoder.classes_of(network.results)
-            if classes != len(labels):
-                _LOG.warning(_OTHER_CLASSES, self.model, classes, len(labels))
-                return stage, []
-        return stage, labels
+        part = super().fitted(network)
+        if self.from_file and part.labels and isinstance(part.stage.decoder, Classification):
+            classes = part.stage.decoder.classes_of(network.results)
+            if classes != len(part.labels):
+                _LOG.warning(_OTHER_CLASSES, self.model, classes, len(part.labels))
+                return replace(part, labels=[])
+        return part
 
     def shapes(self, options: ImportOptions) -> Shapes:
         """The shape of an input that a file leaves open."""
@@ -184,14 +181,14 @@ class Use:
         For a camera, the network begins with the preparation of a frame.
         """
         try:
-            stage, labels = self.part.fitted(network)
+            part = self.part.fitted(network)
         except (InputError, ModelError):
             if self.asked or self.camera:
                 raise
             return network, None
         # Without labels of another number of classes.
-        use = replace(self, part=self.part if labels else replace(self.part, labels=[]))
-        return use._of_frames(network, stage, self.camera) if self.camera else (network, use.usage)
+        use = replace(self, part=self.part if part.labels else replace(self.part, labels=[]))
+        return use._of_frames(network, part.stage, self.camera) if self.camera else (network, use.usage)
 
     def _of_frames(self, network: ImportedNetwork, stage: Stage, camera: Camera) -> tuple[ImportedNetwork, Usage]:
         from edgedeploy.compile.output.entries import taking_frames
@@ -217,7 +214,7 @@ class Use:
 
 
 def find_use(model: str, demo: str | None = None, camera: Camera | None = None) -> Use | None:
-    """The network of a demo that `model` replaces, or None if there is none.
+    """The network of a demo that `model` replaces, if any.
 
     It belongs to the demo that is named, or to a demo of this network, if possible with no other networks, or to the
     demo for classification with the same task. A file that was quantised from a network of the zoo counts as that one.

@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -126,27 +126,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         pages = {"/": self._page, "/video": self._video, "/state": self._state, "/frame.jpg": self._frame}
-        path = urlsplit(self.path).path
         # Other sites may link to the page, but not embed its pictures.
-        if not self._is_from_here(foreign_site=path == "/"):
-            self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")
-        elif path in pages:
-            pages[path]()
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here\n")
+        self._dispatch(pages, linked="/")
 
     def do_POST(self) -> None:
         showing = self.server.showing
-        calls = {"/pause": showing.pause, "/resume": showing.resume}
-        path = urlsplit(self.path).path
         self.close_connection = True  # the body is not read
-        if not self._is_from_here():
-            self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")
-        elif path in calls:
-            calls[path]()
+        if self._dispatch({"/pause": showing.pause, "/resume": showing.resume}):
             self._state()
-        else:
+
+    def _dispatch(self, calls: Mapping[str, Callable[[], None]], linked: str | None = None) -> bool:
+        """Call the function for the request's path, and return True; otherwise refuse the request.
+
+        Args:
+            linked: the path that other sites may link to.
+        """
+        path = urlsplit(self.path).path
+        if not self._is_from_here(foreign_site=path == linked):
+            self._answer(HTTPStatus.FORBIDDEN, b"this page is for this machine's own browsers\n")
+        elif path not in calls:
             self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here\n")
+        else:
+            calls[path]()
+            return True
+        return False
 
     def _page(self) -> None:
         nonce = f"'nonce-{self.server.nonce}'"

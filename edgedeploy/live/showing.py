@@ -81,25 +81,29 @@ _LATEST_S = 0.5  # a larger delay is not caught up, in seconds
 
 
 class Showing:
-    """The newest image, whether browsers paused, and the rates. Thread-safe; callers never wait for browsers."""
+    """The newest image, whether browsers paused, and the rates. Thread-safe; callers never wait for browsers.
 
-    def __init__(self) -> None:
+    Attributes:
+        newest: the current image; None before the first.
+        paused: whether a browser requested a pause.
+        ended: whether there are no more images.
+        rate: images per second; None for as fast as they come.
+        live: whether images are dropped in a pause, such as those of a camera.
+    """
+
+    def __init__(self, *, rate: float | None = None, live: bool = False) -> None:
+        self.rate, self.live = rate, live
         self._changed = Condition()
-        self._newest: Seen | None = None
+        self.newest: Seen | None = None
         self._recent: deque[tuple[float, Seen]] = deque(maxlen=_MOST_IMAGES)
-        self._paused = False
-        self._ended = False
-
-    @property
-    def paused(self) -> bool:
-        """Whether a browser requested a pause."""
-        return self._paused
+        self.paused = False
+        self.ended = False
 
     def put(self, seen: Seen) -> None:
         """Show the next image."""
         now = monotonic()
         with self._changed:
-            self._newest = seen
+            self.newest = seen
             self._recent.append((now, seen))
             while now - self._recent[0][0] > _WINDOW_S and len(self._recent) > 2:
                 self._recent.popleft()
@@ -108,18 +112,8 @@ class Showing:
     def next(self, after: Seen | None, timeout_s: float) -> Seen | None:
         """Wait for an image other than `after`, for at most `timeout_s`; None at the end. Slow callers skip images."""
         with self._changed:
-            self._changed.wait_for(lambda: self._newest is not after or self._ended, timeout_s)
-            return self._newest if self._newest is not after else None
-
-    @property
-    def newest(self) -> Seen | None:
-        """The current image; None before the first."""
-        return self._newest
-
-    @property
-    def ended(self) -> bool:
-        """Whether there are no more images."""
-        return self._ended
+            self._changed.wait_for(lambda: self.newest is not after or self.ended, timeout_s)
+            return self.newest if self.newest is not after else None
 
     def pause(self) -> None:
         """Pause the demo."""
@@ -132,20 +126,20 @@ class Showing:
     def wait_while_paused(self, stopped: Callable[[], bool]) -> None:
         """Wait until the end of a pause, or until `stopped` returns true."""
         with self._changed:
-            while self._paused and not stopped():
+            while self.paused and not stopped():
                 self._changed.wait(_ASK_S)
 
     def end(self) -> None:
         """There are no more images: wake all waiting threads."""
         with self._changed:
-            self._ended = True
+            self.ended = True
             self._changed.notify_all()
 
     def as_dict(self) -> dict[str, Any]:
         """The page's state, rates and results; times are means in milliseconds."""
         with self._changed:
-            newest, recent = self._newest, list(self._recent)
-            paused, ended = self._paused, self._ended
+            newest, recent = self.newest, list(self._recent)
+            paused, ended = self.paused, self.ended
         state: State = "ended" if ended else "paused" if paused else "running" if newest else "starting"
         return {
             "state": state,
@@ -157,9 +151,9 @@ class Showing:
 
     def _set_paused(self, paused: bool) -> None:
         with self._changed:
-            if self._paused and not paused:
+            if self.paused and not paused:
                 self._recent.clear()  # the rate excludes the pause
-            self._paused = paused
+            self.paused = paused
             self._changed.notify_all()
 
 
@@ -181,34 +175,20 @@ Item = TypeVar("Item")
 
 def timed(images: Iterable[Item]) -> Iterator[tuple[Item, float]]:
     """Each image with the time until it came, in milliseconds."""
-    iterator = iter(images)
-    while True:
-        started = perf_counter()
-        try:
-            image = next(iterator)
-        except StopIteration:
-            return
-        yield image, 1e3 * (perf_counter() - started)
-
-
-def paced(
-    images: Iterable[Item],
-    showing: Showing,
-    stopped: Callable[[], bool],
-    *,
-    rate: float | None = None,
-    live: bool = False,
-) -> Iterator[Item]:
-    """Images at a rate, until `stopped`, which is called ten times a second, returns true.
-
-    Args:
-        showing: where browsers may pause.
-        rate: images per second; None for as fast as they come.
-        live: whether images are dropped in a pause, such as those of a camera.
-    """
-    due = monotonic()
+    started = perf_counter()
     for image in images:
-        if live and showing.paused and not stopped():
+        yield image, 1e3 * (perf_counter() - started)
+        started = perf_counter()
+
+
+def paced(images: Iterable[Item], showing: Showing, stopped: Callable[[], bool]) -> Iterator[Item]:
+    """Images at the rate of `showing`, where browsers may pause, until `stopped` returns true.
+
+    `stopped` is called ten times a second.
+    """
+    due, rate = monotonic(), showing.rate
+    for image in images:
+        if showing.live and showing.paused and not stopped():
             continue
         showing.wait_while_paused(stopped)
         while rate and (left := due - monotonic()) > 0 and not stopped():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from edgedeploy.base.documents import Listed, Record
 from edgedeploy.model.tensors import TensorSpec
@@ -22,6 +23,30 @@ DTYPES = ("float32", "float64", "float16", "bool", *_INTEGERS)
 # Plain relative names of at most one folder, which stay inside the package; an archive's header has 100 bytes for them.
 MemberName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$", max_length=100)]
 Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def bytes_of(spec: TensorSpec, least: int = 0) -> int:
+    """The size of a tensor, each of whose sizes counts as at least `least`."""
+    return math.prod(max(size, least) for size in spec.shape) * np.dtype(spec.dtype).itemsize
+
+
+def _checked(specs: list[TensorSpec], least: int = 0) -> list[TensorSpec]:
+    """Check inputs or outputs, whose sizes may be `least` or more."""
+    for spec in specs:
+        if spec.dtype not in DTYPES:
+            raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
+        if len(spec.shape) > MAXIMUM_RANK:
+            raise ValueError(f"{spec.name!r} has {len(spec.shape)} dimensions, more than {MAXIMUM_RANK}")
+        if not all(least <= size <= MAXIMUM_TENSOR for size in spec.shape):
+            raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
+        if bytes_of(spec, least=1) > MAXIMUM_TENSOR:
+            raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")
+    return specs
+
+
+Tensors = Annotated[Listed[TensorSpec], AfterValidator(_checked)]
+# Sizes of -1 depend on the data.
+OpenTensors = Annotated[Listed[TensorSpec], Field(min_length=1), AfterValidator(partial(_checked, least=-1))]
 
 
 class Case(Record):
@@ -84,27 +109,17 @@ class TailMember(Record):
     """
 
     file: MemberName
-    outputs: Annotated[Listed[TensorSpec], Field(min_length=1)]
-
-    @field_validator("outputs")
-    @classmethod
-    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
-        return checked_tensors(specs, open_sizes=True)
+    outputs: OpenTensors
 
 
 class Entry(Record):
     """A network for other shapes of its inputs, with the same weights in the same library."""
 
     function: Annotated[str, Field(pattern=r"^main(_[1-9][0-9]{0,2})?$")]
-    inputs: Listed[TensorSpec]
-    outputs: Listed[TensorSpec]
+    inputs: Tensors
+    outputs: Tensors
     tail: TailMember | None = None
     selftest: SelfTest
-
-    @field_validator("inputs", "outputs")
-    @classmethod
-    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
-        return checked_tensors(specs)
 
     @property
     def results(self) -> list[TensorSpec]:
@@ -117,23 +132,3 @@ class Entry(Record):
         cases = self.selftest.cases
         tails = {self.tail.file} if self.tail else set()
         return tails | {name for case in cases for name in case.inputs + case.outputs}
-
-
-def checked_tensors(specs: list[TensorSpec], *, open_sizes: bool = False) -> list[TensorSpec]:
-    """Check inputs or outputs; sizes may be -1 if `open_sizes`."""
-    least = -1 if open_sizes else 0
-    for spec in specs:
-        if spec.dtype not in DTYPES:
-            raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
-        if len(spec.shape) > MAXIMUM_RANK:
-            raise ValueError(f"{spec.name!r} has {len(spec.shape)} dimensions, more than {MAXIMUM_RANK}")
-        if not all(least <= size <= MAXIMUM_TENSOR for size in spec.shape):
-            raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
-        if bytes_of(spec, least=1) > MAXIMUM_TENSOR:
-            raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")
-    return specs
-
-
-def bytes_of(spec: TensorSpec, least: int = 0) -> int:
-    """The size of a tensor, each of whose sizes counts as at least `least`."""
-    return math.prod(max(size, least) for size in spec.shape) * np.dtype(spec.dtype).itemsize

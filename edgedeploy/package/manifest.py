@@ -16,7 +16,7 @@ from edgedeploy.errors import UnsupportedError
 from edgedeploy.model.heads import Head
 from edgedeploy.model.quantised import Quantisation
 from edgedeploy.model.tensors import TensorSpec
-from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, bytes_of, checked_tensors
+from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, Tensors, bytes_of
 from edgedeploy.package.usage import Usage, depth
 
 MANIFEST_NAME = "manifest.json"
@@ -146,8 +146,8 @@ class Manifest(Record):
     tuning_records: Sha256 | None = None
     disabled_passes: Listed[str] = []
     set_inputs: dict[str, object] = {}
-    inputs: Listed[TensorSpec]
-    outputs: Listed[TensorSpec]
+    inputs: Tensors
+    outputs: Tensors
     tail: TailMember | None = None
     further: Annotated[Listed[Entry], Field(max_length=MAXIMUM_ENTRIES - 1)] = []
     heads: Listed[Head] = []
@@ -158,7 +158,7 @@ class Manifest(Record):
     memory: Memory
     selftest: SelfTest
     checked: Check
-    transformed: Listed[TensorSpec] = []
+    transformed: Tensors = []
     files: dict[MemberName, Member]
 
     def __repr__(self) -> str:
@@ -199,11 +199,6 @@ class Manifest(Record):
         if depth(target) > _DEEPEST_TARGET:
             raise ValueError("it is nested too deeply")
         return target
-
-    @field_validator("inputs", "outputs", "transformed")
-    @classmethod
-    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
-        return checked_tensors(specs)
 
     @field_validator("files")
     @classmethod

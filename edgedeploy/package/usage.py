@@ -95,7 +95,7 @@ class ModelInput(Record):
 
     Attributes:
         shape: the default shape; networks with free dimensions are built for this shape.
-        kind: `tensor` for an input that is not an image, of which only name and shape are known.
+        kind: `tensor` for an input that is not an image; only its name and shape are known.
         mean: subtracted from each channel, in pixel units (0 to 255), in the order of `colour`.
         scale: multiplied with each channel after that, in the same order.
     """

@@ -167,7 +167,7 @@ def _classes(folder: Path, usage: Usage) -> Classes:
             raise InputError(
                 f"{file} has no label",
                 why=f"folders in {folder} are named after classes, and it is in none of them",
-                hints=[f"put it into a folder such as {folder / (label_of(list(usage.labels), 0))}"],
+                hints=[f"put it into a folder such as {folder / (label_of(usage.labels, 0))}"],
             )
         images.append((file, _class_of(place.parts[0], names, len(usage.labels), folder)))
     if not images:

@@ -125,7 +125,7 @@ def find_task(
     if part and not shapes:
         source = replace(source, shapes={**source.shapes, **part.shapes(options)})
     prepared = prepare(source, progress)
-    usage = Usage.of(part, prepared) if part else None
+    usage = Usage(**vars(part.fitted(prepared)), tensor=prepared.inputs[0]) if part else None
     samples = find_samples(
         calibration, prepared.inputs, usage.feed if usage else None, most, progress, network=source.file
     )
@@ -197,7 +197,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     if prepared.heads:
         metadata[HEADS] = dumped(prepared.heads)
     if usage:
-        metadata[ENTRY] = usage.part.entry_name
+        metadata[ENTRY] = usage.entry_name
     onnx.helper.set_model_props(made, metadata)
     made.producer_name, made.producer_version = "edgedeploy", __version__
     sizes = sum(path.stat().st_size for path in task.source.files)
@@ -215,8 +215,8 @@ def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
         "samples": task.samples.identity(),
         "settings": asdict(settings),
         "demo": usage and usage.stage.model_dump(mode="json"),
-        "entry": usage and usage.part.entry_name,
-        "input": usage and usage.part.entry.input.model_dump(mode="json"),
+        "entry": usage and usage.entry_name,
+        "input": usage and usage.input.model_dump(mode="json"),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "code": _code(Path(__file__).parent.parent),
     }

@@ -13,7 +13,6 @@ import onnx.version_converter
 
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.demo.pipeline import called, placed
-from edgedeploy.demo.spec import Stage
 from edgedeploy.demo.usage import Part
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
 from edgedeploy.frontends.converted import ConvertedFormat
@@ -168,20 +167,10 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @dataclass(frozen=True)
-class Usage:
-    """How a network is used in a demo; `names` are the demo's names of its outputs, if they differ from its own."""
+class Usage(Part):
+    """How a prepared network is used in a demo; `tensor` is its input."""
 
-    part: Part
-    stage: Stage
-    labels: Sequence[str]
     tensor: TensorSpec
-    names: Sequence[str]
-
-    @staticmethod
-    def of(part: Part, prepared: Prepared) -> Usage:
-        """The use of a prepared network."""
-        stage, labels = part.fitted(prepared)
-        return Usage(part, stage, labels, prepared.inputs[0], part.output_names(stage.decoder))
 
     @property
     def classifies(self) -> bool:
@@ -190,12 +179,12 @@ class Usage:
 
     def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
         """The network's input for an image, uint8, height x width x 3, B G R, and the image's place in it."""
-        return placed(image, self.stage, self.part.entry.input, self.tensor)
+        return placed(image, self.stage, self.input, self.tensor)
 
     def results(self, outputs: Mapping[str, np.ndarray], frame: Frame) -> list[Detection]:
         """The results of outputs, in pixels of the image."""
-        names = called(list(outputs), self.names)
-        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, list(self.labels))
+        names = called(list(outputs), self.outputs)
+        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, self.labels)
 
     def of_all_scores(self) -> Usage:
         """The same with boxes of low scores, as the mean average precision needs them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,31 +71,19 @@ class Samples:
         return replace(self, items=evenly(self.items, most))
 
 
-def image_samples(source: Path, files: Sequence[Path], feed: Feed) -> Samples:
-    """Images of files."""
-
-    def read(files: Sequence[Path]) -> Iterator[Sample]:
-        for file in files:
-            yield Sample(file, *feed(read_image(file)))
-
-    return Samples(source, files, read)
+def _of_images(feed: Feed, files: Sequence[Path]) -> Iterator[Sample]:
+    for file in files:
+        yield Sample(file, *feed(read_image(file)))
 
 
-def video_samples(path: Path, feed: Feed, most: int) -> Samples:
-    """At most so many images of a video, evenly chosen."""
+def _of_video(feed: Feed, path: Path, numbers: Sequence[int]) -> Iterator[Sample]:
+    wanted = set(numbers)
     with open_source(path) as source:
-        length = source.length or sum(1 for _ in source.shots())
-
-    def read(numbers: Sequence[int]) -> Iterator[Sample]:
-        wanted = set(numbers)
-        with open_source(path) as source:
-            for shot in source.shots():
-                if shot.index in wanted:
-                    yield Sample(shot.file, *feed(shot.image))
-                if shot.index >= numbers[-1]:
-                    return
-
-    return Samples(path, evenly(range(length), most), read)
+        for shot in source.shots():
+            if shot.index in wanted:
+                yield Sample(shot.file, *feed(shot.image))
+            if shot.index >= numbers[-1]:
+                return
 
 
 def array_samples(source: Path, files: Sequence[Path], inputs: Sequence[TensorSpec]) -> Samples:
@@ -129,7 +118,10 @@ def find_samples(
     if arrays:
         return array_samples(path, evenly(arrays, most), inputs)
     if not is_folder(path) and not images:
-        return video_samples(path, _known(feed, path, network), most)
+        known = _known(feed, path, network)
+        with open_source(path) as source:
+            length = source.length or sum(1 for _ in source.shots())
+        return Samples(path, evenly(range(length), most), partial(_of_video, known, path))
     if not images:
         names = ", ".join(sorted({file.suffix or file.name for file in files})[:5])
         raise InputError(
@@ -147,7 +139,7 @@ def find_samples(
         raise InputError(f"no image below {path} can be read", hints=["look at the files: all of them are damaged"])
     if len(images) > most:
         progress.note(f"{most} of {len(images)} images are taken, evenly chosen; --images takes more")
-    return image_samples(path, sound, known)
+    return Samples(path, sound, partial(_of_images, known))
 
 
 def image_files(folder: Path) -> list[Path]:

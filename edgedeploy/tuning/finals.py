@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from edgedeploy.base.progress import Progress
-from edgedeploy.building import Referenced, build
+from edgedeploy.building import Plan, Referenced
 from edgedeploy.compile.configuration import Configuration, Tuned, workload_hash
 from edgedeploy.compile.output.packing import scheduled_name
 from edgedeploy.model.tensors import Tensors
@@ -185,9 +185,8 @@ class Comparison:
                 for number, variant in enumerate(variants):
                     path = Path(folder) / str(number) / f"{self.source.name}.tar.gz"
                     # Boards test what they are sent.
-                    built = build(
-                        self.source, self.place.board, path, tuning=variant, referenced=self.referenced, checks="here"
-                    )
+                    plan = Plan(self.source, self.place.board, tuning=variant)
+                    built = plan.build(path, referenced=self.referenced, checks="here")
                     packages.append(built.path)
                     advance()
             with opened_together(packages, self.place, None, self.progress, temporarily=True) as networks:

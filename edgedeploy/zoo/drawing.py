@@ -114,7 +114,7 @@ def _merged(layers: list[DrawnNode]) -> list[DrawnNode]:
 def _follower(
     layers: Sequence[DrawnNode], values: Sequence[str], readers: dict[str, list[int]]
 ) -> tuple[str, list[int]] | None:
-    """The operator that joins the box with these outputs: its name and its indices; None if there is none."""
+    """The operator that joins the box with these outputs: its name and its indices, if any."""
     places = readers.get(values[0], []) if len(values) == 1 else []
     operators, reads = [layers[place].operator for place in places], [set(layers[place].reads) for place in places]
     if len(places) == 1 and operators[0] in _FOLLOWING and reads[0] == set(values):

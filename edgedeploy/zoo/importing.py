@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from edgedeploy.base.catalog import unknown_name
 from edgedeploy.base.documents import first_fault
 from edgedeploy.base.files import cannot_write, is_file, replacing
-from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.progress import Progress
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.format import Shapes
@@ -92,22 +92,13 @@ class Stated:
         return guessed.model_copy(update=pixels)
 
 
-NOTHING_STATED = Stated()
-
-
 def own_models() -> Path:
     """The folder of the user's entries, which may not exist."""
     return user_folder() / MODELS.folder
 
 
 def import_network(
-    name: str,
-    files: Sequence[Path],
-    shapes: Shapes | None = None,
-    stated: Stated = NOTHING_STATED,
-    *,
-    replace: bool = False,
-    progress: Progress = SILENT,
+    name: str, files: Sequence[Path], shapes: Shapes, stated: Stated, *, replace: bool, progress: Progress
 ) -> Path:
     """Copy a network into the user's zoo, and write an entry for it, whose file is returned.
 
@@ -123,7 +114,7 @@ def import_network(
     if is_file(path) and not replace:
         raise InputError(f"there is a model {name!r} already", why=str(path), hints=["replace it with --force"])
     stated.check()
-    source = _source(name, files, shapes or {})
+    source = _source(name, files, shapes)
     with progress.stage("import"):
         network = source.read()
     copies = _copies(name, source)

@@ -103,10 +103,9 @@ def input_in_cpp(probe: Path, manifest: Manifest, image: np.ndarray) -> np.ndarr
 
 
 def input_in_python(manifest: Manifest, image: np.ndarray) -> np.ndarray:
-    look = look_of(manifest, Path("net"))
-    stage, _ = look.fitted(manifest)
+    look = look_of(manifest, Path("net")).fitted(manifest)
     [tensor] = manifest.inputs
-    tensors, _ = placed(image, stage, look.input, tensor)
+    tensors, _ = placed(image, look.stage, look.input, tensor)
     return tensors[tensor.name]
 
 
@@ -119,16 +118,15 @@ def results_in_cpp(
 
 
 def results_in_python(manifest: Manifest, outputs: Sequence[np.ndarray], image: tuple[int, int]) -> list[Detection]:
-    look = look_of(manifest, Path("net"))
-    stage, labels = look.fitted(manifest)
-    names = called([spec.name for spec in manifest.outputs], look.output_names(stage.decoder))
+    look = look_of(manifest, Path("net")).fitted(manifest)
+    names = called([spec.name for spec in manifest.outputs], look.outputs)
     real = [
         each if spec.steps is None else spec.steps.values(each)
         for spec, each in zip(manifest.outputs, outputs, strict=True)
     ]
-    assert isinstance(stage.fit, str)
-    _, frame = place(np.zeros((*image, 3), np.uint8), input_size(look.input, manifest.inputs[0]), stage.fit)
-    return stage.decoder.decode(dict(zip(names, real, strict=True)), frame, labels)
+    assert isinstance(look.stage.fit, str)
+    _, frame = place(np.zeros((*image, 3), np.uint8), input_size(look.input, manifest.inputs[0]), look.stage.fit)
+    return look.stage.decoder.decode(dict(zip(names, real, strict=True)), frame, look.labels)
 
 
 def assert_same(

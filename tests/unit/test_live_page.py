@@ -155,7 +155,8 @@ class TestWhatItShows:
                     showing.resume()
                 yield number
 
-        assert list(itertools.islice(paced(camera(), showing, lambda: False, live=True), 2)) == [100, 101]
+        showing.live = True
+        assert list(itertools.islice(paced(camera(), showing, lambda: False), 2)) == [100, 101]
 
     def test_who_waits_in_a_pause_ends_when_asked_to(self, showing: Showing) -> None:
         showing.pause()
@@ -181,12 +182,12 @@ class TestPacing:
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
         return Clock(monkeypatch)
 
-    def test_a_video_runs_at_its_own_rate(self, showing: Showing, clock: Clock) -> None:
-        times = [clock.now for _ in paced(range(11), showing, lambda: False, rate=50)]
+    def test_a_video_runs_at_its_own_rate(self, clock: Clock) -> None:
+        times = [clock.now for _ in paced(range(11), Showing(rate=50), lambda: False)]
         assert times == pytest.approx([number / 50 for number in range(11)])
 
-    def test_who_is_late_by_far_does_not_hurry(self, showing: Showing, clock: Clock) -> None:
-        images = paced(range(100), showing, lambda: False, rate=10)
+    def test_who_is_late_by_far_does_not_hurry(self, clock: Clock) -> None:
+        images = paced(range(100), Showing(rate=10), lambda: False)
         next(images)
         clock.now += 1.5  # fifteen images
         times = [clock.now for _ in itertools.islice(images, 8)]

@@ -212,7 +212,7 @@ def box(where: Box, score: float = 0.9, class_id: int = 0) -> Detection:
 def usage(demo: str, model: str | None = None) -> Usage:
     part = Part.of(DEMOS.load(demo), model)
     tensor = TensorSpec(name=part.entry.input.name, shape=part.entry.input.shape, dtype="float32")
-    return Usage(part, part.stage, part.labels, tensor, part.entry.outputs)
+    return Usage(**vars(part), tensor=tensor)
 
 
 CLASSIFIER = usage("digits")

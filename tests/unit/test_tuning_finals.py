@@ -140,7 +140,7 @@ class Running:
 def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=Running.inputs))
     monkeypatch.setattr(comparison.Referenced, "of", lambda source: None)
-    monkeypatch.setattr(comparison, "build", lambda *_, **__: built)
+    monkeypatch.setattr(building.Plan, "build", lambda *_, **__: built)
     monkeypatch.setattr(
         comparison, "opened_together", lambda packages, *_, **__: nullcontext([Running() for _ in packages])
     )
