@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.base.cache import Kept, key_of
 from edgedeploy.base.files import digest_of
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.predicting.mca import Llvm
@@ -51,10 +51,10 @@ def recording_emulator(board: Board) -> str:
             why=f"{name}-static takes no plugins",
             hints=[_INSTALL],
         )
-    text = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    text = capture([found, "--version"]).stdout
     match = re.search(r"version (\d+)\.(\d+)", text)
     version = (int(match[1]), int(match[2])) if match else None
-    takes = subprocess.run([found, "--help"], capture_output=True, text=True, check=False).stdout
+    takes = capture([found, "--help"]).stdout
     if "-plugin" not in takes:
         raise UnsupportedError(
             f"{found} takes no plugins", why="it is linked statically, or was built without", hints=[_INSTALL]

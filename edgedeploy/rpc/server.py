@@ -218,7 +218,8 @@ def _attended(place: Place, arguments: list[str], listening: Future[int], name: 
 
     def beat() -> None:
         while not done.wait(_BEAT_S):
-            program.beat()
+            with contextlib.suppress(OSError, ValueError):  # it has ended
+                program.send(b"\n")
 
     threads = [threading.Thread(target=target, daemon=True) for target in (listen, beat)]
     for thread in threads:

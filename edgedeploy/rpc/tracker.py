@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgedeploy.base.programs import end_child
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, NoTrackerError, RpcError
 from edgedeploy.remote import LOOPBACK
@@ -198,13 +199,7 @@ def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a tracker by ending its input."""
-    with contextlib.suppress(OSError):
-        process.stdin.close() if process.stdin else None
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_child(process, _END_S)
     if process.stdout:
         process.stdout.close()
 

@@ -24,6 +24,7 @@ from edgedeploy.base.cache import Kept, key_of
 from edgedeploy.base.catalog import Catalog
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import digest_of, is_folder
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import OutputError, ToolchainError
 from edgedeploy.target.board import Board
@@ -203,15 +204,7 @@ def run_tool(
     shown = shlex.join(command)
     logging.getLogger(__name__).info("calling %s", shown)
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            env={"HOME": _home(), **os.environ, **(environment or {})},
-        )
+        done = capture(command, timeout_s=timeout_s, env={"HOME": _home(), **os.environ, **(environment or {})})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the toolchain failed: {_in_short(shown)}", why=str(error)) from error
     if done.returncode != 0:

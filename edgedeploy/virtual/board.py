@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import cannot_write
+from edgedeploy.base.programs import capture, wait_until
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.target.resolved import ResolvedBoard
@@ -194,12 +194,10 @@ def reboot(virtual: VirtualBoard) -> None:
     before = _systemd_of(virtual)
     inside = ["nsenter", "--target", str(before), "--mount", "--pid", "--uts", "--ipc"]
     # An absolute path: PATH is this machine's.
-    asked = subprocess.run([*inside, "/bin/systemctl", "reboot"], capture_output=True, text=True, check=False)
+    asked = capture([*inside, "/bin/systemctl", "reboot"])
     if asked.returncode != 0:
         raise VirtualBoardError(f"virtual board {virtual.name} does not reboot", why=asked.stderr.strip())
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and virtual.process.alive and Path(f"/proc/{before}").exists():
-        time.sleep(0.05)
+    wait_until(lambda: not (virtual.process.alive and Path(f"/proc/{before}").exists()), _START_S, 0.05)
     _await_sshd(virtual)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import VirtualBoardError
 
@@ -62,15 +63,7 @@ def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> N
     command = ["mmdebstrap", f"--architectures={architecture}", "--variant=extract", f"--include={','.join(packages)}"]
     if (_HOOKS / "merged-usr").is_dir():
         command.append(f"--hook-dir={_HOOKS / 'merged-usr'}")
-    done = subprocess.run(
-        [*command, suite, str(root), *_mirror()],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    done = capture([*command, suite, str(root), *_mirror()], timeout_s=_TIMEOUT_S)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:", "W: Failed"))]
         raise VirtualBoardError(
@@ -89,10 +82,9 @@ def _mirror() -> list[str]:
         return [named]
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
     try:
-        mirrors = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+        return capture(command).stdout.split()[:1]
     except OSError:
         return []
-    return mirrors.split()[:1]
 
 
 def _furnish(root: Path, suite: str, architecture: str) -> None:
@@ -103,9 +95,8 @@ def _furnish(root: Path, suite: str, architecture: str) -> None:
     for name in ("proc", "dev", "run", "home", "root", "tmp", "var/empty", "etc/ssh"):
         (root / name).mkdir(parents=True, exist_ok=True)
     try:
-        listed = subprocess.run(
-            ["chroot", str(root), "/bin/busybox", "--list"], capture_output=True, text=True, check=True
-        )
+        listed = capture(["chroot", str(root), "/bin/busybox", "--list"])
+        listed.check_returncode()
     except (OSError, subprocess.CalledProcessError) as error:
         raise VirtualBoardError(f"programs of {suite} for {architecture} do not run here", why=str(error)) from error
     for applet in listed.stdout.split():

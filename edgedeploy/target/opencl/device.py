@@ -13,6 +13,7 @@ from pathlib import Path
 from edgedeploy.base.cache import Kept, key_of
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import sha256_of
+from edgedeploy.base.programs import capture
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.target.board import load_board
 from edgedeploy.target.toolchain import c_compiler, link_program
@@ -123,9 +124,7 @@ def devices_here() -> tuple[Device, ...]:
     The program is compiled once, and cached in the user's cache folder.
     """
     try:
-        done = subprocess.run(
-            [_program()], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
-        )
+        done = capture([str(_program())], timeout_s=LIST_S)
     except (EdgedeployError, OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(parse(done.stdout)) if done.returncode == 0 else ()
