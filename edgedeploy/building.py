@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.files import is_file, replacing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.build_key import build_key, differences, versions
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s", "passes": ".passes"}
 
 # The cache of packages, by build key; next to each package, how long its build took.
-_PACKAGES = Kept("packages")
+_PACKAGES = FolderCache("packages")
 _SECONDS = "seconds.txt"
 
 
@@ -171,7 +171,7 @@ class _Inputs(NamedTuple):
 
     def cache(self, fill: Callable[[Path], object], what: str, progress: Progress = SILENT) -> None:
         """Have `fill` write the package into its folder in the cache, unless it is there."""
-        _PACKAGES.made(self.short_key, fill, what, progress, sound=lambda folder: self.are_of(folder / self.package))
+        _PACKAGES.get(self.short_key, fill, what, progress, sound=lambda folder: self.are_of(folder / self.package))
 
     def are_of(self, path: Path, progress: Progress | None = None) -> bool:
         """Whether a package was built from them; a listener is told why another one is not used."""

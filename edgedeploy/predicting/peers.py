@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.files import cannot_write, replacing, sha256_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
@@ -116,7 +116,7 @@ class PeerResults:
     @classmethod
     def of_user(cls) -> PeerResults:
         """The results in the user's cache folder."""
-        return cls(Kept("predictions").folder / "other-engines.jsonl")
+        return cls(FolderCache("predictions").folder / "other-engines.jsonl")
 
     def find(self, key: Key) -> PeerResult | None:
         """The result of a key, if there is one."""

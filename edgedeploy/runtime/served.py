@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.closing import Closing
 from edgedeploy.base.files import sha256_of
 from edgedeploy.base.progress import SILENT, Progress
@@ -33,7 +33,7 @@ _PROTOCOL = 1
 # An emulated board takes minutes for what a real one does in a second.
 _REPLY_S = 1800
 
-_UNPACKED = Kept("unpacked")
+_UNPACKED = FolderCache("unpacked")
 
 _SERVE = """
 cd && cd "$1" && shift && exec ./agent serve . "$@"
@@ -49,7 +49,7 @@ def unpacked(package: Path) -> Path:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
 
-    return _UNPACKED.made(sha256_of(package)[:16], unpack, f"unpacking {package.name}")
+    return _UNPACKED.get(sha256_of(package)[:16], unpack, f"unpacking {package.name}")
 
 
 class ServedSession(Closing):

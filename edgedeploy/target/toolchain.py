@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.catalog import Catalog
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import digest_of, is_folder
@@ -39,7 +39,7 @@ _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
 _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
 
 # C sources that are linked into many libraries, compiled once for each driver.
-_OBJECTS = Kept("objects")
+_OBJECTS = FolderCache("objects")
 _OBJECT_OPTIONS = ["-fPIC", "-O2"]
 
 # Characters of a long command line that errors show from its beginning, and from its end.
@@ -183,7 +183,7 @@ def _object(source: Path, driver: Driver) -> Path:
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
 
     try:
-        return _OBJECTS.made(key, make, f"compiling {source.name}") / name
+        return _OBJECTS.get(key, make, f"compiling {source.name}") / name
     except OutputError:
         return source
 

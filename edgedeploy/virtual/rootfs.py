@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import VirtualBoardError
@@ -38,7 +38,7 @@ _SUPERFLUOUS = (
 _HOOKS = Path("/usr/share/mmdebstrap/hooks")
 _TIMEOUT_S = 900
 
-_ROOTS = Kept("rootfs")
+_ROOTS = FolderCache("rootfs")
 
 
 def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Sequence[str] = ()) -> Path:
@@ -56,7 +56,7 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Seq
             _furnish(root, suite, architecture)
 
     what = f"creating a root file system of {suite} for {architecture}"
-    return _ROOTS.made(f"{suite}-{architecture}-{key}", make, what, progress)
+    return _ROOTS.get(f"{suite}-{architecture}-{key}", make, what, progress)
 
 
 def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> None:

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import sha256_of
 from edgedeploy.base.programs import capture
@@ -107,7 +107,7 @@ NO_LIBRARY, NO_PLATFORMS = 3, 4
 
 LIST_S = 12
 
-_PROGRAMS, _NAME = Kept("opencl-devices"), "devices"
+_PROGRAMS, _NAME = FolderCache("opencl-devices"), "devices"
 
 
 @contextmanager
@@ -135,4 +135,4 @@ def _program() -> Path:
     with listing_source() as source:
         key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
         what = "building the program that lists OpenCL devices"
-        return _PROGRAMS.made(key, lambda folder: link_program(source, folder / _NAME, board), what) / _NAME
+        return _PROGRAMS.get(key, lambda folder: link_program(source, folder / _NAME, board), what) / _NAME
