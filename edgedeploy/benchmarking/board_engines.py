@@ -25,8 +25,9 @@ from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, 
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
-from edgedeploy.remote.connection import Connection, close_channel
+from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.login import BROKEN
+from edgedeploy.remote.place import RemoteProgram
 
 # The version and platform of the board's Python; nothing if there is none.
 _PROBE = """
@@ -190,9 +191,8 @@ class BoardEngine(Closing):
         self, connection: Connection, folder: str, python_path: str, engine: str, task: Task, file: str, costs: Costs
     ) -> None:
         self._connection, self._folder, self._outputs = connection, folder, task.outputs
-        self._channel = connection.open(_START, folder, python_path, engine, str(task.threads), file)
-        self._channel.settimeout(_ANSWER_S)
-        self._stream = self._channel.makefile("rb")
+        arguments = folder, python_path, engine, str(task.threads), file
+        self._program = RemoteProgram(connection, _START, *arguments, timeout_s=_ANSWER_S)
         try:
             ready = self._answer()
             self.typical, load_s, first_s = (_positive(ready.get(key)) for key in ("typical_s", "load_s", "first_s"))
@@ -235,11 +235,11 @@ class BoardEngine(Closing):
 
     def close(self) -> None:
         """End the process."""
-        close_channel(self._channel)
+        self._program.close()
 
     def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
-        with suppress(*BROKEN):  # it has ended, and its last line explains it
-            self._channel.sendall(f"{json.dumps(request)}\n".encode())
+        with suppress(OSError):  # it has ended, and its last line explains it
+            self._program.send(f"{json.dumps(request)}\n".encode())
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class BoardEngine(Closing):
 
     def _lines(self) -> Iterator[str]:
         try:
-            while line := self._stream.readline(_LONGEST_ANSWER):
+            while line := self._program.stream.readline(_LONGEST_ANSWER):
                 yield line.decode(errors="replace").strip()
         except BROKEN as error:
             raise self._connection.lost(error) from error

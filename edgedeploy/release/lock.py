@@ -10,14 +10,14 @@ import contextlib
 import getpass
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 from edgedeploy.errors import BoardBusyError, BoardConnectionError, ReleaseError
-from edgedeploy.remote.connection import Connection, close_channel
+from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
-from edgedeploy.remote.login import BROKEN
+from edgedeploy.remote.login import BROKEN, SILENCE_S
+from edgedeploy.remote.place import RemoteProgram, attended
 
 _PATIENCE_S = 3.0
 _BEAT_S = 10
@@ -55,44 +55,28 @@ def locked(connection: Connection) -> Iterator[Check]:
     owner = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        channel = connection.open(_HOLD, BASE, owner, str(_SILENCE_S))
-        stream = channel.makefile("r")
+        holder = RemoteProgram(connection, _HOLD, BASE, owner, str(_SILENCE_S), timeout_s=SILENCE_S)
         try:
-            answer = stream.readline().strip()
+            answer = holder.stream.readline().decode(errors="replace").strip()
             if answer == "locked":
                 break
-            messages = channel.makefile_stderr("r").read().decode(errors="replace").strip()
+            messages = holder.messages()
         except BROKEN as error:
             raise connection.lost(error) from error
-        close_channel(channel)
+        holder.close()
         if not answer.startswith("held by") or time.monotonic() > deadline:
             raise _refused(connection, answer, messages)
         time.sleep(0.2)
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(_BEAT_S):
-            with contextlib.suppress(*BROKEN):
-                channel.sendall(b".\n")
 
     def check() -> None:
         if not connection.alive:
             raise connection.lost()
-        if channel.exit_status_ready():
+        if holder.ended:
             hints = ["try again: files that were sent stay there"]
             raise BoardConnectionError(f"the lock on {connection.address} was lost", hints=hints)
 
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
+    with attended(holder, _BEAT_S):
         yield check
-    finally:
-        done.set()
-        thread.join()
-        with contextlib.suppress(*BROKEN):
-            channel.shutdown_write()
-            stream.read()  # until the shell there has ended
-        close_channel(channel)
 
 
 def _refused(connection: Connection, answer: str, messages: str) -> Exception:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -192,6 +193,10 @@ class RemoteProgram:
         """The error, with message `what`, for an agent that ended, or for a broken connection."""
         return agent_ended(self._connection, self._channel, what)
 
+    def messages(self) -> str:
+        """Everything that it writes to standard error until its end."""
+        return self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
+
     def close(self) -> None:
         """End its input, and wait for its end."""
         with contextlib.suppress(*BROKEN):
@@ -201,3 +206,23 @@ class RemoteProgram:
 
 
 Program = ChildProgram | RemoteProgram
+
+
+@contextlib.contextmanager
+def attended(program: Program, interval_s: float) -> Iterator[None]:
+    """Send a program a line as a heartbeat every `interval_s` while the block runs, and close it then."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(interval_s):
+            with contextlib.suppress(OSError, ValueError):  # it has ended
+                program.send(b"\n")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        program.close()

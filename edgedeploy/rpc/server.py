@@ -41,7 +41,7 @@ from edgedeploy.release.steps import missing, upload
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.facts import probe
-from edgedeploy.remote.place import Place, Program, opened
+from edgedeploy.remote.place import Place, Program, attended, opened
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.target.board import Board
 
@@ -173,7 +173,7 @@ class BoardServer(Closing):
                 host, port = stack.enter_context(place.backward(self._tracker.host, self._tracker.port))
                 options += ["--tracker", f"{host}:{port}", "--custom-address", LOOPBACK]
                 options += ["--announce-port", str(near)] if near else []
-            program = stack.enter_context(_attended(place, [place.base, agent, *options], listening, self.name))
+            program = stack.enter_context(_serving(place, [place.base, agent, *options], listening, self.name))
             self.port = near or listening.result()
             self._place, self._program = place, program
             self._running = stack.pop_all()
@@ -201,11 +201,10 @@ def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> 
 
 
 @contextlib.contextmanager
-def _attended(place: Place, arguments: list[str], listening: Future[int], name: str) -> Iterator[Program]:
+def _serving(place: Place, arguments: list[str], listening: Future[int], name: str) -> Iterator[Program]:
     """An agent that listens, and gets heartbeats while the block runs."""
     program = place.start(_SERVE, *arguments)
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    done = threading.Event()
 
     def listen() -> None:
         for line in program.lines():
@@ -216,23 +215,15 @@ def _attended(place: Place, arguments: list[str], listening: Future[int], name: 
         if not listening.done():
             listening.set_exception(RpcError(f"the server on {name} ended", why="; ".join(lines) or None))
 
-    def beat() -> None:
-        while not done.wait(_BEAT_S):
-            with contextlib.suppress(OSError, ValueError):  # it has ended
-                program.send(b"\n")
-
-    threads = [threading.Thread(target=target, daemon=True) for target in (listen, beat)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
     try:
-        try:
-            listening.result(_READY_S)
-        except TimeoutError as error:
-            why = "; ".join(lines) or None
-            raise RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
-        yield program
+        with attended(program, _BEAT_S):
+            try:
+                listening.result(_READY_S)
+            except TimeoutError as error:
+                why = "; ".join(lines) or None
+                raise RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
+            yield program
     finally:
-        done.set()
-        program.close()
-        for thread in threads:
-            thread.join(_BEAT_S)
+        thread.join(_BEAT_S)
