@@ -8,12 +8,10 @@ import math
 import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from time import perf_counter
 from typing import IO, Any
 
 import numpy as np
@@ -21,7 +19,7 @@ import numpy as np
 from edgedeploy.base.closing import Closing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, files_of
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
@@ -90,16 +88,11 @@ class BoardEngines(Closing):
         if reason := engine.absence():
             raise CannotRunError(f"{reason}, whose version is brought to the board")
         wheels = [self._wheel(engine.distribution, engine.version()), self._wheel("numpy", None)]
-        started = perf_counter()
-        converted = engine.convert(task) if engine.convert else None
-        compile_s = perf_counter() - started if converted else None
+        task, compile_s = engine.converted(task)
         paths = [self._upload_wheel(wheel) for wheel in wheels]
-        network = converted or task.file
-        files = files_of(network)
-        folder = self._upload_network(task, files)
-        size = sum(path.stat().st_size for path in files)
-        costs = Costs(compile_s, size_bytes=size)
-        return BoardEngine(self._connection, folder, ":".join(paths), engine.name, task, network.name, costs)
+        folder = self._upload_network(task)
+        costs = Costs(compile_s, size_bytes=task.size_bytes)
+        return BoardEngine(self._connection, folder, ":".join(paths), engine.name, task, costs)
 
     @cached_property
     def _folder(self) -> str:
@@ -145,15 +138,11 @@ class BoardEngines(Closing):
             self._uploaded[wheel.name] = folder
         return self._uploaded[wheel.name]
 
-    def _upload_network(self, task: Task, files: Sequence[Path]) -> str:
+    def _upload_network(self, task: Task) -> str:
         """A folder on the board with a network's files and its inputs."""
         self._networks += 1
-        inputs = io.BytesIO()
-        np.savez(inputs, *task.inputs.values())
-        names = json.dumps({"inputs": list(task.inputs), "outputs": task.outputs}).encode()
-        contents = {path.name: path.read_bytes() for path in files}
         folder = f"{self._folder}/network-{self._networks}"
-        self._send({**contents, "inputs.npz": inputs.getvalue(), "names.json": names}, folder)
+        self._send({path.name: path.read_bytes() for path in task.files} | task.program_files(), folder)
         return folder
 
     def _send(self, contents: Mapping[str, bytes], folder: str) -> None:
@@ -183,15 +172,15 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 class BoardEngine(Closing):
-    """A `MeasuredPlayer`: an engine's process on the board; a context manager that ends it."""
+    """A `Player`: an engine's process on the board; a context manager that ends it."""
 
     device = CPU
 
     def __init__(
-        self, connection: Connection, folder: str, python_path: str, engine: str, task: Task, file: str, costs: Costs
+        self, connection: Connection, folder: str, python_path: str, engine: str, task: Task, costs: Costs
     ) -> None:
         self._connection, self._folder, self._outputs = connection, folder, task.outputs
-        arguments = folder, python_path, engine, str(task.threads), file
+        arguments = folder, python_path, engine, str(task.threads), task.network.name
         self._program = RemoteProgram(connection, _START, *arguments, timeout_s=_ANSWER_S)
         try:
             ready = self._answer()

@@ -213,8 +213,8 @@ def predict_peers(
             (own := folder / engine.name).mkdir()
             task = Task(file, candidate.prepared.package_path, inputs, list(expected), threads=1, folder=own)
             try:
-                converted = engine.convert(task) if engine.convert else file
-                found, outputs = record_engine(engine.name, wheel, converted, task, root(), board, means, progress)
+                task, _ = engine.converted(task)
+                found, outputs = record_engine(engine.name, wheel, task, root(), board, means, progress)
                 difference = compare(dict(zip(expected, outputs, strict=False)), expected).relative
                 if difference > max(_DIFFERENCE, manifest.selftest.relative):
                     raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
@@ -261,24 +261,23 @@ def _arrays(specs: Sequence[Any], members: Sequence[str], contents: dict[str, by
 
 
 def record_engine(
-    name: str, wheel: Site, file: Path, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
+    name: str, wheel: Site, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
 ) -> tuple[list[Executed], list[np.ndarray]]:
     """What one inference of a network executes in an engine, file by file, and the network's outputs.
 
     Args:
-        file: the network in the engine's own form.
-        task: its inputs, the names of its outputs, and a folder.
+        task: the network in the engine's own form, its inputs, the names of its outputs, and a folder.
         root: of `machine`.
     """
     numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
     record = task.folder / "record"
     record.mkdir()
     given, written, names = (task.folder / name for name in ("inputs.npz", "outputs.npz", "names.json"))
-    np.savez(given, *task.inputs.values())
-    names.write_text(json.dumps({"inputs": list(task.inputs), "outputs": task.outputs}), encoding="utf-8")
+    for file_name, content in task.program_files().items():
+        (task.folder / file_name).write_bytes(content)
     python = root / "usr/bin/python3"
     run_recorded(
-        [str(python), str(SCRIPT), name, *map(str, (file, given, written, names))],
+        [str(python), str(SCRIPT), name, *map(str, (task.network, given, written, names))],
         board,
         means.core,
         _MARKS,
@@ -297,5 +296,5 @@ def record_engine(
     )
     with np.load(written) as content:
         outputs = [content[name] for name in content.files]
-    read = read_record(record, agent=python, library=file)
+    read = read_record(record, agent=python, library=task.network)
     return executed(read, owners_by_file(read), means.core.llvm, means.llvm, progress), outputs

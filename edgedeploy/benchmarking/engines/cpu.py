@@ -36,7 +36,7 @@ _CONVERTER_TIMEOUT_S = 300.0
 
 def _load(engine: str, task: Task) -> Loaded:
     try:
-        run, outputs = ENGINES[engine](task.converted or task.file, task.inputs, task.outputs, task.threads)
+        run, outputs = ENGINES[engine](task.network, task.inputs, task.outputs, task.threads)
     except EngineError as error:
         raise CannotRunError(str(error)) from error
     return Loaded(run, lambda: dict(zip(task.outputs, outputs(), strict=True)))
