@@ -123,7 +123,7 @@ def data_folders() -> list[Path]:
 
 
 def code_of(module: str) -> str:
-    """The hash of a top-level module's files; empty if there is none, which loading will report."""
+    """The hash of a top-level module's files; empty for a missing module, which loading reports."""
     spec = importlib.util.find_spec(module)
     if spec is None:
         return ""

@@ -27,7 +27,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.remote.place import RemoteProgram
 
-# The version and platform of the board's Python; nothing if there is none.
+# The version and platform of the board's Python; prints nothing without Python.
 _PROBE = """
 command -v python3 >/dev/null || exit 0
 exec python3 -c 'import json, platform, struct, sys
@@ -96,11 +96,11 @@ class BoardEngines(Closing):
 
     @cached_property
     def _folder(self) -> str:
-        made = self._connection.run(_MAKE)
-        if made.code or not made.text.startswith("/"):
-            raise CannotRunError(f"there is no room for it on the board: {made.messages or made.text}")
-        self._send({SCRIPT.name: SCRIPT.read_bytes()}, made.text)
-        return made.text
+        created = self._connection.run(_MAKE)
+        if created.code or not created.text.startswith("/"):
+            raise CannotRunError(f"there is no room for it on the board: {created.messages or created.text}")
+        self._send({SCRIPT.name: SCRIPT.read_bytes()}, created.text)
+        return created.text
 
     @cached_property
     def _python(self) -> Target | str:
@@ -194,7 +194,7 @@ class BoardEngine(Closing):
         """Run `warmup` inferences, then time `count`."""
         seconds = self._ask({"warmup": warmup, "count": count}).get("seconds")
         if not isinstance(seconds, list) or len(seconds) != count:
-            raise CannotRunError("it does not say how long it took")
+            raise CannotRunError("it does not report how long it took")
         return Turn([_positive(each) for each in seconds], None)
 
     def outputs(self) -> dict[str, np.ndarray]:
@@ -216,7 +216,7 @@ class BoardEngine(Closing):
         try:
             return {str(name): (str(kind), [float(each) for each in times]) for name, (kind, times) in answer.items()}
         except (AttributeError, TypeError, ValueError) as error:
-            raise CannotRunError("it does not say what its operators took") from error
+            raise CannotRunError("it does not report how long its operators took") from error
 
     def costs(self) -> Costs:
         """What it needed besides the time of an inference; the peak memory is known once outputs were read."""
@@ -254,7 +254,7 @@ class BoardEngine(Closing):
 def _positive(value: object) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value) and value > 0:
         return float(value)
-    raise CannotRunError("it does not say how long it took")
+    raise CannotRunError("it does not report how long it took")
 
 
 def _reason(code: str, message: str) -> str:

@@ -165,7 +165,7 @@ class Measurement:
         skipped: Sequence[Skipped],
         failed: Mapping[str, EdgedeployError] | None,
     ) -> Report:
-        """The report of rows of networks; raises the first error if there are none."""
+        """The report of rows of networks; raises the first error if all networks failed."""
         found = [row for each in rows for row in each]
         if failed and not found:
             raise next(iter(failed.values()))

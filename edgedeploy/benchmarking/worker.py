@@ -42,7 +42,7 @@ class EngineWorker(Closing):
     _costs: Costs
 
     def __init__(self, engine: Engine, task: Task) -> None:
-        self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt", restarts=False)
+        self._worker = Worker(partial(_load, engine.name, task), task.folder / "output.txt", restarts=False)
         self.typical, self.device, self._costs = self._asked(self._worker.start, timeout_s=_TIMEOUT_S)
 
     def turn(self, warmup: int, count: int) -> Turn:

@@ -100,7 +100,7 @@ def ssh_server(case: Case) -> Finding:
 
 
 class _Recorded(Progress):
-    """Keeps the notes about recorded host keys."""
+    """Collects the notes about recorded host keys."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

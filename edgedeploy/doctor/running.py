@@ -56,7 +56,7 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
         temporary = tempfile.TemporaryDirectory()
     except OSError as error:
         return failed(f"there is no folder for temporary files: {error.strerror}", "set TMPDIR to one with free space")
-    with temporary as folder, Worker(look, Path(folder, "said.txt")) as worker:
+    with temporary as folder, Worker(look, Path(folder, "output.txt")) as worker:
         try:
             finding: Finding = worker.start(limit_s)
         except WorkerTimeoutError:

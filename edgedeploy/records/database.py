@@ -141,7 +141,7 @@ class Records(Closing):
 
     @property
     def sha256(self) -> str | None:
-        """SHA-256 over the candidates that `best` returned so far, by workload; None if there are none."""
+        """SHA-256 over the candidates that `best` returned so far, by workload; None without any."""
         return key_of(self._used) if self._used else None
 
     @property

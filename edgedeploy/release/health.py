@@ -11,7 +11,7 @@ from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.target.board import HEALTH_CHECK_S, Board, check_command
 
-# The end of a check's output is kept: errors come last.
+# Only the end of a check's output is reported: errors come last.
 MOST_BYTES = 4096
 
 _POLL_S = 0.3

@@ -262,7 +262,7 @@ def push_all(
 
     Args:
         releases_for_them: gives the release of each requested name, or the error of its build.
-        progress: is told about each step; for several boards, only notes.
+        progress: receives each step; for several boards, only notes.
 
     Returns the outcome of each release on each board, a result or an error.
     """

@@ -55,7 +55,7 @@ class Connection(Closing):
     """
 
     def __init__(self, address: Address, *, strict: bool = False, progress: Progress = SILENT) -> None:
-        """Log in; `strict` refuses unknown host keys, `progress` is told when one is recorded."""
+        """Log in; `strict` refuses unknown host keys, `progress` gets a note when one is recorded."""
         self.address = address
         self.sent = 0
         self._strict = strict

@@ -1,4 +1,4 @@
-"""Which host keys are trusted: those of the user's OpenSSH, and those that were recorded when first seen.
+"""The trusted host keys: the keys that the user's OpenSSH knows, and the keys that were recorded when first seen.
 
 Files of known hosts have OpenSSH's form (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), certificates that of PROTOCOL.certkeys.
 """

@@ -218,7 +218,7 @@ def _offers(hop: Settings, agents: contextlib.ExitStack) -> Iterator[Path | para
 
 
 def _public(identity: Path) -> bytes:
-    """The public key of an identity, in its .pub file or in its own; empty if there is none."""
+    """The public key of an identity, in its .pub file or in its own; empty without one."""
     for path in (Path(f"{identity}.pub"), identity):
         with contextlib.suppress(OSError, ValueError):  # it is missing, or not a public key
             kind, text = path.read_text(encoding="utf-8").split()[:2]

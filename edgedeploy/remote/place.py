@@ -201,7 +201,7 @@ class RemoteProgram:
         """End its input, and wait for its end."""
         with contextlib.suppress(*BROKEN):
             self._channel.shutdown_write()
-        wait_until(lambda: self.ended, _END_S)
+            wait_until(lambda: self.ended, _END_S)
         close_channel(self._channel)
 
 

@@ -70,7 +70,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of one key: all, those that are free, and the clients that wait for one; and HOST:PORT of each."""
+    """The devices of one key: how many exist, are free, and are waited for by clients, and HOST:PORT of each."""
 
     total: int
     free: int

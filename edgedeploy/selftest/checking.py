@@ -66,7 +66,7 @@ def check(
     too, it takes its place.
 
     Args:
-        agent: returns the board's agent, which an emulator runs; None if there is none.
+        agent: returns the board's agent, which an emulator runs; None without one.
 
     Returns:
         The package, with the outputs that it was compared with; how it was checked; and the largest difference from

@@ -110,7 +110,7 @@ class Driver:
 
     @property
     def first_use(self) -> str:
-        """The slow work of the driver's first use, for people; empty if there is none."""
+        """The slow work of the driver's first use, for people; empty without any."""
         built = {"c": "C library", "c++": "C and C++ libraries"}[self.language]
         return f"at first use it builds its {built}, for minutes" if self.toolchain == "zig" else ""
 
@@ -118,7 +118,7 @@ class Driver:
         """Refuse a driver that does not link, or makes code for other machines than the board.
 
         Args:
-            progress: is told about it.
+            progress: shows the check.
             stripped: whether it will link stripped files: zig builds its libraries for each case.
         """
         with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):

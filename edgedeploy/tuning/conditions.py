@@ -37,7 +37,7 @@ _POLICY = re.compile(r"policy\d{1,5}", re.ASCII)
 
 
 class Throttling:
-    """Tells whether a board slowed itself down between one reading and the next."""
+    """Reads a board's state, and whether the board slowed itself down since the last reading."""
 
     def __init__(self, run: Run, root: str = "") -> None:
         self._run, self._root = run, root

@@ -75,7 +75,7 @@ class Boards:
         return found is not None and not found.host
 
     def records_folder(self, progress: Progress = SILENT) -> Path:
-        """Where their records go by default; builds do not use those of virtual boards unless told to."""
+        """Where their records go by default; builds use records of virtual boards only on request."""
         if not self.virtual:
             return default_folder(self.board.label)
         name = f"{self.board.label}-virtual"
@@ -138,8 +138,8 @@ def tune_all(
         folder: of the records; the boards' own by default.
         warm_start: folders of other records, which the search learns from.
         compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
-        listener: is told what is measured.
-        progress: is told about everything else.
+        listener: receives the events of the run.
+        progress: receives everything else.
         stopping: whether the user asked for an end.
     """
     folder = folder or boards.records_folder(progress)

@@ -156,7 +156,7 @@ class Engine:
 
 
 def profile_of(once: Callable[[], Once], count: int) -> Profile:
-    """The profile of `count` inferences, each of which `once` runs and times; one before them warms up."""
+    """The profile of `count` inferences, which `once` runs and times one by one; one before them warms up."""
     once()
     found: Profile = {}
     for _ in range(count):
