@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE
@@ -171,21 +172,14 @@ def unit_name(model: str) -> str:
 
 def unit_text(model: str, choices: Choices, host: Host) -> str:
     """The unit's file."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", host.home):
         raise InputError(
             f"the home folder {host.home!r} cannot be written into a unit",
             why="its name has other characters than letters, digits and ._/@+-",
         )
-    environment = Environment(
-        loader=PackageLoader(__package__, "."),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    return environment.get_template("unit.service").render(
+    return fill_template(
+        __package__,
+        "unit.service",
         model=model,
         name=unit_name(model),
         base=BASE,

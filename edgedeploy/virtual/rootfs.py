@@ -1,4 +1,4 @@
-"""Root file systems of virtual boards, by mmdebstrap and cached, and what systemd needs in addition."""
+"""Root file systems of virtual boards, by mmdebstrap and cached, and control groups for systemd."""
 
 from __future__ import annotations
 
@@ -104,13 +104,6 @@ def _furnish(root: Path, suite: str, architecture: str) -> None:
             (root / "bin" / applet).symlink_to("/bin/busybox")
 
 
-_SERVICE_OF_BUS = "messagebus:x:101:101::/nonexistent:/usr/sbin/nologin"
-_LEFT_OUT = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
-_KINDS = ("auth", "account", "session", "password")
-# sshd checks the keys; PAM only registers the session with logind.
-_IN_A_SESSION = [*(f"{kind} required pam_permit.so" for kind in _KINDS), "session optional pam_systemd.so"]
-
-
 def control_group(name: str) -> Path:
     """The folder of a virtual board's control groups."""
     for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
@@ -132,39 +125,3 @@ def forget_control_group(name: str) -> None:
                 each.rmdir()
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-def systemd_users() -> tuple[list[str], list[str]]:
-    """Additional lines of passwd and group for systemd."""
-    return [_SERVICE_OF_BUS], ["messagebus:x:101:", "tty:x:5:", "utmp:x:43:", "video:x:44:"]
-
-
-def systemd_files(user: str, port: int) -> dict[str, list[str]]:
-    """Additional files for systemd, as lines.
-
-    sshd, which listens on `port`, is one of systemd's services. The `user` lingers from the start: enabling that needs
-    polkit, which does not run under qemu.
-    """
-    return {
-        "etc/machine-id": [],
-        f"var/lib/systemd/linger/{user}": [],
-        # Their work is done here; their credentials need a file system that qemu does not know.
-        **{f"etc/systemd/system/{name}.service": [] for name in _LEFT_OUT},
-        "etc/pam.d/other": [f"{kind} required pam_deny.so" for kind in _KINDS],
-        "etc/pam.d/sshd": _IN_A_SESSION,
-        "etc/pam.d/systemd-user": _IN_A_SESSION,
-        "etc/systemd/system/default.target": [
-            "[Unit]",
-            "Requires=basic.target dbus.socket systemd-logind.service ssh.service",
-            "After=basic.target dbus.socket systemd-logind.service ssh.service",
-            "AllowIsolate=yes",
-        ],
-        "etc/systemd/system/ssh.service": [
-            "[Unit]",
-            "After=systemd-logind.service",
-            "[Service]",
-            "RuntimeDirectory=sshd",
-            f"ExecStart=/usr/sbin/sshd -D -e -f /etc/ssh/sshd_config -p {port}",
-            "KillMode=process",
-        ],
-    }
