@@ -1,4 +1,4 @@
-"""Other programs on this machine: call them, wait for them, end them."""
+"""Other programs on this machine: call them, wait for them, end them; and shell scripts for boards."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from importlib import resources
 from typing import Any
 
 
@@ -21,6 +22,12 @@ def capture(
     return subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False, **options
     )
+
+
+def script(package: str, name: str) -> str:
+    """A POSIX shell script in a package, without its lines of comments."""
+    text = (resources.files(package) / name).read_text(encoding="utf-8")
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
 
 
 def end_child(process: subprocess.Popen[Any], grace_s: float = 10) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 from edgedeploy.agent.build import built_agent
+from edgedeploy.base.programs import script
 from edgedeploy.base.progress import Progress
 from edgedeploy.doctor.case import Case, is_remote
 from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
@@ -25,18 +26,7 @@ _POWER = "check that the board has power and network, and has started"
 _PROGRAM_S = 15
 _ROOM_BYTES = 64 << 20
 
-# A real write finds more faults than permissions and free space show. 8 MiB are an agent and a network.
-_WRITE = """
-folder=$HOME/$1
-until [ -d "$folder" ]; do folder=${folder%/*}; folder=${folder:-/}; done
-file=$folder/.edgedeploy-doctor.$$
-trap 'rm -f "$file"' EXIT
-trap 'exit 1' HUP INT TERM
-echo "$folder"
-df -Pk "$folder" | sed -n '2s/^.* \\([0-9][0-9]*\\)  *[0-9]*% .*/\\1/p'
-( : >"$file" ) 2>/dev/null || { echo "user $(id -un) may not write there" >&2; exit 3; }
-dd if=/dev/zero of="$file" bs=65536 count=128 2>/dev/null || { echo "8 MiB could not be written there" >&2; exit 4; }
-"""
+_WRITE = script(__package__, "write.sh")
 _FORBIDDEN = 3
 
 # The programs that a push calls (release/board.py, release/lock.py).

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+from edgedeploy.base.programs import script
 from edgedeploy.errors import BoardBusyError, BoardConnectionError, ReleaseError
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
@@ -23,25 +24,7 @@ _PATIENCE_S = 3.0
 _BEAT_S = 10
 _SILENCE_S = 60
 
-_HOLD = """
-cd && mkdir -p "$1/blobs" "$1/releases" && cd "$1" || exit 1
-command -v flock >/dev/null || { echo none; exit; }
-exec 9>>lock
-flock -n 9 || { echo "held by $(cat lock)"; exit; }
-echo "$2" >lock
-clear() { rm -rf staging-* blobs/incoming-* releases/*/staging-* trials/*/staging-*; }
-clear
-echo locked
-watch() {
-    ( trap 'kill $sleep; exit' TERM; sleep "$1" & sleep=$!; wait $sleep && kill $$ ) </dev/null >/dev/null 2>&1 9>&- &
-    watcher=$!
-}
-watch "$3"
-while read -r beat; do kill $watcher; watch "$3"; done
-kill $watcher
-clear
-wait $watcher
-"""
+_HOLD = script(__package__, "lock.sh")
 
 Check = Callable[[], None]
 

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 
 from edgedeploy.agent.build import Agent, agent_for
 from edgedeploy.base.closing import Closing
+from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import (
     BoardConnectionError,
@@ -59,26 +60,7 @@ _KEY = re.compile(r"[^\s-]\S{0,99}")
 # Waiting does not help against these.
 _LASTING = (HostKeyError, OutputError, ToolchainError, UnsuitableBoardError)
 
-# The name of a folder below `rpc` is the process id of its shell, so that leftovers of ended ones are known.
-_SERVE = """
-exec 2>&1
-cd && mkdir -p "$1/rpc" && cd "$1/rpc" || exit
-for left in *; do
-    case $left in *[!0-9]*) ;; *) kill -0 "$left" 2>/dev/null || rm -rf "$left" ;; esac
-done
-rm -rf $$ && mkdir $$ && cd $$ || exit
-# Kernels that are only measured do not go into the user's cache.
-export EDGEDEPLOY_OPENCL_CACHE="$PWD/opencl"
-case $2 in
-    /*) agent=$2 ;;
-    *) ln "../../blobs/$2" agent && chmod 755 agent && agent=./agent || exit ;;
-esac
-shift 2
-"$agent" rpc --work-dir "$PWD" "$@"
-code=$?
-cd .. && rm -rf $$
-exit $code
-"""
+_SERVE = script(__package__, "serve.sh")
 
 
 class BoardServer(Closing):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib import resources
 from typing import Any
 
+from edgedeploy.base.programs import script
 from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote.connection import Completed
@@ -199,8 +199,9 @@ def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict
 
 
 def _step(run: Run, step: str, model: str, as_system: bool, *more: str, **options: Any) -> Completed:
-    script = (resources.files("edgedeploy.service") / "service.sh").read_text(encoding="utf-8")
-    return run(script, step, "system" if as_system else "user", BASE, model, *more, **options)
+    return run(
+        script(__package__, "service.sh"), step, "system" if as_system else "user", BASE, model, *more, **options
+    )
 
 
 def _number(text: str) -> int | None:
