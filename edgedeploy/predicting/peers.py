@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.base.cache import FolderCache
-from edgedeploy.base.files import cannot_write, replacing, sha256_of
+from edgedeploy.base.files import append_line, replacing, sha256_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines import find_peers
@@ -125,24 +125,18 @@ class PeerResults:
     def add(self, result: PeerResult) -> None:
         """Append a result."""
         self._by_key[result.key] = result
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            whole = not self._path.is_file() or self._path.read_bytes().endswith(b"\n")
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(("" if whole else "\n") + _line(result))
-        except OSError as error:
-            raise cannot_write(self._path, error) from error
+        append_line(self._path, _line(result))
 
     def tidy(self) -> None:
         """Rewrite the file, in order, with the newest result of each engine, network and core."""
         newest = {(each.network, each.key.core, each.key.engine): each for each in self._by_key.values()}
         with replacing(self._path) as temporary:
-            temporary.write_text("".join(_line(newest[name]) for name in sorted(newest)), encoding="utf-8")
+            temporary.write_text("".join(f"{_line(newest[name])}\n" for name in sorted(newest)), encoding="utf-8")
         self._by_key = {result.key: result for result in newest.values()}
 
 
 def _line(result: PeerResult) -> str:
-    return json.dumps(asdict(result), default=float) + "\n"
+    return json.dumps(asdict(result), default=float)
 
 
 @dataclass(frozen=True)
