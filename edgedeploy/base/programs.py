@@ -13,7 +13,7 @@ from typing import Any
 def capture(
     command: Sequence[str], *, timeout_s: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program, with any exit code, and return what it printed as text; without `input`, it reads nothing.
+    """Run a program and capture its output as text, with any exit code; without `input`, it reads nothing.
 
     `options` are those of `subprocess.run`. Raises OSError if it cannot be started, and `subprocess.TimeoutExpired`.
     """

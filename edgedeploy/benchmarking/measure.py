@@ -254,7 +254,7 @@ def leaving_out(
 
 
 def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threads: int) -> Task:
-    """The task of an engine, with a folder of its own in `folder` for converted files."""
+    """The task of an engine, with its own folder in `folder` for converted files."""
     package = network.package_of(engine)
     if package is None and file.suffix != engine.suffix:
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
@@ -271,7 +271,7 @@ def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threa
 def reference_outputs(
     network: Candidate, file: Path, folder: Path, threads: int, running: EngineWorker | None = None
 ) -> dict[str, np.ndarray]:
-    """The outputs of the reference: by its worker if it is measured, else by one of its own."""
+    """The outputs of the reference: from its worker if it is measured, else from a new one."""
     try:
         if running:
             return running.outputs()

@@ -26,7 +26,7 @@ from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loade
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.errors import EdgedeployError
 
-# How long an answer may take: a turn of inferences may also take so many times as long as its inferences are known to.
+# Time limit of an answer; that of a turn is at least this multiple of the known time of its inferences.
 _TIMEOUT_S, _TIMES_AS_LONG = 600.0, 10.0
 
 
@@ -80,7 +80,7 @@ class EngineWorker(Closing):
             raise
 
 
-# In the process of an engine: what it has loaded.
+# In the process of an engine: its task, and the loaded network.
 _engine: Engine
 _task: Task
 _loaded: Loaded

@@ -45,8 +45,8 @@ _MARKS = Marks(call=155, argument=0, watch=0, record=1)
 # Why an engine is left out that could be recorded.
 NOT_RECORDED = "it was not recorded yet"
 
-# Outputs may differ by so much of the largest value, and by what edgedeploy's own may: engines with other kernels round
-# otherwise, but no more.
+# The fraction of the largest value by which outputs may differ, or edgedeploy's own tolerance if that is larger: other
+# kernels round differently, but not more.
 _DIFFERENCE = 0.02
 
 

@@ -229,7 +229,7 @@ def _window(record: Record, ownership: Ownership, run: int, into: int) -> Window
 
 
 def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int]:
-    """The first blocks that have so many instructions together."""
+    """The first blocks, up to a total number of `instructions`."""
     taken: list[int] = []
     for block in blocks:
         taken.append(block)

@@ -264,7 +264,7 @@ def _begun(connection: sqlite3.Connection, folder: Path, header: Header) -> Cont
             connection.execute(f"PRAGMA {pragma}")
     with _transaction(connection, path):
         if content := _content(connection, path):
-            _require_same(folder, header, content.header)  # it may have been begun meanwhile
+            _require_same(folder, header, content.header)  # another process may have begun it
             return content
         for statement in (*_SCHEMA, f"PRAGMA user_version={_VERSION}"):
             connection.execute(statement)

@@ -293,7 +293,7 @@ def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | 
 
     Args:
         blob: the certificate, in SSH's wire format.
-        host: the name or alias that was asked for, without a port.
+        host: the requested name or alias, without a port.
         authorities: the public keys of the authorities that are trusted for this host.
     """
     certificate = _certificate(blob)

@@ -158,7 +158,7 @@ class ChildProgram:
         return failure(code, what, self._messages.read().decode(errors="replace").strip() or ending(code))
 
     def close(self) -> None:
-        """End its input, and wait for its end; what it printed can still be read."""
+        """End its input, and wait for its end; its output can still be read."""
         end_child(self._process)  # without the shell, its agent gets no more signs of life and ends
         self._messages.close()
 

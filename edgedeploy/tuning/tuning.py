@@ -140,7 +140,7 @@ def tune_all(
         compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
         listener: receives the events of the run.
         progress: receives everything else.
-        stopping: whether the user asked for an end.
+        stopping: returns whether the user stopped the run.
     """
     folder = folder or boards.records_folder(progress)
     header = Header.of(boards.board.label, boards.board.profile.target())

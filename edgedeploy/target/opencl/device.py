@@ -102,7 +102,7 @@ def _device(driver_name: str, fields: Sequence[str]) -> Device:
     )
 
 
-# The exit codes of `listing.c`, which lists devices in a process of its own: drivers may crash or hang.
+# The exit codes of `listing.c`, which lists devices in a separate process: drivers may crash or hang.
 NO_LIBRARY, NO_PLATFORMS = 3, 4
 
 LIST_S = 12
