@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgedeploy.base.closing import Closing
+from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task
@@ -36,14 +38,7 @@ print(json.dumps([list(sys.version_info[:2]), platform.machine(), struct.calcsiz
 _MAKE = 'umask 077 && mktemp -d "$HOME/.edgedeploy-bench-XXXXXX"'
 _UNPACK = 'mkdir -p -- "$1" && exec tar -xzf - -C "$1"'
 _REMOVE = 'case "$1" in */.edgedeploy-bench-??????) exec rm -rf -- "$1";; esac'
-# The engine's messages go to a file, whose last line is printed when it has ended.
-_START = """
-cd -- "$1" || exit
-PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 ORT_DISABLE_TELEMETRY=1 OMP_NUM_THREADS="$4" \
-python3 ../engine_program.py "$3" "$5" inputs.npz outputs.npz names.json "$4" 2>log.txt
-echo "ended $?"
-tail -n 1 log.txt
-"""
+_START = script(__package__, "engine.sh")
 
 # An emulated board needs minutes for what a real one does in a second.
 _ANSWER_S, _TRANSFER_S = 1800.0, 1800.0
@@ -99,7 +94,7 @@ class BoardEngines(Closing):
         created = self._connection.run(_MAKE)
         if created.code or not created.text.startswith("/"):
             raise CannotRunError(f"there is no room for it on the board: {created.messages or created.text}")
-        self._send({SCRIPT.name: SCRIPT.read_bytes()}, created.text)
+        self._send({SCRIPT.name: SCRIPT}, created.text, SCRIPT.name)
         return created.text
 
     @cached_property
@@ -130,11 +125,7 @@ class BoardEngines(Closing):
         """The folder of a wheel on the board."""
         if wheel.name not in self._uploaded:
             folder = f"{self._folder}/{wheel.name}"
-            with tempfile.TemporaryFile() as packed:
-                with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
-                    archive.add(wheel.path, ".", filter=_plain)
-                with self._progress.stage(f"bring {wheel.name} {wheel.version}, {packed.tell() / 1e6:.0f} MB"):
-                    self._unpack(packed, folder, wheel.name)
+            self._send({".": wheel.path}, folder, f"{wheel.name} {wheel.version}")
             self._uploaded[wheel.name] = folder
         return self._uploaded[wheel.name]
 
@@ -142,22 +133,19 @@ class BoardEngines(Closing):
         """A folder on the board with a network's files and its inputs."""
         self._networks += 1
         folder = f"{self._folder}/network-{self._networks}"
-        self._send({path.name: path.read_bytes() for path in task.files} | task.program_files(), folder)
+        self._send({path.name: path for path in (*task.files, *task.write_arguments())}, folder, "the network")
         return folder
 
-    def _send(self, contents: Mapping[str, bytes], folder: str) -> None:
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
-            for name, content in contents.items():
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = len(content), 0o600
-                archive.addfile(member, io.BytesIO(content))
-        self._unpack(packed, folder, "the network")
-
-    def _unpack(self, packed: IO[bytes], folder: str, what: str) -> None:
-        packed.seek(0)
-        content = iter(lambda: packed.read(_BLOCK), b"")
-        done = self._connection.run(_UNPACK, folder, content=content, timeout_s=_TRANSFER_S)
+    def _send(self, paths: Mapping[str, Path], folder: str, what: str) -> None:
+        """Send files and folders by their names there; `what` is for messages."""
+        with tempfile.TemporaryFile() as packed:
+            with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+                for name, path in paths.items():
+                    archive.add(path, name, filter=_plain)
+            with self._progress.stage(f"bring {what}, {packed.tell() / 1e6:.0f} MB"):
+                packed.seek(0)
+                content = iter(lambda: packed.read(_BLOCK), b"")
+                done = self._connection.run(_UNPACK, folder, content=content, timeout_s=_TRANSFER_S)
         if done.code:
             raise CannotRunError(f"{what} does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
 

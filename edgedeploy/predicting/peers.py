@@ -266,9 +266,8 @@ def record_engine(
     numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
     record = task.folder / "record"
     record.mkdir()
-    given, written, names = (task.folder / name for name in ("inputs.npz", "outputs.npz", "names.json"))
-    for file_name, content in task.program_files().items():
-        (task.folder / file_name).write_bytes(content)
+    given, names = task.write_arguments()
+    written = task.folder / "outputs.npz"
     python = root / "usr/bin/python3"
     run_recorded(
         [str(python), str(SCRIPT), name, *map(str, (task.network, given, written, names))],

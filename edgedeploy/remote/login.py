@@ -16,6 +16,7 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
 from edgedeploy.base.closing import Closing
+from edgedeploy.base.programs import end_child
 from edgedeploy.base.progress import Progress
 from edgedeploy.errors import BoardConnectionError, LoginError, last_line
 from edgedeploy.remote.address import Address
@@ -163,11 +164,7 @@ def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | N
         finally:
             near.close()
             process.terminate()
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_child(process, _END_S)
 
 
 def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKeys) -> str:

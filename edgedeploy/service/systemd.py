@@ -30,15 +30,8 @@ _START_S = 180
 # Exit codes of `service.sh`.
 _NO_RELEASE, _OLD_AGENT, _NO_SYSTEMD, _NO_MANAGER, _NO_ROOT = range(61, 66)
 
-# A long log has an older part. `tail -F` ends with standard input.
-LOGS = """
-cd "$HOME/$1/logs" 2>/dev/null || exit 0
-{ cat "$2.jsonl.1" 2>/dev/null; cat "$2.jsonl" 2>/dev/null; } | tail -n "$3"
-[ -n "$4" ] || exit 0
-tail -n 0 -F "$2.jsonl" 2>/dev/null &
-cat >/dev/null
-kill $!
-"""
+# Prints a log: the base folder, the model, the number of lines, and whether to follow it, if not empty.
+LOGS = script(__package__, "logs.sh")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -68,12 +67,12 @@ class Task:
         """The size of these files."""
         return sum(path.stat().st_size for path in self.files)
 
-    def program_files(self) -> dict[str, bytes]:
-        """The files INPUTS and NAMES of `engine_program`."""
-        inputs = io.BytesIO()
+    def write_arguments(self) -> tuple[Path, Path]:
+        """Write the files INPUTS and NAMES of `engine_program` into the folder."""
+        inputs, names = self.folder / "inputs.npz", self.folder / "names.json"
         np.savez(inputs, *self.inputs.values())
-        names = json.dumps({"inputs": list(self.inputs), "outputs": self.outputs})
-        return {"inputs.npz": inputs.getvalue(), "names.json": names.encode()}
+        names.write_text(json.dumps({"inputs": list(self.inputs), "outputs": self.outputs}), encoding="utf-8")
+        return inputs, names
 
 
 @dataclass(frozen=True)
