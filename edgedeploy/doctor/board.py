@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 
 from edgedeploy.agent.build import built_agent
 from edgedeploy.base.programs import script
@@ -19,6 +20,9 @@ from edgedeploy.target.facts import VIRTUAL, Facts
 from edgedeploy.tuning.conditions import Throttling
 
 _NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15
+
+# Checks of boards that are other machines.
+_on_board = partial(check, group=Group.BOARD, applies=is_remote)
 
 _WHERE = "say where the board is with --host USER@HOST, or under `ssh` in its profile"
 _POWER = "check that the board has power and network, and has started"
@@ -37,10 +41,8 @@ _TOUCH = 'name=$HOME/.edgedeploy-doctor.$$; : >"$name" && echo "$name"'
 _REMOVE = 'rm -f "$@"'
 
 
-@check(
+@_on_board(
     "address",
-    Group.BOARD,
-    applies=is_remote,
     limit_s=_NAME_S,
     if_stuck="check that this machine has a network, and that its name servers answer: resolvectl status",
 )
@@ -62,7 +64,7 @@ def address(case: Case) -> Finding:
     return ok(f"{case.address} is {numbers}" if host not in found else str(case.address))
 
 
-@check("SSH server", Group.BOARD, needs=("address",), applies=is_remote, limit_s=_PORT_S * 2 + 2, if_stuck=_POWER)
+@_on_board("SSH server", needs=("address",), limit_s=_PORT_S * 2 + 2, if_stuck=_POWER)
 def ssh_server(case: Case) -> Finding:
     """Whether an SSH server answers at the board's port."""
     assert case.address is not None
@@ -99,7 +101,7 @@ class _Recorded(Progress):
         self.notes.append(text)
 
 
-@check("host key", Group.BOARD, needs=("SSH server",), applies=is_remote, limit_s=_LOGIN_S, if_stuck=_POWER)
+@_on_board("host key", needs=("SSH server",), limit_s=_LOGIN_S, if_stuck=_POWER)
 def host_key(case: Case) -> Finding:
     """Whether the board shows its known host key. This logs in, since the key is shown then."""
     assert case.address is not None
@@ -114,7 +116,7 @@ def host_key(case: Case) -> Finding:
     return ok(f"known: {case.line.known_from}" if case.connection else "known")
 
 
-@check("login", Group.BOARD, needs=("host key",), applies=is_remote)
+@_on_board("login", needs=("host key",))
 def login(case: Case) -> Finding:
     """Whether the board lets us in."""
     if case.not_let_in is not None:
@@ -122,7 +124,7 @@ def login(case: Case) -> Finding:
     return ok(f"as {case.line.run('id -un').text or 'a user without a name'}")
 
 
-@check("architecture", Group.BOARD, needs=("login",), applies=is_remote)
+@_on_board("architecture", needs=("login",))
 def architecture(case: Case) -> Finding:
     """Whether the board fits its profile, as far as code depends on it."""
     case.facts = facts = probe(case.line)
@@ -141,7 +143,7 @@ def architecture(case: Case) -> Finding:
     return ok(name, **facts.model_dump(exclude_none=True))
 
 
-@check("glibc", Group.BOARD, needs=("architecture",), applies=is_remote)
+@_on_board("glibc", needs=("architecture",))
 def glibc(case: Case) -> Finding:
     """Whether the board's C library is as new as its profile states."""
     assert case.facts is not None
@@ -160,7 +162,7 @@ def glibc(case: Case) -> Finding:
     return ok(f"{has}, at least {wanted} is needed")
 
 
-@check("releases", Group.BOARD, needs=("login",), applies=is_remote, limit_s=15)
+@_on_board("releases", needs=("login",), limit_s=15)
 def releases(case: Case) -> Finding:
     """Whether there are free space and write permission in the folder of releases."""
     done = case.line.run(_WRITE, BASE)
@@ -180,7 +182,7 @@ def releases(case: Case) -> Finding:
     return ok(found)
 
 
-@check("programs for releases", Group.BOARD, needs=("releases",), applies=is_remote)
+@_on_board("programs for releases", needs=("releases",))
 def needed_programs(case: Case) -> Finding:
     """Whether the board has SFTP and the programs that a push calls."""
     missing = case.line.run(_LOOK_FOR_PROGRAMS, *_PROGRAMS.split()).text.split()
@@ -197,7 +199,7 @@ def needed_programs(case: Case) -> Finding:
     return ok("a POSIX shell, SFTP, and all other programs that a push calls")
 
 
-@check("port forwarding", Group.BOARD, needs=("login",), applies=is_remote)
+@_on_board("port forwarding", needs=("login",))
 def forwarding(case: Case) -> Finding:
     """Whether the SSH connection forwards ports in both directions, for tuning."""
     try:
@@ -210,13 +212,13 @@ def forwarding(case: Case) -> Finding:
     return ok("in both directions")
 
 
-@check("program there", Group.BOARD, needs=("architecture", "toolchain"), applies=is_remote, limit_s=_PROGRAM_S + 5)
+@_on_board("program there", needs=("architecture", "toolchain"), limit_s=_PROGRAM_S + 5)
 def program_there(case: Case) -> Finding:
     """Whether a program built with the toolchain runs on the board."""
     return _ran(run_program(case.place, case.program, limit_s=_PROGRAM_S), "the toolchain's program runs there")
 
 
-@check("agent", Group.BOARD, needs=("architecture",), applies=is_remote, limit_s=25, if_stuck="try it again")
+@_on_board("agent", needs=("architecture",), limit_s=25, if_stuck="try it again")
 def agent(case: Case) -> Finding:
     """Whether the agent runs on the board: the one there, or this edgedeploy's, which is removed again."""
     assert case.facts is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from edgedeploy.base.programs import script
+from edgedeploy.base.programs import script, wait_until
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import CURRENT, folder_of
 from edgedeploy.remote.connection import Connection, close_channel
@@ -58,8 +58,7 @@ class HealthCheck:
                 if not block:
                     break
                 printed = (printed + block)[-MOST_BYTES:]
-            while not channel.exit_status_ready() and connection.alive and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_until(lambda: channel.exit_status_ready() or not connection.alive, deadline - time.monotonic())
             code = channel.recv_exit_status() if channel.exit_status_ready() else _TIMED_OUT
         except BROKEN as error:
             raise connection.lost(error) from error

@@ -10,7 +10,6 @@ from pathlib import Path
 from secrets import token_hex
 
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.base.settings import whereabouts
 from edgedeploy.compile.configuration import untuned
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -68,11 +67,8 @@ class Boards:
     def virtual(self) -> bool:
         """Whether virtual boards measure: this machine's times, under an emulator mostly."""
         if self.rpc_tracker or self.hosts:
-            return any(str(host).startswith(VIRTUAL) for host in self.hosts)
-        if self.place.virtual or self.board.profile.ssh is None:
-            return bool(self.place.virtual)
-        found = whereabouts(self.board.label, virtual=self.place.virtual)
-        return found is not None and not found.host
+            return any(host.startswith(VIRTUAL) for host in self.hosts)
+        return self.place.is_virtual
 
     def records_folder(self, progress: Progress = SILENT) -> Path:
         """Where their records go by default; builds use records of virtual boards only on request."""
