@@ -33,7 +33,7 @@ _ROOM_BYTES = 64 << 20
 _WRITE = script(__package__, "write.sh")
 _FORBIDDEN = 3
 
-# The programs that a push calls (release/board.py, release/lock.py).
+# The programs that a push calls (release/*.sh).
 _PROGRAMS = "cat chmod cut df du find flock ln mkdir mv readlink rm rmdir sed sha256sum sync tail"
 _LOOK_FOR_PROGRAMS = 'for each; do command -v "$each" >/dev/null || echo "$each"; done'
 
