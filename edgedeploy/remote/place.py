@@ -224,5 +224,5 @@ def attended(program: Program, interval_s: float) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join()
         program.close()
+        thread.join()
