@@ -78,8 +78,8 @@ def recorded(
         (root := Path(place) / "root").mkdir()
         (own := Path(place) / "own").mkdir()
         machine(board, means.core, root, progress)
-        task = Task(Path(), Path(), inputs, [], threads=1, folder=own)
-        executed, _ = record_engine(key.engine, wheel, file, task, root, board, means, progress)
+        task = Task(file, Path(), inputs, [], threads=1, folder=own)
+        executed, _ = record_engine(key.engine, wheel, task, root, board, means, progress)
     return PeerResult(key, file.name, wheel.sha256, tuple(executed))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.files import is_file, replacing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.build_key import build_key, differences, versions
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s", "passes": ".passes"}
 
 # The cache of packages, by build key; next to each package, how long its build took.
-_PACKAGES = Kept("packages")
+_PACKAGES = FolderCache("packages")
 _SECONDS = "seconds.txt"
 
 
@@ -246,7 +246,7 @@ class Plan:
 
     def _cache(self, fill: Callable[[Path], object], what: str, progress: Progress = SILENT) -> None:
         """Have `fill` write the package into its folder in the cache, unless it is there."""
-        _PACKAGES.made(self.short_key, fill, what, progress, sound=lambda folder: self._is_at(folder / self.package))
+        _PACKAGES.get(self.short_key, fill, what, progress, sound=lambda folder: self._is_at(folder / self.package))
 
     def _is_at(self, path: Path, progress: Progress | None = None) -> bool:
         """Whether this package is in a file; `progress` gets the reason if another one is there."""

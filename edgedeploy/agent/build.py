@@ -30,7 +30,7 @@ from edgedeploy.agent.recipe import (
     own_sources,
     package_folder,
 )
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.files import digest_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import ToolchainError
@@ -51,7 +51,7 @@ _IN_THE_WHEEL = "a wheel has the agents of all profiles built in: make wheel, th
 _PRECOMPILED = "precompiled.h"
 _WORTH_PRECOMPILING = 4
 
-_AGENTS, _OBJECTS = Kept("agents"), Kept("agents/objects")
+_AGENTS, _OBJECTS = FolderCache("agents"), FolderCache("agents/objects")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def build_product(
             _make(target, compiler, jobs, [*compiler.static_options, *product.link_flags], board, progress)
 
     what = f"building {product.name} for {board.triple}"
-    _AGENTS.made(built.path.parent.name, make, what, progress, sound=lambda folder: (folder / product.name).is_file())
+    _AGENTS.get(built.path.parent.name, make, what, progress, sound=lambda folder: (folder / product.name).is_file())
     return built
 
 
@@ -315,7 +315,7 @@ def _compile(
             options = [*job.flags, "-c", *(headers.result() if headers else [])]
             _call_compiler(compiler, options, text, place / target, tree)
 
-    return _OBJECTS.made(job.key(compiler), make, f"compiling {job.name}", progress) / target
+    return _OBJECTS.get(job.key(compiler), make, f"compiling {job.name}", progress) / target
 
 
 def _precompiled(jobs: list[_Job], compiler: Driver, tree: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Work on items of which some may fail, and any exception as an error for users."""
+"""Work on several items, some of which may fail; exceptions as errors for users."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from edgedeploy.base.settings import cache_folder
 
 
 @dataclass(frozen=True)
-class Kept:
+class FolderCache:
     """All cache entries of one kind, in the folder `kind` of the user's cache folder."""
 
     kind: str
@@ -34,10 +34,10 @@ class Kept:
         """The path of a key's entry, which may not exist yet."""
         return self.folder / key
 
-    def made(
+    def get(
         self,
         key: str,
-        make: Callable[[Path], object],
+        create: Callable[[Path], object],
         what: str,
         progress: Progress = SILENT,
         *,
@@ -47,29 +47,30 @@ class Kept:
 
         Args:
             key: a hash of everything that the entry depends on; it is the entry's name.
-            make: fills an empty folder; if it fails, nothing is cached.
+            create: fills an empty folder; if it fails, nothing is cached.
             what: what happens, for people, such as "building digits".
-            progress: is told about it, and about waiting for another process.
+            progress: is notified of it, and of waiting for another process.
             sound: whether an entry can be used; an unsound one is replaced.
         """
         entry = self.path(key)
         if sound(entry):
             logging.getLogger(__name__).info("not %s again: %s", what, entry)
             return entry
-        making = entry.with_name(f".making-{key}")
+        creating = entry.with_name(f".making-{key}")
         try:
-            with folder_lock(making, progress):
-                if sound(entry):  # another process has just made it
-                    _remove(making)
+            with folder_lock(creating, progress):
+                if sound(entry):  # another process has just created it
+                    _remove(creating)
                     return entry
                 try:
-                    _clear(making)
+                    for left in creating.iterdir():  # by a killed process
+                        _remove(left)
                     progress.note(f"{what} (cached for later runs)")
-                    make(making)
+                    create(creating)
                 except BaseException:
-                    shutil.rmtree(making, ignore_errors=True)
+                    shutil.rmtree(creating, ignore_errors=True)
                     raise
-                _move(making, entry)
+                _move(creating, entry)
         except OSError as error:
             raise cannot_write(entry, error) from error
         return entry
@@ -78,11 +79,6 @@ class Kept:
 def key_of(content: object) -> str:
     """The SHA-256 of content as JSON, in lower-case hexadecimal."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
-        _remove(path)
 
 
 def _remove(path: Path) -> None:

@@ -32,7 +32,7 @@ def builtin_folder() -> Path:
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str | None:
-    """A question that lists similar names; None if there are none."""
+    """A question that lists similar names; None without any."""
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.5)
     near += [known for known in names if name and name in known and known not in near]
     if not near or len(near) > MOST_LISTED:

@@ -109,6 +109,20 @@ def _is_same_folder(folder: Path, descriptor: int) -> bool:
         return False
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append a line, on its own even if a full disk or a killed process cut off the one before."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 1))
+            torn = stream.read(1) not in (b"", b"\n")
+            stream.write(("\n" * torn + line + "\n").encode())
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """The error for a file that the system refuses to write."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -17,7 +17,7 @@ _came = False
 def listen() -> None:
     """Remember Ctrl-C from now on, which raises KeyboardInterrupt as before.
 
-    A process that ignores it, as background jobs of scripts do, goes on ignoring it.
+    A process that ignores it, as background jobs of scripts do, still ignores it.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _remember)

@@ -55,32 +55,29 @@ class Group(Generic[Thing]):
         noun: what one extension is called, in messages.
         kind: the expected type of an entry point's object, in messages.
         name_of: the name of an object, or None if it has the wrong type.
+        leave_out: how users leave out the extension of a `{name}`, as a hint.
     """
 
     name: str
     noun: str
     kind: str
     name_of: Callable[[Any], str | None]
+    leave_out: str | None = None
 
     def entries(self) -> list[EntryPoint]:
         """The entry points, by name; nothing is imported."""
         return entries(self.name)
 
-    def load(self, disabled: Collection[str] = (), hints: Callable[[str], list[str]] = lambda name: []) -> list[Thing]:
-        """The extensions, by name.
-
-        Args:
-            disabled: names to leave out, without importing them.
-            hints: what to try if the extension of a name cannot be used.
-        """
+    def load(self, disabled: Collection[str] = ()) -> list[Thing]:
+        """The extensions, by name, without the `disabled` ones, which are not imported."""
         found: dict[str, tuple[Thing, EntryPoint]] = {}
         for entry in self.entries():
             if entry.name in disabled:
                 continue
             if entry.name in found:
                 why = f"{package_of(found[entry.name][1])} has one of the same name"
-                raise self._unusable(entry, why, hints)
-            found[entry.name] = self._loaded(entry, hints), entry
+                raise self._unusable(entry, why)
+            found[entry.name] = self._loaded(entry), entry
         return [thing for thing, _ in found.values()]
 
     def sound(self, taken: Collection[str] = ()) -> list[Thing]:
@@ -95,25 +92,24 @@ class Group(Generic[Thing]):
                 logging.getLogger(__name__).warning("%s", error)
         return list(found.values())
 
-    def _loaded(self, entry: EntryPoint, hints: Callable[[str], list[str]] = lambda name: []) -> Thing:
+    def _loaded(self, entry: EntryPoint) -> Thing:
         try:
             given: Thing = entry.load()
         except Exception as error:  # it is other people's code
-            raise self._unusable(entry, f"{type(error).__name__}: {last_line(error)}", hints) from error
+            raise self._unusable(entry, f"{type(error).__name__}: {last_line(error)}") from error
         name = self.name_of(given)
         if name is None:
-            raise self._unusable(entry, f"{entry.value} is {type(given).__name__}, not {self.kind}", hints)
+            raise self._unusable(entry, f"{entry.value} is {type(given).__name__}, not {self.kind}")
         if name != entry.name:
-            raise self._unusable(entry, f"the entry point {entry.value} gives one of the name {name!r}", hints)
+            raise self._unusable(entry, f"the entry point {entry.value} gives one of the name {name!r}")
         return given
 
-    def _unusable(
-        self, entry: EntryPoint, why: str, hints: Callable[[str], list[str]] = lambda name: []
-    ) -> ConfigurationError:
+    def _unusable(self, entry: EntryPoint, why: str) -> ConfigurationError:
+        leave_out = [self.leave_out.format(name=entry.name)] if self.leave_out else []
         return ConfigurationError(
             f"the {self.noun} {entry.name!r} of {package_of(entry)} cannot be used",
             why=why,
-            hints=[*hints(entry.name), "update or uninstall the package that it comes from"],
+            hints=[*leave_out, "update or uninstall the package that it comes from"],
         )
 
 
@@ -123,7 +119,7 @@ def data_folders() -> list[Path]:
 
 
 def code_of(module: str) -> str:
-    """The hash of a top-level module's files; empty if there is none, which loading will report."""
+    """The hash of a top-level module's files; empty for a missing module, which loading reports."""
     spec = importlib.util.find_spec(module)
     if spec is None:
         return ""

@@ -80,7 +80,7 @@ def networks_to_build() -> list[str] | None:
 
 
 def whereabouts(board: str, *, virtual: bool | None = None) -> Whereabouts | None:
-    """The first setting of where a board is; None if there is none.
+    """The first setting of where a board is; None if it is not set.
 
     Args:
         board: the profile's name.

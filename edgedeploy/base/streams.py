@@ -79,6 +79,6 @@ def _text(stream: io.BufferedWriter, like: Any, *, always: bool = False) -> io.T
         if like
         else ("utf-8", "backslashreplace", False)
     )
-    if encoding.lower().replace("-", "") != "utf8":  # as in the locale C: what it cannot say is written as its escape
+    if encoding.lower().replace("-", "") != "utf8":  # as in the locale C: other characters are written as escapes
         errors = "backslashreplace"
     return io.TextIOWrapper(stream, encoding, errors, line_buffering=always or at_once)

@@ -1,7 +1,7 @@
 """A process beside a build that reports when LLVM or TVM ends the build: by abort, exit or stack overflow.
 
 The process forks before anything slow is imported, while it has one thread: later a fork would take tens of
-milliseconds, and locks of other threads would stay locked in it for good.
+milliseconds, and locks of other threads would stay locked in it forever.
 """
 
 from __future__ import annotations

@@ -64,6 +64,20 @@ def _with_null(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
+def fill_template(package: str, template: str, /, **values: object) -> str:
+    """A text file of a package, which is a Jinja2 template, with values filled in."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(package, "."),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    return environment.get_template(template).render(**values)
+
+
 def printable(text: str) -> str:
     """Text on one line that moves no cursor, rings no bell and does not change the writing direction.
 

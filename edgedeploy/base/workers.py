@@ -33,8 +33,8 @@ _MESSAGE_LENGTH = 500
 class WorkerError(Exception):
     """A call raised an error, whose last line is the message.
 
-    The worker goes on; after a failed preparation, with another process. An `EdgedeployError`, or a `WorkerError`, is
-    its cause.
+    The worker can still be called; after a failed preparation, in another process. The cause is the error itself if it
+    is an `EdgedeployError` or a `WorkerError`.
     """
 
 
@@ -83,7 +83,7 @@ class Worker(Closing):
             self._process = context.Process(target=_serve, args=(theirs, self._prepare, self._log), daemon=True)
             self._process.start()
             theirs.close()
-            atexit.register(self.close)  # before multiprocessing ends the process, but not what it started
+            atexit.register(self.close)  # before multiprocessing ends the process, but not its children
         try:
             return self._receive(timeout_s)[1]
         except WorkerError:
@@ -156,7 +156,7 @@ class Worker(Closing):
             atexit.unregister(self.close)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.kill()  # it may not have had a group of its own yet
+            process.kill()  # it may not have its own group yet
             process.join(_END_S)
 
 

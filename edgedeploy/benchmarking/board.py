@@ -18,7 +18,7 @@ from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, 
 from edgedeploy.benchmarking.measure import Measurement, reference_outputs, task_for
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, board_machine
-from edgedeploy.benchmarking.turns import Costs, MeasuredPlayer, Turn
+from edgedeploy.benchmarking.turns import Costs, Player, Turn
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.model.tensors import Tensors
 from edgedeploy.remote.address import addresses
@@ -108,7 +108,7 @@ def measure_on_board(
                 facts = opened[0].facts
                 assert facts is not None  # only this machine has none
                 machine = machine or board_machine(facts, emulated=place.emulated(facts.machine))
-                players: dict[Engine, MeasuredPlayer] = {}
+                players: dict[Engine, Player] = {}
                 for engine, each in zip(packages, opened, strict=True):
                     assert isinstance(each.runner, RemoteSession)
                     players[engine] = BoardPackage(each.runner, network.tensors())

@@ -8,27 +8,28 @@ import math
 import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from edgedeploy.base.closing import Closing
+from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
-from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task, files_of
+from edgedeploy.benchmarking.engines.engine import CPU, CannotRunError, Engine, Profile, Task
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.benchmarking.wheels import Site, Target, site
 from edgedeploy.errors import BoardConnectionError, DownloadError, last_line, signal_of
-from edgedeploy.remote.connection import Connection, close_channel
+from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.login import BROKEN
+from edgedeploy.remote.place import RemoteProgram
 
-# The version and platform of the board's Python; nothing if there is none.
+# The version and platform of the board's Python; prints nothing without Python.
 _PROBE = """
 command -v python3 >/dev/null || exit 0
 exec python3 -c 'import json, platform, struct, sys
@@ -37,14 +38,7 @@ print(json.dumps([list(sys.version_info[:2]), platform.machine(), struct.calcsiz
 _MAKE = 'umask 077 && mktemp -d "$HOME/.edgedeploy-bench-XXXXXX"'
 _UNPACK = 'mkdir -p -- "$1" && exec tar -xzf - -C "$1"'
 _REMOVE = 'case "$1" in */.edgedeploy-bench-??????) exec rm -rf -- "$1";; esac'
-# The engine's messages go to a file, whose last line is printed when it has ended.
-_START = """
-cd -- "$1" || exit
-PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 ORT_DISABLE_TELEMETRY=1 OMP_NUM_THREADS="$4" \
-python3 ../engine_program.py "$3" "$5" inputs.npz outputs.npz names.json "$4" 2>log.txt
-echo "ended $?"
-tail -n 1 log.txt
-"""
+_START = script(__package__, "engine.sh")
 
 # An emulated board needs minutes for what a real one does in a second.
 _ANSWER_S, _TRANSFER_S = 1800.0, 1800.0
@@ -89,24 +83,19 @@ class BoardEngines(Closing):
         if reason := engine.absence():
             raise CannotRunError(f"{reason}, whose version is brought to the board")
         wheels = [self._wheel(engine.distribution, engine.version()), self._wheel("numpy", None)]
-        started = perf_counter()
-        converted = engine.convert(task) if engine.convert else None
-        compile_s = perf_counter() - started if converted else None
+        task, compile_s = engine.converted(task)
         paths = [self._upload_wheel(wheel) for wheel in wheels]
-        network = converted or task.file
-        files = files_of(network)
-        folder = self._upload_network(task, files)
-        size = sum(path.stat().st_size for path in files)
-        costs = Costs(compile_s, size_bytes=size)
-        return BoardEngine(self._connection, folder, ":".join(paths), engine.name, task, network.name, costs)
+        folder = self._upload_network(task)
+        costs = Costs(compile_s, size_bytes=task.size_bytes)
+        return BoardEngine(self._connection, folder, ":".join(paths), engine.name, task, costs)
 
     @cached_property
     def _folder(self) -> str:
-        made = self._connection.run(_MAKE)
-        if made.code or not made.text.startswith("/"):
-            raise CannotRunError(f"there is no room for it on the board: {made.messages or made.text}")
-        self._send({SCRIPT.name: SCRIPT.read_bytes()}, made.text)
-        return made.text
+        created = self._connection.run(_MAKE)
+        if created.code or not created.text.startswith("/"):
+            raise CannotRunError(f"there is no room for it on the board: {created.messages or created.text}")
+        self._send({SCRIPT.name: SCRIPT}, created.text, SCRIPT.name)
+        return created.text
 
     @cached_property
     def _python(self) -> Target | str:
@@ -136,38 +125,27 @@ class BoardEngines(Closing):
         """The folder of a wheel on the board."""
         if wheel.name not in self._uploaded:
             folder = f"{self._folder}/{wheel.name}"
-            with tempfile.TemporaryFile() as packed:
-                with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
-                    archive.add(wheel.path, ".", filter=_plain)
-                with self._progress.stage(f"bring {wheel.name} {wheel.version}, {packed.tell() / 1e6:.0f} MB"):
-                    self._unpack(packed, folder, wheel.name)
+            self._send({".": wheel.path}, folder, f"{wheel.name} {wheel.version}")
             self._uploaded[wheel.name] = folder
         return self._uploaded[wheel.name]
 
-    def _upload_network(self, task: Task, files: Sequence[Path]) -> str:
+    def _upload_network(self, task: Task) -> str:
         """A folder on the board with a network's files and its inputs."""
         self._networks += 1
-        inputs = io.BytesIO()
-        np.savez(inputs, *task.inputs.values())
-        names = json.dumps({"inputs": list(task.inputs), "outputs": task.outputs}).encode()
-        contents = {path.name: path.read_bytes() for path in files}
         folder = f"{self._folder}/network-{self._networks}"
-        self._send({**contents, "inputs.npz": inputs.getvalue(), "names.json": names}, folder)
+        self._send({path.name: path for path in (*task.files, *task.write_arguments())}, folder, "the network")
         return folder
 
-    def _send(self, contents: Mapping[str, bytes], folder: str) -> None:
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
-            for name, content in contents.items():
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = len(content), 0o600
-                archive.addfile(member, io.BytesIO(content))
-        self._unpack(packed, folder, "the network")
-
-    def _unpack(self, packed: IO[bytes], folder: str, what: str) -> None:
-        packed.seek(0)
-        content = iter(lambda: packed.read(_BLOCK), b"")
-        done = self._connection.run(_UNPACK, folder, content=content, timeout_s=_TRANSFER_S)
+    def _send(self, paths: Mapping[str, Path], folder: str, what: str) -> None:
+        """Send files and folders by their names there; `what` is for messages."""
+        with tempfile.TemporaryFile() as packed:
+            with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+                for name, path in paths.items():
+                    archive.add(path, name, filter=_plain)
+            with self._progress.stage(f"bring {what}, {packed.tell() / 1e6:.0f} MB"):
+                packed.seek(0)
+                content = iter(lambda: packed.read(_BLOCK), b"")
+                done = self._connection.run(_UNPACK, folder, content=content, timeout_s=_TRANSFER_S)
         if done.code:
             raise CannotRunError(f"{what} does not fit on the board: {done.messages[-_LONGEST_REASON:]}")
 
@@ -182,17 +160,16 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 class BoardEngine(Closing):
-    """A `MeasuredPlayer`: an engine's process on the board; a context manager that ends it."""
+    """A `Player`: an engine's process on the board; a context manager that ends it."""
 
     device = CPU
 
     def __init__(
-        self, connection: Connection, folder: str, python_path: str, engine: str, task: Task, file: str, costs: Costs
+        self, connection: Connection, folder: str, python_path: str, engine: str, task: Task, costs: Costs
     ) -> None:
         self._connection, self._folder, self._outputs = connection, folder, task.outputs
-        self._channel = connection.open(_START, folder, python_path, engine, str(task.threads), file)
-        self._channel.settimeout(_ANSWER_S)
-        self._stream = self._channel.makefile("rb")
+        arguments = folder, python_path, engine, str(task.threads), task.network.name
+        self._program = RemoteProgram(connection, _START, *arguments, timeout_s=_ANSWER_S)
         try:
             ready = self._answer()
             self.typical, load_s, first_s = (_positive(ready.get(key)) for key in ("typical_s", "load_s", "first_s"))
@@ -205,7 +182,7 @@ class BoardEngine(Closing):
         """Run `warmup` inferences, then time `count`."""
         seconds = self._ask({"warmup": warmup, "count": count}).get("seconds")
         if not isinstance(seconds, list) or len(seconds) != count:
-            raise CannotRunError("it does not say how long it took")
+            raise CannotRunError("it does not report how long it took")
         return Turn([_positive(each) for each in seconds], None)
 
     def outputs(self) -> dict[str, np.ndarray]:
@@ -227,7 +204,7 @@ class BoardEngine(Closing):
         try:
             return {str(name): (str(kind), [float(each) for each in times]) for name, (kind, times) in answer.items()}
         except (AttributeError, TypeError, ValueError) as error:
-            raise CannotRunError("it does not say what its operators took") from error
+            raise CannotRunError("it does not report how long its operators took") from error
 
     def costs(self) -> Costs:
         """What it needed besides the time of an inference; the peak memory is known once outputs were read."""
@@ -235,11 +212,11 @@ class BoardEngine(Closing):
 
     def close(self) -> None:
         """End the process."""
-        close_channel(self._channel)
+        self._program.close()
 
     def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
-        with suppress(*BROKEN):  # it has ended, and its last line explains it
-            self._channel.sendall(f"{json.dumps(request)}\n".encode())
+        with suppress(OSError):  # it has ended, and its last line explains it
+            self._program.send(f"{json.dumps(request)}\n".encode())
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -256,7 +233,7 @@ class BoardEngine(Closing):
 
     def _lines(self) -> Iterator[str]:
         try:
-            while line := self._stream.readline(_LONGEST_ANSWER):
+            while line := self._program.stream.readline(_LONGEST_ANSWER):
                 yield line.decode(errors="replace").strip()
         except BROKEN as error:
             raise self._connection.lost(error) from error
@@ -265,7 +242,7 @@ class BoardEngine(Closing):
 def _positive(value: object) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value) and value > 0:
         return float(value)
-    raise CannotRunError("it does not say how long it took")
+    raise CannotRunError("it does not report how long it took")
 
 
 def _reason(code: str, message: str) -> str:

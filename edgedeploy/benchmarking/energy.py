@@ -9,17 +9,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 from typing import NamedTuple
 
+from edgedeploy.base.programs import script
 from edgedeploy.benchmarking.engines.engine import CannotRunError
 from edgedeploy.benchmarking.turns import Player
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tuning.conditions import Run
 
-_SCRIPT = Path(__file__).with_name("power.sh")
+_SCRIPT = script(__package__, "power.sh")
 
 # The number of power samples, the time between them, and how long inferences run before the first one.
 _SAMPLES, _PAUSE_S, _AFTER_S = 20, 0.1, 0.5
@@ -80,7 +80,7 @@ class PowerMeter:
         """The source, and the mean of the samples in watts."""
         values = {"root": self._root, "count": _SAMPLES, "pause": _PAUSE_S, "after": _AFTER_S}
         head = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
-        output = self._run(head + _SCRIPT.read_text(encoding="utf-8"))
+        output = self._run(head + _SCRIPT)
         first, _, rest = output.partition("\n")
         source = first.removeprefix("source ").strip()
         samples = [_sample(each) for each in rest.split("sample ")[1:]]

@@ -21,7 +21,7 @@ from edgedeploy.benchmarking.engines import OURS, UNTUNED
 from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Task
 from edgedeploy.benchmarking.networks import Candidate
 from edgedeploy.benchmarking.report import Machine, Report, Row, Skipped, this_machine
-from edgedeploy.benchmarking.turns import MeasuredPlayer, take_turns, timing
+from edgedeploy.benchmarking.turns import Player, take_turns, timing
 from edgedeploy.benchmarking.worker import EngineWorker
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.package.members import read_work
@@ -76,11 +76,7 @@ class Measurement:
         self.skip(engine, network.case, str(error), where=f" for {network.case}")
 
     def rows(
-        self,
-        network: Candidate,
-        players: Mapping[Engine, MeasuredPlayer],
-        reference: Mapping[str, np.ndarray],
-        threads: int,
+        self, network: Candidate, players: Mapping[Engine, Player], reference: Mapping[str, np.ndarray], threads: int
     ) -> list[Row]:
         """Let all players take turns on one network, and make their rows; `reference` has the expected outputs."""
         engines, by_name = {each.name: each for each in players}, {each.name: players[each] for each in players}
@@ -137,7 +133,7 @@ class Measurement:
         return rows
 
     def _further(
-        self, network: Candidate, engine: Engine, player: MeasuredPlayer, threads: int
+        self, network: Candidate, engine: Engine, player: Player, threads: int
     ) -> tuple[Energy | None, tuple[FunctionProfile, ...] | None]:
         """The energy of an inference, and the times of its functions, the longest first; None if not requested or not
         available. The player may end."""
@@ -169,7 +165,7 @@ class Measurement:
         skipped: Sequence[Skipped],
         failed: Mapping[str, EdgedeployError] | None,
     ) -> Report:
-        """The report of rows of networks; raises the first error if there are none."""
+        """The report of rows of networks; raises the first error if all networks failed."""
         found = [row for each in rows for row in each]
         if failed and not found:
             raise next(iter(failed.values()))
@@ -258,7 +254,7 @@ def leaving_out(
 
 
 def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threads: int) -> Task:
-    """The task of an engine, with a folder of its own in `folder` for converted files."""
+    """The task of an engine, with its own folder in `folder` for converted files."""
     package = network.package_of(engine)
     if package is None and file.suffix != engine.suffix:
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
@@ -275,7 +271,7 @@ def task_for(network: Candidate, engine: Engine, file: Path, folder: Path, threa
 def reference_outputs(
     network: Candidate, file: Path, folder: Path, threads: int, running: EngineWorker | None = None
 ) -> dict[str, np.ndarray]:
-    """The outputs of the reference: by its worker if it is measured, else by one of its own."""
+    """The outputs of the reference: from its worker if it is measured, else from a new one."""
     try:
         if running:
             return running.outputs()

@@ -153,7 +153,7 @@ def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, opt
 
 
 def check_batch(alone: Source, together: Source) -> None:
-    """Check that a network gives for the first and the last image of a batch what it gives for them alone.
+    """Check that the first and the last image of a batch have the same results as alone.
 
     Exporters write the batch into constants, which are found in most networks, but not in all. Such a network may run
     and mix images.

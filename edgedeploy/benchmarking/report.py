@@ -43,7 +43,7 @@ class Machine(Record):
         governor: of the frequency of a board's first core.
         temperature_c: of a board's hottest zone, in degrees Celsius, before the first measurement.
         temperature_after_c: of the same zone, after the last measurement.
-        throttled: whether a board slowed itself down meanwhile; None if unknown.
+        throttled: whether a board slowed itself down during the measurement; None if unknown.
         emulated: true for a board whose processor is emulated.
     """
 

@@ -56,10 +56,6 @@ class Player(Protocol):
         """Run `warmup` inferences, then time `count`."""
         ...
 
-
-class MeasuredPlayer(Player, Protocol):
-    """A player with everything else that reports show."""
-
     def outputs(self) -> dict[str, np.ndarray]:
         """The outputs of the last inference by name."""
         ...

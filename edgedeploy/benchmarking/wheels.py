@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.documents import Record, read_document
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import DownloadError
@@ -18,7 +18,7 @@ from edgedeploy.zoo.wheel import download_wheel, unpack
 # The pinned wheels; scripts/pin_wheels.py writes it.
 PINS = Path(__file__).with_name("wheels.yaml")
 
-_SITES = Kept("wheels-of-boards")
+_SITES = FolderCache("wheels-of-boards")
 # The newest glibc 2.x of wheels by default, of Debian 12, and the oldest, of manylinux2014.
 _GLIBC, _OLDEST = 36, 17
 
@@ -102,5 +102,5 @@ def site(
             raise DownloadError(f"{path.name}: {error.cause}") from error
         shutil.rmtree(arriving)
 
-    path = _SITES.made(f"{found.filename}-{wheel.sha256[:12]}", make, f"unpacking {wheel} for {architecture}", progress)
+    path = _SITES.get(f"{found.filename}-{wheel.sha256[:12]}", make, f"unpacking {wheel} for {architecture}", progress)
     return Site(path, wheel.name, wheel.version, wheel.sha256)

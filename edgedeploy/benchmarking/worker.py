@@ -22,11 +22,11 @@ from edgedeploy.base.closing import Closing
 from edgedeploy.base.workers import Worker, WorkerError
 from edgedeploy.benchmarking.engine_program import forget_peak, peak_bytes, rest, timed, warm_up
 from edgedeploy.benchmarking.engines import find_engine
-from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task, files_of
+from edgedeploy.benchmarking.engines.engine import CannotRunError, Engine, Loaded, Profile, Task
 from edgedeploy.benchmarking.turns import Costs, Turn
 from edgedeploy.errors import EdgedeployError
 
-# How long an answer may take: a turn of inferences may also take so many times as long as its inferences are known to.
+# Time limit of an answer; that of a turn is at least this multiple of the known time of its inferences.
 _TIMEOUT_S, _TIMES_AS_LONG = 600.0, 10.0
 
 
@@ -42,7 +42,7 @@ class EngineWorker(Closing):
     _costs: Costs
 
     def __init__(self, engine: Engine, task: Task) -> None:
-        self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt", restarts=False)
+        self._worker = Worker(partial(_load, engine.name, task), task.folder / "output.txt", restarts=False)
         self.typical, self.device, self._costs = self._asked(self._worker.start, timeout_s=_TIMEOUT_S)
 
     def turn(self, warmup: int, count: int) -> Turn:
@@ -80,7 +80,7 @@ class EngineWorker(Closing):
             raise
 
 
-# In the process of an engine: what it has loaded.
+# In the process of an engine: its task, and the loaded network.
 _engine: Engine
 _task: Task
 _loaded: Loaded
@@ -94,11 +94,7 @@ def _load(name: str, task: Task) -> tuple[float, str, Costs]:
     for module in (engine.module, *engine.imports):  # the same for all networks, and no part of loading one
         with suppress(ImportError):  # `load` explains it
             importlib.import_module(module)
-    compile_s = None
-    if engine.convert:
-        started = perf_counter()
-        task = replace(task, converted=engine.convert(task))
-        compile_s = perf_counter() - started
+    task, compile_s = engine.converted(task)
     _engine, _task = engine, task
     started = perf_counter()
     _loaded = engine.load(task)
@@ -107,9 +103,7 @@ def _load(name: str, task: Task) -> tuple[float, str, Costs]:
         compile_s, load_s = _loaded.compile_s, max(0.0, load_s - _loaded.compile_s)
     forget_peak()
     first_s, typical = warm_up(_loaded.run)
-    files = [task.file] if task.converted is None else files_of(task.converted)
-    costs = Costs(compile_s, load_s, first_s, size_bytes=sum(path.stat().st_size for path in files))
-    return typical, _loaded.device, costs
+    return typical, _loaded.device, Costs(compile_s, load_s, first_s, size_bytes=task.size_bytes)
 
 
 def _outputs() -> dict[str, np.ndarray]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 
 from edgedeploy.agent.build import built_agent
+from edgedeploy.base.programs import script
 from edgedeploy.base.progress import Progress
 from edgedeploy.doctor.case import Case, is_remote
 from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
@@ -19,27 +21,19 @@ from edgedeploy.tuning.conditions import Throttling
 
 _NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15
 
+# Checks of boards that are other machines.
+_on_board = partial(check, group=Group.BOARD, applies=is_remote)
+
 _WHERE = "say where the board is with --host USER@HOST, or under `ssh` in its profile"
 _POWER = "check that the board has power and network, and has started"
 
 _PROGRAM_S = 15
 _ROOM_BYTES = 64 << 20
 
-# A real write finds more faults than permissions and free space show. 8 MiB are an agent and a network.
-_WRITE = """
-folder=$HOME/$1
-until [ -d "$folder" ]; do folder=${folder%/*}; folder=${folder:-/}; done
-file=$folder/.edgedeploy-doctor.$$
-trap 'rm -f "$file"' EXIT
-trap 'exit 1' HUP INT TERM
-echo "$folder"
-df -Pk "$folder" | sed -n '2s/^.* \\([0-9][0-9]*\\)  *[0-9]*% .*/\\1/p'
-( : >"$file" ) 2>/dev/null || { echo "user $(id -un) may not write there" >&2; exit 3; }
-dd if=/dev/zero of="$file" bs=65536 count=128 2>/dev/null || { echo "8 MiB could not be written there" >&2; exit 4; }
-"""
+_WRITE = script(__package__, "write.sh")
 _FORBIDDEN = 3
 
-# The programs that a push calls (release/board.py, release/lock.py).
+# The programs that a push calls (release/*.sh).
 _PROGRAMS = "cat chmod cut df du find flock ln mkdir mv readlink rm rmdir sed sha256sum sync tail"
 _LOOK_FOR_PROGRAMS = 'for each; do command -v "$each" >/dev/null || echo "$each"; done'
 
@@ -47,10 +41,8 @@ _TOUCH = 'name=$HOME/.edgedeploy-doctor.$$; : >"$name" && echo "$name"'
 _REMOVE = 'rm -f "$@"'
 
 
-@check(
+@_on_board(
     "address",
-    Group.BOARD,
-    applies=is_remote,
     limit_s=_NAME_S,
     if_stuck="check that this machine has a network, and that its name servers answer: resolvectl status",
 )
@@ -72,7 +64,7 @@ def address(case: Case) -> Finding:
     return ok(f"{case.address} is {numbers}" if host not in found else str(case.address))
 
 
-@check("SSH server", Group.BOARD, needs=("address",), applies=is_remote, limit_s=_PORT_S * 2 + 2, if_stuck=_POWER)
+@_on_board("SSH server", needs=("address",), limit_s=_PORT_S * 2 + 2, if_stuck=_POWER)
 def ssh_server(case: Case) -> Finding:
     """Whether an SSH server answers at the board's port."""
     assert case.address is not None
@@ -100,7 +92,7 @@ def ssh_server(case: Case) -> Finding:
 
 
 class _Recorded(Progress):
-    """Keeps the notes about recorded host keys."""
+    """Collects the notes about recorded host keys."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -109,7 +101,7 @@ class _Recorded(Progress):
         self.notes.append(text)
 
 
-@check("host key", Group.BOARD, needs=("SSH server",), applies=is_remote, limit_s=_LOGIN_S, if_stuck=_POWER)
+@_on_board("host key", needs=("SSH server",), limit_s=_LOGIN_S, if_stuck=_POWER)
 def host_key(case: Case) -> Finding:
     """Whether the board shows its known host key. This logs in, since the key is shown then."""
     assert case.address is not None
@@ -124,7 +116,7 @@ def host_key(case: Case) -> Finding:
     return ok(f"known: {case.line.known_from}" if case.connection else "known")
 
 
-@check("login", Group.BOARD, needs=("host key",), applies=is_remote)
+@_on_board("login", needs=("host key",))
 def login(case: Case) -> Finding:
     """Whether the board lets us in."""
     if case.not_let_in is not None:
@@ -132,7 +124,7 @@ def login(case: Case) -> Finding:
     return ok(f"as {case.line.run('id -un').text or 'a user without a name'}")
 
 
-@check("architecture", Group.BOARD, needs=("login",), applies=is_remote)
+@_on_board("architecture", needs=("login",))
 def architecture(case: Case) -> Finding:
     """Whether the board fits its profile, as far as code depends on it."""
     case.facts = facts = probe(case.line)
@@ -151,7 +143,7 @@ def architecture(case: Case) -> Finding:
     return ok(name, **facts.model_dump(exclude_none=True))
 
 
-@check("glibc", Group.BOARD, needs=("architecture",), applies=is_remote)
+@_on_board("glibc", needs=("architecture",))
 def glibc(case: Case) -> Finding:
     """Whether the board's C library is as new as its profile states."""
     assert case.facts is not None
@@ -170,7 +162,7 @@ def glibc(case: Case) -> Finding:
     return ok(f"{has}, at least {wanted} is needed")
 
 
-@check("releases", Group.BOARD, needs=("login",), applies=is_remote, limit_s=15)
+@_on_board("releases", needs=("login",), limit_s=15)
 def releases(case: Case) -> Finding:
     """Whether there are free space and write permission in the folder of releases."""
     done = case.line.run(_WRITE, BASE)
@@ -190,7 +182,7 @@ def releases(case: Case) -> Finding:
     return ok(found)
 
 
-@check("programs for releases", Group.BOARD, needs=("releases",), applies=is_remote)
+@_on_board("programs for releases", needs=("releases",))
 def needed_programs(case: Case) -> Finding:
     """Whether the board has SFTP and the programs that a push calls."""
     missing = case.line.run(_LOOK_FOR_PROGRAMS, *_PROGRAMS.split()).text.split()
@@ -207,7 +199,7 @@ def needed_programs(case: Case) -> Finding:
     return ok("a POSIX shell, SFTP, and all other programs that a push calls")
 
 
-@check("port forwarding", Group.BOARD, needs=("login",), applies=is_remote)
+@_on_board("port forwarding", needs=("login",))
 def forwarding(case: Case) -> Finding:
     """Whether the SSH connection forwards ports in both directions, for tuning."""
     try:
@@ -220,13 +212,13 @@ def forwarding(case: Case) -> Finding:
     return ok("in both directions")
 
 
-@check("program there", Group.BOARD, needs=("architecture", "toolchain"), applies=is_remote, limit_s=_PROGRAM_S + 5)
+@_on_board("program there", needs=("architecture", "toolchain"), limit_s=_PROGRAM_S + 5)
 def program_there(case: Case) -> Finding:
     """Whether a program built with the toolchain runs on the board."""
     return _ran(run_program(case.place, case.program, limit_s=_PROGRAM_S), "the toolchain's program runs there")
 
 
-@check("agent", Group.BOARD, needs=("architecture",), applies=is_remote, limit_s=25, if_stuck="try it again")
+@_on_board("agent", needs=("architecture",), limit_s=25, if_stuck="try it again")
 def agent(case: Case) -> Finding:
     """Whether the agent runs on the board: the one there, or this edgedeploy's, which is removed again."""
     assert case.facts is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import tempfile
 from collections import defaultdict
-from importlib import resources
 from pathlib import Path
 
+from edgedeploy.base.programs import script
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
 from edgedeploy.doctor.running import end_of, run_program
@@ -59,9 +59,10 @@ def _install(case: Case) -> str:
 
 def _files(case: Case) -> dict[str, list[list[str]]]:
     """The lines of `opencl_files.sh`: the fields after the first one, by the first one."""
-    script = (resources.files("edgedeploy.doctor") / "opencl_files.sh").read_text(encoding="utf-8")
     files: dict[str, list[list[str]]] = defaultdict(list)
-    for line in case.place.run(f"root={shlex.quote(ROOT)}\n{script}").text.splitlines():
+    for line in case.place.run(
+        f"root={shlex.quote(ROOT)}\n" + script(__package__, "opencl_files.sh")
+    ).text.splitlines():
         kind, *fields = line.split("|")
         files[kind].append(fields)
     return files

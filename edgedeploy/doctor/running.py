@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgedeploy.base.programs import script
 from edgedeploy.base.workers import Worker, WorkerError, WorkerTimeoutError
 from edgedeploy.doctor.check import Finding, failed, failure
 from edgedeploy.errors import EdgedeployError, ending, signal_of
@@ -16,28 +17,7 @@ from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.place import Place
 from edgedeploy.target.hosts import busyness
 
-# In the folder of releases, or where that would be created: other places may forbid programs. At the end, the program's
-# file is removed, and a program that hangs is killed.
-_RUN = """
-folder=$HOME/$1 limit=$2
-shift 2
-until [ -d "$folder" ]; do folder=${folder%/*}; folder=${folder:-/}; done
-program=$folder/.edgedeploy-doctor.$$
-trap 'rm -f "$program"' EXIT
-trap 'exit 1' HUP INT TERM
-cat >"$program" && chmod 700 "$program" || exit
-"$program" "$@" &
-running=$!
-{
-    while [ "$limit" -gt 0 ] && kill -0 $running; do sleep 1; limit=$((limit - 1)); done
-    kill -9 $running
-} >/dev/null 2>&1 &
-watchdog=$!
-wait $running
-code=$?
-kill $watchdog 2>/dev/null
-exit $code
-"""
+_RUN = script(__package__, "run.sh")
 
 # The exit code of shells for a file that cannot be executed.
 CANNOT_RUN = 126
@@ -56,7 +36,7 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
         temporary = tempfile.TemporaryDirectory()
     except OSError as error:
         return failed(f"there is no folder for temporary files: {error.strerror}", "set TMPDIR to one with free space")
-    with temporary as folder, Worker(look, Path(folder, "said.txt")) as worker:
+    with temporary as folder, Worker(look, Path(folder, "output.txt")) as worker:
         try:
             finding: Finding = worker.start(limit_s)
         except WorkerTimeoutError:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from edgedeploy.base import extras
+from edgedeploy.base.programs import capture
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
 from edgedeploy.doctor.running import isolated
@@ -77,15 +78,7 @@ def program(case: Case) -> Finding:
 def _run(command: list[str], environment: dict[str, str], how: str) -> Finding:
     """Whether the program runs and prints the right text."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=(_RUN_S - 2) * busyness(),
-            check=False,
-            env={**os.environ, **environment},
-        )
+        done = capture(command, timeout_s=(_RUN_S - 2) * busyness(), env={**os.environ, **environment})
     except subprocess.TimeoutExpired:
         return failed("the toolchain's program does not end", "use another toolchain: edgedeploy toolchains")
     if done.returncode == 0 and done.stdout.strip() == _SAYS:
@@ -143,7 +136,4 @@ def predictions(case: Case) -> Finding:
 
 
 def _version_of(program: str) -> list[str]:
-    done = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, timeout=_RUN_S * busyness(), check=False
-    )
-    return done.stdout.splitlines()
+    return capture([program, "--version"], timeout_s=_RUN_S * busyness()).stdout.splitlines()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from edgedeploy.base.programs import capture
 from edgedeploy.errors import ToolchainError, UnsupportedError
 from edgedeploy.predicting.record import WIDTH, Block
 
@@ -46,7 +46,7 @@ class Llvm:
             mca, mc = shutil.which(f"llvm-mca{suffix}"), shutil.which(f"llvm-mc{suffix}")
             if mca is None or mc is None:
                 continue
-            stated = subprocess.run([mca, "--version"], capture_output=True, text=True, check=False).stdout
+            stated = capture([mca, "--version"]).stdout
             match = re.search(r"LLVM version (\d+(?:\.\d+)*)", stated)
             version = match[1] if match else None
             if version and int(version.partition(".")[0]) >= OLDEST:
@@ -63,7 +63,7 @@ class Llvm:
         words = [block.code[at : at + WIDTH] for block in blocks for at in range(0, len(block.code), WIDTH)]
         text = "".join(" ".join(f"0x{byte:02x}" for byte in word) + "\n" for word in words)
         command = [self.mc, "--disassemble", "-triple=aarch64", "-mattr=+v9.2a,+fullfp16,+dotprod,+sve2,+bf16,+i8mm"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        done = capture(command, input=text)
         invalid = {int(line) - 1 for line in re.findall(r"<stdin>:(\d+):\d+: warning: invalid", done.stderr)}
         lines = [line for line in done.stdout.splitlines() if line.strip() and not line.strip().startswith(".")]
         if len(lines) != len(words) - len(invalid):
@@ -87,7 +87,7 @@ class Llvm:
                 f"# LLVM-MCA-BEGIN {place}\n" + "\n".join(lines) + "\n# LLVM-MCA-END\n"
                 for place, lines in enumerate(part)
             )
-            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            done = capture(command, input=text)
             found = [int(cycles) for cycles in re.findall(r"^Total Cycles:\s+(\d+)", done.stdout, re.MULTILINE)]
             if len(found) != len(part):
                 raise ToolchainError(f"{self.mca} does not predict {model}", why=done.stderr.strip()[:500] or None)

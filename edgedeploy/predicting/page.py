@@ -21,7 +21,7 @@ _COLOURS = {"core": "#2a78d6", "branches": "#8a6fd1", "caches": "#1baf7a", "memo
 
 @dataclass(frozen=True)
 class Beside:
-    """A table of edgedeploy and other engines, and the reasons for those that are left out."""
+    """A table of edgedeploy and other engines, and the reasons why others are left out."""
 
     titles: list[str]
     rows: list[list[str]]

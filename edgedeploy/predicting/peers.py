@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.base.cache import Kept
-from edgedeploy.base.files import cannot_write, replacing, sha256_of
+from edgedeploy.base.cache import FolderCache
+from edgedeploy.base.files import append_line, replacing, sha256_of
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.benchmarking.engine_program import NAMES, SCRIPT
 from edgedeploy.benchmarking.engines import find_peers
@@ -45,8 +45,8 @@ _MARKS = Marks(call=155, argument=0, watch=0, record=1)
 # Why an engine is left out that could be recorded.
 NOT_RECORDED = "it was not recorded yet"
 
-# Outputs may differ by so much of the largest value, and by what edgedeploy's own may: engines with other kernels round
-# otherwise, but no more.
+# The fraction of the largest value by which outputs may differ, or edgedeploy's own tolerance if that is larger: other
+# kernels round differently, but not more.
 _DIFFERENCE = 0.02
 
 
@@ -116,7 +116,7 @@ class PeerResults:
     @classmethod
     def of_user(cls) -> PeerResults:
         """The results in the user's cache folder."""
-        return cls(Kept("predictions").folder / "other-engines.jsonl")
+        return cls(FolderCache("predictions").folder / "other-engines.jsonl")
 
     def find(self, key: Key) -> PeerResult | None:
         """The result of a key, if there is one."""
@@ -125,24 +125,18 @@ class PeerResults:
     def add(self, result: PeerResult) -> None:
         """Append a result."""
         self._by_key[result.key] = result
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            whole = not self._path.is_file() or self._path.read_bytes().endswith(b"\n")
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(("" if whole else "\n") + _line(result))
-        except OSError as error:
-            raise cannot_write(self._path, error) from error
+        append_line(self._path, _line(result))
 
     def tidy(self) -> None:
         """Rewrite the file, in order, with the newest result of each engine, network and core."""
         newest = {(each.network, each.key.core, each.key.engine): each for each in self._by_key.values()}
         with replacing(self._path) as temporary:
-            temporary.write_text("".join(_line(newest[name]) for name in sorted(newest)), encoding="utf-8")
+            temporary.write_text("".join(f"{_line(newest[name])}\n" for name in sorted(newest)), encoding="utf-8")
         self._by_key = {result.key: result for result in newest.values()}
 
 
 def _line(result: PeerResult) -> str:
-    return json.dumps(asdict(result), default=float) + "\n"
+    return json.dumps(asdict(result), default=float)
 
 
 @dataclass(frozen=True)
@@ -213,8 +207,8 @@ def predict_peers(
             (own := folder / engine.name).mkdir()
             task = Task(file, candidate.prepared.package_path, inputs, list(expected), threads=1, folder=own)
             try:
-                converted = engine.convert(task) if engine.convert else file
-                found, outputs = record_engine(engine.name, wheel, converted, task, root(), board, means, progress)
+                task, _ = engine.converted(task)
+                found, outputs = record_engine(engine.name, wheel, task, root(), board, means, progress)
                 difference = compare(dict(zip(expected, outputs, strict=False)), expected).relative
                 if difference > max(_DIFFERENCE, manifest.selftest.relative):
                     raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
@@ -261,24 +255,22 @@ def _arrays(specs: Sequence[Any], members: Sequence[str], contents: dict[str, by
 
 
 def record_engine(
-    name: str, wheel: Site, file: Path, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
+    name: str, wheel: Site, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
 ) -> tuple[list[Executed], list[np.ndarray]]:
     """What one inference of a network executes in an engine, file by file, and the network's outputs.
 
     Args:
-        file: the network in the engine's own form.
-        task: its inputs, the names of its outputs, and a folder.
+        task: the network in the engine's own form, its inputs, the names of its outputs, and a folder.
         root: of `machine`.
     """
     numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, PYTHON, progress)
     record = task.folder / "record"
     record.mkdir()
-    given, written, names = (task.folder / name for name in ("inputs.npz", "outputs.npz", "names.json"))
-    np.savez(given, *task.inputs.values())
-    names.write_text(json.dumps({"inputs": list(task.inputs), "outputs": task.outputs}), encoding="utf-8")
+    given, names = task.write_arguments()
+    written = task.folder / "outputs.npz"
     python = root / "usr/bin/python3"
     run_recorded(
-        [str(python), str(SCRIPT), name, *map(str, (file, given, written, names))],
+        [str(python), str(SCRIPT), name, *map(str, (task.network, given, written, names))],
         board,
         means.core,
         _MARKS,
@@ -297,5 +289,5 @@ def record_engine(
     )
     with np.load(written) as content:
         outputs = [content[name] for name in content.files]
-    read = read_record(record, agent=python, library=file)
+    read = read_record(record, agent=python, library=task.network)
     return executed(read, owners_by_file(read), means.core.llvm, means.llvm, progress), outputs

@@ -24,7 +24,7 @@ from edgedeploy.target.core_model import CoreModel, Memory
 
 LINE_BYTES = 64
 
-# The branch predictor foresees the end of a loop that always has so many turns or fewer.
+# The most turns of a loop whose end the branch predictor foresees, if their number never changes.
 _FORESEEN_TURNS = 32
 
 
@@ -286,7 +286,7 @@ def predict_package(
     *,
     threads: int = 1,
 ) -> Prediction:
-    """The cycles of one inference of a package on a board with so many threads."""
+    """The cycles of one inference of a package on a board with this number of threads."""
     built_for = manifest.target.get("mcpu")
     if built_for != board.cpu:
         raise InputError(

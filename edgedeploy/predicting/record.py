@@ -34,7 +34,7 @@ _ENTRY = "__tvm_ffi_"
 # The owner of code outside the network's functions.
 RUNTIME = "runtime"
 
-# Instructions of a window: those that fill the pipeline first, and those that are measured then.
+# Instructions of a window: the lead, which fills the pipeline, and the measured ones after it.
 LEAD, MEASURED = 500, 1500
 # Windows of a record, in proportion to the instructions of its functions, and the fewest of each function.
 WINDOWS, FEWEST = 400, 12
@@ -174,7 +174,7 @@ def owners_by_file(record: Record) -> Ownership:
 
 
 def _latest(values: np.ndarray) -> np.ndarray:
-    """For each place the last value up to there that is not negative; a negative one if there is none."""
+    """For each place the last value up to there that is not negative; a negative value without one."""
     places = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))
     return np.asarray(values[places])
 
@@ -229,7 +229,7 @@ def _window(record: Record, ownership: Ownership, run: int, into: int) -> Window
 
 
 def _up_to(record: Record, blocks: Iterator[int], instructions: int) -> list[int]:
-    """The first blocks that have so many instructions together."""
+    """The first blocks, up to a total number of `instructions`."""
     taken: list[int] = []
     for block in blocks:
         taken.append(block)

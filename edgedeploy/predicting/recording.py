@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.agent.build import agent_for
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
@@ -105,15 +106,9 @@ def run_recorded(
     plugin = ",".join([str(recorder(progress)), f"out={folder}", *marked, *cache_options(board, core)])
     with progress.stage(f"record {what} under {Path(program).name}"):
         try:
-            done = subprocess.run(
-                [program, *options, "-plugin", plugin, *command],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_TIMEOUT_S,
-                env=dict(environment or {}),  # nothing else: its size shifts the stack, which changes cache misses
-            )
+            # No other variables: their size shifts the stack, which changes cache misses.
+            command = [program, *options, "-plugin", plugin, *command]
+            done = capture(command, timeout_s=_TIMEOUT_S, env=dict(environment or {}))
         except subprocess.TimeoutExpired as error:
             raise UnsupportedError(f"{program} did not end within {_TIMEOUT_S} s") from error
     if done.returncode or not (folder / BLOCKS).is_file():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.files import digest_of
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.predicting.mca import Llvm
@@ -20,7 +20,7 @@ from edgedeploy.target.triples import architecture_of
 
 NATIVE = Path(__file__).with_name("native")
 _SOURCE, _LIBRARY = NATIVE / "recorder.c", "recorder.so"
-_PLUGINS = Kept("plugins")
+_PLUGINS = FolderCache("plugins")
 
 # The versions of QEMU that have version 1 of the plugin interface.
 _OLDEST, _NEWEST = (6, 0), (8, 2)
@@ -31,7 +31,7 @@ def recorder(progress: Progress = SILENT) -> Path:
     """The plugin, built for this machine once."""
     here = load_board("local")
     key = key_of([c_compiler(here).identity, digest_of(sorted(NATIVE.iterdir()), NATIVE)])[:16]
-    folder = _PLUGINS.made(
+    folder = _PLUGINS.get(
         key,
         lambda folder: link_shared([_SOURCE], folder / _LIBRARY, here),
         "building the recorder of instructions",
@@ -51,10 +51,10 @@ def recording_emulator(board: Board) -> str:
             why=f"{name}-static takes no plugins",
             hints=[_INSTALL],
         )
-    text = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    text = capture([found, "--version"]).stdout
     match = re.search(r"version (\d+)\.(\d+)", text)
     version = (int(match[1]), int(match[2])) if match else None
-    takes = subprocess.run([found, "--help"], capture_output=True, text=True, check=False).stdout
+    takes = capture([found, "--help"]).stdout
     if "-plugin" not in takes:
         raise UnsupportedError(
             f"{found} takes no plugins", why="it is linked statically, or was built without", hints=[_INSTALL]

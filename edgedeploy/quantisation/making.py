@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.files import digest_of, replacing
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.demo.usage import find_use
@@ -35,7 +35,7 @@ MOST_SAMPLES = 300
 MAX_LOSS = 0.01
 
 
-_NETWORKS = Kept("quantised")
+_NETWORKS = FolderCache("quantised")
 
 # The packages whose versions change the quantised network.
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless")
@@ -220,7 +220,7 @@ def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "code": _code(Path(__file__).parent.parent),
     }
-    folder = _NETWORKS.made(
+    folder = _NETWORKS.get(
         key_of(key)[:16],
         lambda folder: make(task, settings, progress).write(folder / f"{name}.onnx"),
         f"quantising {task.source.name}",

@@ -1,1 +1,1 @@
-"""Tuning records: the trials of candidates on a board, kept for builds, tuning and reports."""
+"""Tuning records: the trials of candidates on a board, stored for builds, tuning and reports."""

@@ -24,7 +24,7 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
 
     Args:
         chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
-        progress: is told why the board's own folder is not used.
+        progress: gets a note if the board's own folder is not used, and why.
     """
     if chosen == NO_RECORDS:
         return None

@@ -141,7 +141,7 @@ class Records(Closing):
 
     @property
     def sha256(self) -> str | None:
-        """SHA-256 over the candidates that `best` returned so far, by workload; None if there are none."""
+        """SHA-256 over the candidates that `best` returned so far, by workload; None without any."""
         return key_of(self._used) if self._used else None
 
     @property
@@ -264,7 +264,7 @@ def _begun(connection: sqlite3.Connection, folder: Path, header: Header) -> Cont
             connection.execute(f"PRAGMA {pragma}")
     with _transaction(connection, path):
         if content := _content(connection, path):
-            _require_same(folder, header, content.header)  # it may have been begun meanwhile
+            _require_same(folder, header, content.header)  # another process may have begun it
             return content
         for statement in (*_SCHEMA, f"PRAGMA user_version={_VERSION}"):
             connection.execute(statement)

@@ -35,7 +35,7 @@ class TaskSummary(_TaskRecord):
 
     Attributes:
         mflop: millions of arithmetic operations of one run.
-        candidates: how many there are, with the default; None if no event of a run says.
+        candidates: how many there are, with the default; None if no event of a run states it.
         trials: how many it has at most, with those of earlier runs.
         done: how many earlier runs measured.
     """

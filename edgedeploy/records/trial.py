@@ -97,7 +97,7 @@ def by_workload(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 def best_of(trials: Iterable[Trial]) -> Trial | None:
     """The best trial of one workload, or None if none succeeded.
 
-    It is the fastest of those that the latest run measured interleaved at its end; without any, the fastest of all.
+    It is the fastest that the latest run measured interleaved at its end; without any, the fastest of all.
     """
     contenders = [trial for trial in trials if trial.seconds]
     if finals := [trial for trial in contenders if trial.final]:

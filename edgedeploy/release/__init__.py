@@ -1,1 +1,1 @@
-"""Releases on a board: uploaded, tested there, switched to atomically, and kept for a rollback."""
+"""Releases on a board: uploaded, tested there, switched to atomically, and stored for a rollback."""

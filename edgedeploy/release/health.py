@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from edgedeploy.base.programs import script, wait_until
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import CURRENT, folder_of
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.target.board import HEALTH_CHECK_S, Board, check_command
 
-# The end of a check's output is kept: errors come last.
+# Only the end of a check's output is reported: errors come last.
 MOST_BYTES = 4096
 
 _POLL_S = 0.3
@@ -20,33 +21,7 @@ _GRACE_S = 20
 # The exit code of timeout(1).
 _TIMED_OUT = 124
 
-# In its own session, so that at the limit all that the check started ends with it. A check that ends in time may leave
-# programs running.
-CHECK = """
-cd && cd "$1" || exit
-limit=$2 EDGEDEPLOY_MODEL=$3 EDGEDEPLOY_RELEASE=$4
-export EDGEDEPLOY_MODEL EDGEDEPLOY_RELEASE
-session=
-! command -v setsid >/dev/null || session=setsid
-$session sh -c "$5" </dev/null 2>&1 &
-check=$!
-end() { kill -s "$1" -- "${session:+-}$check"; }
-(
-    trap 'kill $sleep; exit 0' TERM
-    sleep "$limit" & sleep=$!
-    wait $sleep
-    trap '' TERM
-    end TERM; sleep 1; end KILL
-    exit 1
-) </dev/null >/dev/null 2>&1 &
-watchdog=$!
-wait $check
-code=$?
-kill $watchdog
-wait $watchdog
-[ $? -ne 1 ] || exit 124
-exit $code
-"""
+CHECK = script(__package__, "health_check.sh")
 
 
 @dataclass(frozen=True)
@@ -83,8 +58,7 @@ class HealthCheck:
                 if not block:
                     break
                 printed = (printed + block)[-MOST_BYTES:]
-            while not channel.exit_status_ready() and connection.alive and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_until(lambda: channel.exit_status_ready() or not connection.alive, deadline - time.monotonic())
             code = channel.recv_exit_status() if channel.exit_status_ready() else _TIMED_OUT
         except BROKEN as error:
             raise connection.lost(error) from error

@@ -10,38 +10,21 @@ import contextlib
 import getpass
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 
+from edgedeploy.base.programs import script
 from edgedeploy.errors import BoardBusyError, BoardConnectionError, ReleaseError
-from edgedeploy.remote.connection import Connection, close_channel
+from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
-from edgedeploy.remote.login import BROKEN
+from edgedeploy.remote.login import BROKEN, SILENCE_S
+from edgedeploy.remote.place import RemoteProgram, attended
 
 _PATIENCE_S = 3.0
 _BEAT_S = 10
 _SILENCE_S = 60
 
-_HOLD = """
-cd && mkdir -p "$1/blobs" "$1/releases" && cd "$1" || exit 1
-command -v flock >/dev/null || { echo none; exit; }
-exec 9>>lock
-flock -n 9 || { echo "held by $(cat lock)"; exit; }
-echo "$2" >lock
-clear() { rm -rf staging-* blobs/incoming-* releases/*/staging-* trials/*/staging-*; }
-clear
-echo locked
-watch() {
-    ( trap 'kill $sleep; exit' TERM; sleep "$1" & sleep=$!; wait $sleep && kill $$ ) </dev/null >/dev/null 2>&1 9>&- &
-    watcher=$!
-}
-watch "$3"
-while read -r beat; do kill $watcher; watch "$3"; done
-kill $watcher
-clear
-wait $watcher
-"""
+_HOLD = script(__package__, "lock.sh")
 
 Check = Callable[[], None]
 
@@ -55,44 +38,28 @@ def locked(connection: Connection) -> Iterator[Check]:
     owner = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        channel = connection.open(_HOLD, BASE, owner, str(_SILENCE_S))
-        stream = channel.makefile("r")
+        holder = RemoteProgram(connection, _HOLD, BASE, owner, str(_SILENCE_S), timeout_s=SILENCE_S)
         try:
-            answer = stream.readline().strip()
+            answer = holder.stream.readline().decode(errors="replace").strip()
             if answer == "locked":
                 break
-            messages = channel.makefile_stderr("r").read().decode(errors="replace").strip()
+            messages = holder.messages()
         except BROKEN as error:
             raise connection.lost(error) from error
-        close_channel(channel)
+        holder.close()
         if not answer.startswith("held by") or time.monotonic() > deadline:
             raise _refused(connection, answer, messages)
         time.sleep(0.2)
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(_BEAT_S):
-            with contextlib.suppress(*BROKEN):
-                channel.sendall(b".\n")
 
     def check() -> None:
         if not connection.alive:
             raise connection.lost()
-        if channel.exit_status_ready():
+        if holder.ended:
             hints = ["try again: files that were sent stay there"]
             raise BoardConnectionError(f"the lock on {connection.address} was lost", hints=hints)
 
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
+    with attended(holder, _BEAT_S):
         yield check
-    finally:
-        done.set()
-        thread.join()
-        with contextlib.suppress(*BROKEN):
-            channel.shutdown_write()
-            stream.read()  # until the shell there has ended
-        close_channel(channel)
 
 
 def _refused(connection: Connection, answer: str, messages: str) -> Exception:

@@ -258,11 +258,11 @@ def push_all(
     """Push to all boards at the same time, to each one release after another.
 
     Logs in to all boards first: releases may take minutes to build, and are built only if a board answers. Connections
-    that ended meanwhile are opened again.
+    that ended during the build are opened again.
 
     Args:
         releases_for_them: gives the release of each requested name, or the error of its build.
-        progress: is told about each step; for several boards, only notes.
+        progress: receives each step; for several boards, only notes.
 
     Returns the outcome of each release on each board, a result or an error.
     """

@@ -135,7 +135,7 @@ class Record:
 
     @property
     def way(self) -> list[str]:
-        """The releases that were in use, in order, without those that were rolled back.
+        """The releases that were in use, in order, without releases that were rolled back.
 
         The last one is in use, if it is confirmed.
         """
@@ -182,7 +182,7 @@ class Record:
     def ranked(self, present: Sequence[str]) -> list[str]:
         """The releases on the board by their worth, best first.
 
-        The one in use, those before it, others that were in use, those that never were; the newest of each first.
+        The one in use, the ones before it, others that were in use, then never used ones; the newest of each first.
         """
         used = [entry.id for entry in self.entries if entry.event in _CONFIRMING]
         order = [*filter(None, [self.current]), *reversed(self.way), *reversed(used), *sorted(present, reverse=True)]

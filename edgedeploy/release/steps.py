@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgedeploy.base.programs import script
 from edgedeploy.errors import ReleaseError, ending
 from edgedeploy.release.layout import CURRENT, RELEASES, STAGING, TRIALS, Release, is_id, is_model
 from edgedeploy.release.record import MOST_ENTRIES, Entry, Record
@@ -24,106 +25,17 @@ SELF_TEST_S = 1800
 # The agent's exit code for outputs that differ too much.
 _DIFFERS = 6
 
-# Lines "KIND MODEL ...".
-_LOOK = """
-cd && cd "$1" 2>/dev/null || exit 0
-for name in releases/*/* trials/*/*; do
-    folder=${name%/*} file=${name##*/}
-    model=${folder#*/}
-    case $folder/$file in
-        releases/*/current) echo "current $model $(readlink "$name")" ;;
-        releases/*/history)
-            tail -n "$2" "$name" |
-                while read -r line || [ -n "$line" ]; do printf 'record %s %s\\n' "$model" "$line"; done ;;
-        *) [ ! -d "$name" ] || echo "${folder%%/*} $model $file $(du -sk "$name" | cut -f 1)" ;;
-    esac
-done
-"""
-
-_STOCK = """
-cd && cd "$1/blobs" 2>/dev/null || exit 0
-shift
-for blob; do
-    [ ! -f "$blob" ] || { actual=$(sha256sum "$blob"); [ "${actual%% *}" != "$blob" ] || echo "$blob"; }
-done
-"""
-
-# A blob gets its name only when it is complete. The temporary name has the shell's PID: another shell may still wait
-# for the rest of the same blob on a dead connection.
-_UPLOAD = """
-cd && cd "$1/blobs" || exit
-incoming=incoming-$2.$$
-trap 'rm -f "$incoming"' EXIT
-cat >"$incoming" || exit
-actual=$(sha256sum "$incoming") || exit
-[ "${actual%% *}" = "$2" ] || { echo "SHA-256 of what arrived is ${actual%% *} instead of $2" >&2; exit 1; }
-mv -f "$incoming" "$2"
-"""
-
-_ASSEMBLE = """
-cd && cd "$1" && mkdir -p "$2" && cd "$2" || exit
-rm -rf "$3" && mkdir "$3" && cd "$3" || exit
-shift 3
-while [ $# -gt 0 ]; do
-    case $1 in */*) mkdir -p "${1%/*}" || exit ;; esac
-    ln "../../../blobs/$2" "$1" || exit
-    shift 2
-done
-chmod 755 agent && { sync -f . 2>/dev/null || sync; }
-"""
-
-_SELF_TEST = """
-cd && cd "$1" && ./agent verify . && exec ./agent selftest .
-"""
-
-_PUBLISH = """
-cd && cd "$1/$2" && mv "$3" "$4" || exit
-"""
-
-# The file is replaced as a whole: an appended line may be cut off, and the next one would continue it.
-_WRITE_RECORD = """
-write_record() {
-    most=$1
-    shift
-    { { [ ! -f history ] || tail -n "$most" history; } && printf '%s\\n' "$@"; } >staging-history &&
-        { sync staging-history 2>/dev/null || sync; } && mv -f staging-history history &&
-        { sync -f . 2>/dev/null || sync; }
-}
-"""
-
-_RECORD = f"""{_WRITE_RECORD}
-cd && cd "$1/releases/$2" || exit
-shift 2
-write_record "$@"
-"""
-
-# The link for going back is created first: a release that fails may have filled the disk.
-_LINK = f"""{_WRITE_RECORD}
-cd && cd "$1/releases/$2" || exit
-[ -d "$3" ] || {{ echo "there is no $3" >&2; exit 1; }}
-rm -f staging-current staging-back && ln -s "$3" staging-current || exit
-[ -z "$4" ] || ln -s "$4" staging-back || exit
-ln -f "$3/agent" ../../staging-agent && mv -f ../../staging-agent ../../agent && rm -f ../../staging-agent || exit
-shift 4
-write_record "$@"
-"""
-
-_UNLINK = """
-cd && cd "$1/releases/$2" && rm -f current
-"""
-
-# A release is renamed before its removal. A later command removes what stays: NFS keeps the files of running programs.
-_SWEEP = """
-cd && cd "$1" || exit
-shift
-for name; do
-    aside=${name%/*}/staging-${name##*/}
-    mv "$name" "$aside" || exit
-    rm -rf "$aside"
-done
-rmdir trials/* 2>/dev/null
-find blobs -type f -links 1 -exec rm -f {} +
-"""
+_LOOK = script(__package__, "look.sh")
+_STOCK = script(__package__, "stock.sh")
+_UPLOAD = script(__package__, "upload.sh")
+_ASSEMBLE = script(__package__, "assemble.sh")
+_WRITE_RECORD = script(__package__, "write_record.sh")
+_RECORD = _WRITE_RECORD + script(__package__, "record.sh")
+_LINK = _WRITE_RECORD + script(__package__, "link.sh")
+_SWEEP = script(__package__, "sweep.sh")
+_SELF_TEST = 'cd && cd "$1" && ./agent verify . && exec ./agent selftest .'
+_PUBLISH = 'cd && cd "$1/$2" && mv "$3" "$4"'
+_UNLINK = 'cd && cd "$1/releases/$2" && rm -f current'
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import secrets
 import shlex
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import paramiko
 
 from edgedeploy.base.closing import Closing
+from edgedeploy.base.programs import wait_until
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import BoardConnectionError, last_line
 from edgedeploy.remote import LOOPBACK
@@ -55,7 +55,7 @@ class Connection(Closing):
     """
 
     def __init__(self, address: Address, *, strict: bool = False, progress: Progress = SILENT) -> None:
-        """Log in; `strict` refuses unknown host keys, `progress` is told when one is recorded."""
+        """Log in; `strict` refuses unknown host keys, `progress` gets a note when one is recorded."""
         self.address = address
         self.sent = 0
         self._strict = strict
@@ -231,9 +231,7 @@ class Connection(Closing):
                 f"a command on {self.address} printed nothing for {timeout_s:g} s",
                 hints=["look at the board: it may be out of memory"],
             ) from error
-        deadline = time.monotonic() + CONNECT_S
-        while not channel.exit_status_ready() and self.alive and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: channel.exit_status_ready() or not self.alive, CONNECT_S, 0.005)
         code = channel.recv_exit_status() if channel.exit_status_ready() else -1
         if code < 0 and not self.alive:
             raise self.lost()

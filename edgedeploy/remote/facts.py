@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from importlib import resources
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from edgedeploy.base.programs import script
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.remote.connection import Connection
 from edgedeploy.target.elf import elf_machine
@@ -24,7 +24,7 @@ def probe(connection: Connection) -> Facts:
     done = connection.run('cd "$HOME/$1" && exec ./agent facts', BASE)
     by_agent = done.code == 0
     if not by_agent:
-        done = connection.run((resources.files("edgedeploy.remote") / "probe.sh").read_text(encoding="utf-8"))
+        done = connection.run(script(__package__, "probe.sh"))
     try:
         return of_agent(json.loads(done.output)) if by_agent else _of_shell(done.output)
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # ValidationError is a ValueError

@@ -1,4 +1,4 @@
-"""Which host keys are trusted: those of the user's OpenSSH, and those that were recorded when first seen.
+"""The trusted host keys: the keys that the user's OpenSSH knows, and the keys that were recorded when first seen.
 
 Files of known hosts have OpenSSH's form (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), certificates that of PROTOCOL.certkeys.
 """
@@ -6,11 +6,9 @@ Files of known hosts have OpenSSH's form (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT),
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import hmac
 import logging
-import os
 import re
 import subprocess
 import tempfile
@@ -31,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_identity,
 )
 
-from edgedeploy.base.files import cannot_write
+from edgedeploy.base.files import append_line
 from edgedeploy.base.progress import Progress
 from edgedeploy.base.settings import user_folder
 from edgedeploy.errors import HostKeyError
@@ -255,17 +253,7 @@ class HostKeys:
             )
         if not _PLAIN_NAME.fullmatch(self.name):
             raise HostKeyError(f"the host key of {self.name!r} cannot be recorded", why="its name would be a pattern")
-        line = f"{self.name.lower()} {key.get_name()} {key.get_base64()}\n"
-        try:
-            self._record.parent.mkdir(parents=True, exist_ok=True)
-            with self._record.open("ab+") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX)
-                size = stream.seek(0, os.SEEK_END)
-                stream.seek(max(0, size - 1))
-                torn = stream.read(1) not in (b"", b"\n")  # a disk may have been full
-                stream.write(("\n" * torn + line).encode())
-        except OSError as error:
-            raise cannot_write(self._record, error) from error
+        append_line(self._record, f"{self.name.lower()} {key.get_name()} {key.get_base64()}")
         self._progress.note(f"{self.name} is new here; its host key, {shown}, is recorded in {self._record}")
         return str(self._record)
 
@@ -305,7 +293,7 @@ def _objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | 
 
     Args:
         blob: the certificate, in SSH's wire format.
-        host: the name or alias that was asked for, without a port.
+        host: the requested name or alias, without a port.
         authorities: the public keys of the authorities that are trusted for this host.
     """
     certificate = _certificate(blob)

@@ -16,6 +16,7 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
 from edgedeploy.base.closing import Closing
+from edgedeploy.base.programs import end_child
 from edgedeploy.base.progress import Progress
 from edgedeploy.errors import BoardConnectionError, LoginError, last_line
 from edgedeploy.remote.address import Address
@@ -163,11 +164,7 @@ def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | N
         finally:
             near.close()
             process.terminate()
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_child(process, _END_S)
 
 
 def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKeys) -> str:
@@ -218,7 +215,7 @@ def _offers(hop: Settings, agents: contextlib.ExitStack) -> Iterator[Path | para
 
 
 def _public(identity: Path) -> bytes:
-    """The public key of an identity, in its .pub file or in its own; empty if there is none."""
+    """The public key of an identity, in its .pub file or in its own; empty without one."""
     for path in (Path(f"{identity}.pub"), identity):
         with contextlib.suppress(OSError, ValueError):  # it is missing, or not a public key
             kind, text = path.read_text(encoding="utf-8").split()[:2]

@@ -32,7 +32,7 @@ class Settings:
     """How to log in to one host, with the names of ssh_config(5).
 
     Attributes:
-        name: the name, number or alias that was asked for.
+        name: the requested name, number or alias.
         host, port, user: HostName, Port and User.
         identities: IdentityFile, if they exist.
         identities_only: IdentitiesOnly: offer only the agent's keys that `identities` names.

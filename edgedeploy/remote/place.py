@@ -10,19 +10,20 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import paramiko
-
+from edgedeploy.base.programs import end_child, wait_until
 from edgedeploy.base.progress import Progress
-from edgedeploy.errors import BoardConnectionError
+from edgedeploy.errors import BoardConnectionError, EdgedeployError, ending
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import COMMAND_S, Completed, Connection, close_channel
 from edgedeploy.remote.facts import BASE
+from edgedeploy.remote.failures import agent_ended, failure
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.remote.tunnel import backward, forward
 
@@ -57,7 +58,7 @@ class ThisMachine:
 
     def start(self, script: str, *arguments: str) -> Program:
         """Start a script with arguments `$1`, `$2`, ..."""
-        return _Child(_started(script, arguments, subprocess.STDOUT))
+        return ChildProgram(script, *arguments)
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
         """As `OnBoard.forward`: None, since ports are the same."""
@@ -87,7 +88,7 @@ class OnBoard:
 
     def start(self, script: str, *arguments: str) -> Program:
         """Start a script over SSH."""
-        return _Remote(self.connection, self.connection.open(script, *arguments))
+        return RemoteProgram(self.connection, script, *arguments)
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
         """A local port, `port` if it is free, that leads to one on the board through the SSH connection."""
@@ -124,69 +125,104 @@ def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=messages, start_new_session=True)
 
 
-def end_child(process: subprocess.Popen[bytes]) -> None:
-    """Close a process's input, and wait for its end; kill it if that takes too long."""
-    with contextlib.suppress(OSError):  # it has ended
-        if process.stdin:
-            process.stdin.close()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+class ChildProgram:
+    """A script that runs on this machine; `stream` is its standard output."""
 
-
-class _Child:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process, self._input, self._output = process, process.stdin, process.stdout
+    def __init__(self, script: str, *arguments: str) -> None:
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the program
+        self._process = _started(script, arguments, self._messages.fileno())
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self.stream = self._process.stdin, self._process.stdout
 
     @property
     def ended(self) -> bool:
+        """Whether it has ended."""
         return self._process.poll() is not None
 
     def lines(self) -> Iterator[str]:
-        with self._output:
-            for line in self._output:
+        """The lines that it prints."""
+        with self.stream:
+            for line in self.stream:
                 yield line.decode(errors="replace").rstrip("\n")
 
-    def beat(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._input.write(b"\n")
-            self._input.flush()
+    def send(self, content: bytes) -> None:
+        """Write to its standard input; an OSError if it has ended."""
+        self._input.write(content)
+        self._input.flush()
+
+    def failure(self, what: str) -> EdgedeployError:
+        """The error, with message `what`, for an agent that ended."""
+        code = self._process.wait()
+        self._messages.seek(0)
+        return failure(code, what, self._messages.read().decode(errors="replace").strip() or ending(code))
 
     def close(self) -> None:
+        """End its input, and wait for its end; its output can still be read."""
         end_child(self._process)  # without the shell, its agent gets no more signs of life and ends
+        self._messages.close()
 
 
-class _Remote:
-    """A script that runs on a board, as `_Child`."""
+class RemoteProgram:
+    """A script that runs on a board, as `ChildProgram`; reading may take `timeout_s`, or forever."""
 
-    def __init__(self, connection: Connection, channel: paramiko.Channel) -> None:
-        self._connection, self._channel = connection, channel
-        channel.settimeout(None)
+    def __init__(self, connection: Connection, script: str, *arguments: str, timeout_s: float | None = None) -> None:
+        self._connection, self._channel = connection, connection.open(script, *arguments)
+        self._channel.settimeout(timeout_s)
+        self.stream = self._channel.makefile("rb")
 
     @property
     def ended(self) -> bool:
+        """Whether it has ended, or its connection."""
         return self._channel.exit_status_ready() or self._channel.closed or not self._connection.alive
 
     def lines(self) -> Iterator[str]:
-        with contextlib.suppress(*BROKEN), self._channel.makefile("r") as stream:
-            for line in stream:
-                yield line.rstrip("\n")
+        """The lines that it prints."""
+        with contextlib.suppress(*BROKEN), self.stream:
+            for line in self.stream:
+                yield line.decode(errors="replace").rstrip("\n")
 
-    def beat(self) -> None:
-        with contextlib.suppress(*BROKEN):
-            self._channel.sendall(b"\n")
+    def send(self, content: bytes) -> None:
+        """Write to its standard input; an OSError if it has ended."""
+        try:
+            self._channel.sendall(content)
+        except BROKEN as error:
+            raise OSError(str(error)) from error
+
+    def failure(self, what: str) -> EdgedeployError:
+        """The error, with message `what`, for an agent that ended, or for a broken connection."""
+        return agent_ended(self._connection, self._channel, what)
+
+    def messages(self) -> str:
+        """Everything that it writes to standard error until its end."""
+        return self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
 
     def close(self) -> None:
+        """End its input, and wait for its end."""
         with contextlib.suppress(*BROKEN):
             self._channel.shutdown_write()
-        deadline = time.monotonic() + _END_S
-        while not self.ended and time.monotonic() < deadline:
-            time.sleep(0.01)
+            wait_until(lambda: self.ended, _END_S)
         close_channel(self._channel)
 
 
-Program = _Child | _Remote
+Program = ChildProgram | RemoteProgram
+
+
+@contextlib.contextmanager
+def attended(program: Program, interval_s: float) -> Iterator[None]:
+    """Send a program a line as a heartbeat every `interval_s` while the block runs, and close it then."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(interval_s):
+            with contextlib.suppress(OSError, ValueError):  # it has ended
+                program.send(b"\n")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        program.close()
+        thread.join()

@@ -101,7 +101,7 @@ def detached(arguments: Sequence[str]) -> Part:
         deadline = time.monotonic() + _START_S
         while process.alive and time.monotonic() < deadline:
             if part := _read(_path(process)):
-                log.unlink()  # nobody reads it any more; the process goes on writing into the unnamed file
+                log.unlink()  # nobody reads it any more; the process still writes into the unnamed file
                 return part
             time.sleep(0.05)
         ended = not process.alive

@@ -1,18 +1,18 @@
 """Check that the devices of a tracker fit a board, before work is sent there.
 
-    python -m edgedeploy.rpc.device HOST PORT KEY SECONDS
-
-is the process that asks one of them, in a session, since nothing can interrupt TVM's client. It prints a line of JSON.
+A worker asks one of them, in a session, since nothing can interrupt TVM's client.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import tempfile
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.workers import Worker, WorkerError, WorkerTimeoutError
 from edgedeploy.errors import RpcError, UnsuitableBoardError, last_line
 from edgedeploy.package.abi import misfits, needs_of
 from edgedeploy.remote.facts import of_agent
@@ -53,20 +53,18 @@ def require_fitting_device(
 
 
 def _asked(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
-    arguments = [endpoint.host, str(endpoint.port), key, f"{timeout_s:g}"]
-    command = [sys.executable, "-m", "edgedeploy.rpc.device", *arguments]
-    limit_s = timeout_s + _IMPORT_S
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
-        return dict(json.loads(done.stdout))
-    except subprocess.TimeoutExpired:
-        return {"error": f"none answered within {timeout_s:.0f} s"}
-    except (ValueError, TypeError):
-        return {"error": "its server broke the connection"}
+    ask = partial(_ask, endpoint, key, timeout_s)
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder, Worker(ask, Path(folder, "log.txt")) as worker:
+        try:
+            return dict(worker.start(timeout_s + _IMPORT_S))
+        except WorkerTimeoutError:
+            return {"error": f"none answered within {timeout_s:.0f} s"}
+        except WorkerError:
+            return {"error": "its server broke the connection"}
 
 
 def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
-    """A device's description of itself, asked in this process."""
+    """In a worker: a device's description of itself."""
     import tvm.rpc
 
     try:
@@ -83,8 +81,3 @@ def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
         except (AttributeError, RuntimeError, ValueError):
             continue  # it has no such function
     return {"error": "its server cannot describe itself"}
-
-
-if __name__ == "__main__":
-    host, port, key, seconds = sys.argv[1:]
-    print(json.dumps(_ask(Endpoint(host, int(port)), key, float(seconds))), flush=True)

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 
 from edgedeploy.agent.build import Agent, agent_for
 from edgedeploy.base.closing import Closing
+from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import (
     BoardConnectionError,
@@ -41,7 +42,7 @@ from edgedeploy.release.steps import missing, upload
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.facts import probe
-from edgedeploy.remote.place import Place, Program, opened
+from edgedeploy.remote.place import Place, Program, attended, opened
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.target.board import Board
 
@@ -59,26 +60,7 @@ _KEY = re.compile(r"[^\s-]\S{0,99}")
 # Waiting does not help against these.
 _LASTING = (HostKeyError, OutputError, ToolchainError, UnsuitableBoardError)
 
-# The name of a folder below `rpc` is the process id of its shell, so that leftovers of ended ones are known.
-_SERVE = """
-exec 2>&1
-cd && mkdir -p "$1/rpc" && cd "$1/rpc" || exit
-for left in *; do
-    case $left in *[!0-9]*) ;; *) kill -0 "$left" 2>/dev/null || rm -rf "$left" ;; esac
-done
-rm -rf $$ && mkdir $$ && cd $$ || exit
-# Kernels that are only measured do not go into the user's cache.
-export EDGEDEPLOY_OPENCL_CACHE="$PWD/opencl"
-case $2 in
-    /*) agent=$2 ;;
-    *) ln "../../blobs/$2" agent && chmod 755 agent && agent=./agent || exit ;;
-esac
-shift 2
-"$agent" rpc --work-dir "$PWD" "$@"
-code=$?
-cd .. && rm -rf $$
-exit $code
-"""
+_SERVE = script(__package__, "serve.sh")
 
 
 class BoardServer(Closing):
@@ -173,7 +155,7 @@ class BoardServer(Closing):
                 host, port = stack.enter_context(place.backward(self._tracker.host, self._tracker.port))
                 options += ["--tracker", f"{host}:{port}", "--custom-address", LOOPBACK]
                 options += ["--announce-port", str(near)] if near else []
-            program = stack.enter_context(_attended(place, [place.base, agent, *options], listening, self.name))
+            program = stack.enter_context(_serving(place, [place.base, agent, *options], listening, self.name))
             self.port = near or listening.result()
             self._place, self._program = place, program
             self._running = stack.pop_all()
@@ -201,11 +183,10 @@ def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> 
 
 
 @contextlib.contextmanager
-def _attended(place: Place, arguments: list[str], listening: Future[int], name: str) -> Iterator[Program]:
+def _serving(place: Place, arguments: list[str], listening: Future[int], name: str) -> Iterator[Program]:
     """An agent that listens, and gets heartbeats while the block runs."""
     program = place.start(_SERVE, *arguments)
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    done = threading.Event()
 
     def listen() -> None:
         for line in program.lines():
@@ -216,22 +197,15 @@ def _attended(place: Place, arguments: list[str], listening: Future[int], name: 
         if not listening.done():
             listening.set_exception(RpcError(f"the server on {name} ended", why="; ".join(lines) or None))
 
-    def beat() -> None:
-        while not done.wait(_BEAT_S):
-            program.beat()
-
-    threads = [threading.Thread(target=target, daemon=True) for target in (listen, beat)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
     try:
-        try:
-            listening.result(_READY_S)
-        except TimeoutError as error:
-            why = "; ".join(lines) or None
-            raise RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
-        yield program
+        with attended(program, _BEAT_S):
+            try:
+                listening.result(_READY_S)
+            except TimeoutError as error:
+                why = "; ".join(lines) or None
+                raise RpcError(f"the server on {name} did not answer in {_READY_S} s", why=why) from error
+            yield program
     finally:
-        done.set()
-        program.close()
-        for thread in threads:
-            thread.join(_BEAT_S)
+        thread.join(_BEAT_S)

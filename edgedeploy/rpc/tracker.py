@@ -6,7 +6,7 @@ deadline: TVM's client waits forever.
     python -m edgedeploy.rpc.tracker HOST PORT
 
 is that process. It prints one line of JSON when it listens, `{"port": 9190}`, or `{"error": "...", "hints": [...]}`,
-and ends when its standard input does: so it never outlives the process that started it.
+and ends when its standard input does, so it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgedeploy.base.programs import end_child
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import InputError, NoTrackerError, RpcError
 from edgedeploy.remote import LOOPBACK
@@ -69,7 +70,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of one key: all, those that are free, and the clients that wait for one; and HOST:PORT of each."""
+    """The devices of one key: how many exist, are free, and are waited for by clients, and HOST:PORT of each."""
 
     total: int
     free: int
@@ -82,7 +83,7 @@ Summary = Mapping[str, Devices]
 
 @contextlib.contextmanager
 def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT) -> Iterator[Endpoint]:
-    """Run a tracker in a process of its own while the block runs; port 0 takes any that is free.
+    """Run a tracker in a separate process while the block runs; port 0 takes any that is free.
 
     The process ends with this one, however that ends. If the tracker ends by itself it is started again at the same
     port, and servers register again.
@@ -177,7 +178,7 @@ def request(endpoint: Endpoint, key: str, timeout_s: float) -> tuple[Endpoint, s
 def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
     """Start a tracker's process, and wait until it listens."""
     command = [sys.executable, "-m", "edgedeploy.rpc.tracker", wanted.host, str(wanted.port)]
-    # In a session of its own, so that Ctrl-C in a terminal does not reach it.
+    # In its own session, so that Ctrl-C in a terminal does not reach it.
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
     assert process.stdout is not None
@@ -198,13 +199,7 @@ def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a tracker by ending its input."""
-    with contextlib.suppress(OSError):
-        process.stdin.close() if process.stdin else None
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_child(process, _END_S)
     if process.stdout:
         process.stdout.close()
 
@@ -240,7 +235,7 @@ def _ask(endpoint: Endpoint, message: Sequence[Any], timeout_s: float, nothing: 
 
 
 def _receive(stream: socket.socket, count: int, deadline: float) -> bytes:
-    """Exactly so many bytes, before the deadline."""
+    """Exactly `count` bytes, before the deadline."""
     content = bytearray()
     while len(content) < count:
         left = deadline - time.monotonic()

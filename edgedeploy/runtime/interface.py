@@ -18,7 +18,7 @@ class Runner(Protocol):
     threads: int
 
     def fitting(self, tensors: Tensors) -> Runner:
-        """The network for the shapes of these arrays if it was built for several shapes; `run` finds it by itself."""
+        """The network for the shapes of these arrays if it was built for several shapes; `run` does this itself."""
         ...
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:

@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 
 if TYPE_CHECKING:
     from edgedeploy.base.progress import Progress
 
 LIBRARY_NAME = "libtvm_runtime_opencl.so"
-_RUNTIME = Kept("opencl-runtime")
+_RUNTIME = FolderCache("opencl-runtime")
 
 # The runtime derives from TVM's classes, whose layout changes between releases: the ones that pyproject.toml pins.
 SUPPORTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
@@ -46,7 +46,7 @@ def load(progress: Progress | None = None) -> None:
     if found := _unsupported():
         raise UnsupportedError(f"the runtime for OpenCL is written for {_line(SUPPORTED)}", why=f"there is {found}")
     listener = progress or SILENT
-    _RUNTIME.made(
+    _RUNTIME.get(
         _key()[:16],
         lambda folder: build_opencl_library(folder / LIBRARY_NAME, listener),
         "building the runtime for OpenCL",

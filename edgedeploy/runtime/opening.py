@@ -54,15 +54,21 @@ class Place:
             return False
         return bool(self.virtual) or self.host is not None or not self.board.profile.runs_here
 
-    def emulated(self, machine: str | None) -> bool:
-        """Whether this is a virtual board with another architecture (`machine`) than this computer's."""
+    @property
+    def is_virtual(self) -> bool:
+        """Whether this is a virtual board."""
         from edgedeploy.base.settings import whereabouts
         from edgedeploy.target.facts import VIRTUAL
 
-        virtual, host = bool(self.virtual), self.host
-        if not virtual and host is None and (found := whereabouts(self.board.label, virtual=self.virtual)):
-            virtual, host = found.host is None, found.host
-        return (virtual or (host or "").startswith(VIRTUAL)) and machine != platform.machine()
+        host = self.host
+        if not self.virtual and host is None and self.board.profile.ssh:
+            found = whereabouts(self.board.label, virtual=self.virtual)
+            host = (found.host or VIRTUAL) if found else None
+        return bool(self.virtual) or (host or "").startswith(VIRTUAL)
+
+    def emulated(self, machine: str | None) -> bool:
+        """Whether this is a virtual board with another architecture (`machine`) than this computer's."""
+        return self.is_virtual and machine != platform.machine()
 
 
 @dataclass(frozen=True)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import subprocess
-import tempfile
-from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.closing import Closing
 from edgedeploy.base.files import sha256_of
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.errors import EdgedeployError, ReleaseError, ending
+from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.model.tail.program import Tail
 from edgedeploy.model.tensors import Tensors, TensorSpec
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
 from edgedeploy.package.members import read_tails
-from edgedeploy.remote.connection import Connection, close_channel
-from edgedeploy.remote.failures import agent_ended, failure
-from edgedeploy.remote.login import BROKEN
-from edgedeploy.remote.place import end_child
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.failures import failure
+from edgedeploy.remote.place import ChildProgram, Program, RemoteProgram
 from edgedeploy.runtime.session import check_machine, check_tensors, fitting_entry
 from edgedeploy.runtime.timing import EndToEnd, Timing
 from edgedeploy.target.board import load_board
@@ -38,7 +33,7 @@ _PROTOCOL = 1
 # An emulated board takes minutes for what a real one does in a second.
 _REPLY_S = 1800
 
-_UNPACKED = Kept("unpacked")
+_UNPACKED = FolderCache("unpacked")
 
 _SERVE = """
 cd && cd "$1" && shift && exec ./agent serve . "$@"
@@ -54,33 +49,37 @@ def unpacked(package: Path) -> Path:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
 
-    return _UNPACKED.made(sha256_of(package)[:16], unpack, f"unpacking {package.name}")
-
-
-class Replies(Protocol):
-    """The agent's output."""
-
-    def readline(self) -> bytes: ...  # noqa: D102
-
-    def read(self, size: int, /) -> bytes: ...  # noqa: D102
+    return _UNPACKED.get(sha256_of(package)[:16], unpack, f"unpacking {package.name}")
 
 
 class ServedSession(Closing):
-    """A `Runner` through an agent; a context manager. Derived classes connect to the agent."""
+    """A `Runner` through an agent; a context manager. Derived classes start the agent."""
 
-    def __init__(self, agent: str, replies: Replies, tails: Sequence[Tail | None] = ()) -> None:
+    def __init__(self, agent: str, program: Program, tails: Sequence[Tail | None] = ()) -> None:
         """Wait until a started agent has loaded its package.
 
         Args:
             agent: its name in messages.
-            replies: its output.
+            program: the agent.
             tails: for each entry of the package, the part that runs here after the agent's; outputs are the tail's.
         """
-        self._agent, self._replies = agent, replies
+        self._agent, self._program = agent, program
+        try:
+            self._greet(tails)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the agent end."""
+        self._program.close()
+        self._program.stream.close()
+
+    def _greet(self, tails: Sequence[Tail | None]) -> None:
         hello = self._reply()
         if hello.get("protocol") != _PROTOCOL:
             raise ReleaseError(
-                f"{agent} has another version of the protocol",
+                f"{self._agent} has another version of the protocol",
                 why=f"it has {hello.get('protocol')}, this edgedeploy needs {_PROTOCOL}",
                 hints=["push the package again: that brings the agent that belongs to it"],
             )
@@ -92,12 +91,6 @@ class ServedSession(Closing):
         self.threads = int(hello["threads"])
         # The name of the device that runs the network; None for the processor.
         self.device_name: str | None = hello.get("device")
-
-    @abstractmethod
-    def _send(self, content: bytes) -> None: ...
-
-    @abstractmethod
-    def _ended(self) -> EdgedeployError: ...
 
     def _enter(self, place: int) -> None:
         """Become the session of one entry of the package."""
@@ -162,7 +155,7 @@ class ServedSession(Closing):
         entry = {"entry": self._entry} if self._entry else {}
         line = json.dumps({**request, **entry, "bytes": len(content)}) + "\n"
         try:
-            self._send(line.encode() + content)
+            self._program.send(line.encode() + content)
         except OSError as error:
             raise self._ended() from error
         reply = self._reply()
@@ -173,7 +166,7 @@ class ServedSession(Closing):
 
     def _reply(self) -> dict[str, Any]:
         try:
-            line = self._replies.readline()
+            line = self._program.stream.readline()
         except TimeoutError as error:
             raise self._broken(f"it did not answer within {_REPLY_S} s") from error
         if not line.endswith(b"\n"):
@@ -184,10 +177,13 @@ class ServedSession(Closing):
             raise self._broken(f"it answered {line[:80]!r}") from error
 
     def _read(self, count: int) -> bytes:
-        content = bytes(self._replies.read(count)) if count else b""
+        content = bytes(self._program.stream.read(count)) if count else b""
         if len(content) != count:
             raise self._ended()
         return content
+
+    def _ended(self) -> EdgedeployError:
+        return self._program.failure(f"{self._agent} ended")
 
     def _broken(self, why: str) -> ReleaseError:
         self.close()
@@ -207,25 +203,8 @@ class RemoteSession(ServedSession):
             threads: the package's default if None.
             tails: as for `ServedSession`.
         """
-        self._connection = connection
-        self._channel = connection.open(_SERVE, folder, *_options(threads))
-        self._channel.settimeout(_REPLY_S)
-        super().__init__(f"the agent on {connection.address}", self._channel.makefile("rb"), tails)
-
-    def close(self) -> None:
-        """Let the agent end."""
-        with contextlib.suppress(*BROKEN):
-            self._channel.shutdown_write()
-        close_channel(self._channel)
-
-    def _send(self, content: bytes) -> None:
-        try:
-            self._channel.sendall(content)
-        except BROKEN as error:
-            raise OSError(str(error)) from error
-
-    def _ended(self) -> EdgedeployError:
-        return agent_ended(self._connection, self._channel, f"{self._agent} ended")
+        program = RemoteProgram(connection, _SERVE, folder, *_options(threads), timeout_s=_REPLY_S)
+        super().__init__(f"the agent on {connection.address}", program, tails)
 
 
 class ChildSession(ServedSession):
@@ -239,38 +218,8 @@ class ChildSession(ServedSession):
         check_machine(package, manifest)
         board = load_board("local" if manifest.device is None else "local-opencl")
         folder, agent = unpacked(package), agent_for(board, progress=progress).path
-        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the session
-        self._process = subprocess.Popen(
-            [str(agent), "serve", str(folder), *_options(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._messages,
-            start_new_session=True,  # Ctrl-C reaches this process only, which ends the agent
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._input, self._output = self._process.stdin, self._process.stdout
-        try:
-            super().__init__("the agent on this machine", self._output, read_tails(package))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Let the agent end."""
-        end_child(self._process)
-        self._output.close()
-        self._messages.close()
-
-    def _send(self, content: bytes) -> None:
-        self._input.write(content)
-        self._input.flush()
-
-    def _ended(self) -> EdgedeployError:
-        code = self._process.wait()
-        self._messages.seek(0)
-        message = self._messages.read().decode(errors="replace").strip()
-        return failure(code, f"{self._agent} ended", message or ending(code))
+        program = ChildProgram('exec "$@"', str(agent), "serve", str(folder), *_options(threads))
+        super().__init__("the agent on this machine", program, read_tails(package))
 
 
 def _options(threads: int | None) -> list[str]:

@@ -208,7 +208,7 @@ class Session:
             else:
                 sums[name] += (perf_counter() - begun) * 1e3
 
-        # On a virtual machine of its own: an instrument cannot be removed.
+        # On a separate virtual machine: an instrument cannot be removed.
         machine = relax.VirtualMachine(self._library, self._device)
         machine.set_instrument(watch)
         times: dict[str, list[float]] = {}

@@ -66,7 +66,7 @@ def check(
     too, it takes its place.
 
     Args:
-        agent: returns the board's agent, which an emulator runs; None if there is none.
+        agent: returns the board's agent, which an emulator runs; None without one.
 
     Returns:
         The package, with the outputs that it was compared with; how it was checked; and the largest difference from
@@ -128,7 +128,7 @@ def _by_second_opinion(draft: Draft, refused: NumericalError) -> Draft:
 
 
 def _by_operator(network: Network, cases: Sequence[Tensors]) -> str:
-    """The second opinion about each operator by itself, of a network that is too large as a whole."""
+    """The second opinion about each single operator of a network that is too large as a whole."""
     asked: set[str] = set()
     ask, reference, other = network.by_operator, network.reference_name, network.second_opinion_name
     with suppress(Exception):  # as the reference raises for inputs that it refuses

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy.base.programs import capture
 from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError, ending
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import manifest_bytes
@@ -62,7 +63,7 @@ class Emulator:
     @cached_property
     def name(self) -> str:
         """The program and its version, such as `qemu-aarch64 7.2.9`."""
-        words = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False).stdout.split()
+        words = capture([self.program, "--version"]).stdout.split()
         version = words[words.index("version") + 1] if "version" in words[:-1] else ""
         return f"{Path(self.program).name.removesuffix('-static')} {version}".strip()
 
@@ -98,7 +99,7 @@ class Emulator:
     def _run(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
         command = [self.program, *self.options, str(self.agent), *arguments]
         try:
-            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+            return capture(command, timeout_s=timeout_s)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnsupportedError(f"{self.name} does not run the agent", why=str(error)) from error
 

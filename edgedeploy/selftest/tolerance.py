@@ -123,7 +123,7 @@ def is_steady(network: Network, case: Recorded) -> bool:
 
 
 def steadiest(network: Network, cases: Iterable[Recorded]) -> Recorded | None:
-    """The case that rounding alone changes least, if an error can be told from that."""
+    """The case that rounding alone changes least, if errors stand out from that."""
     best = min(cases, key=lambda case: _unrest(network, case), default=None)
     return None if best is None or _SPREADS * _unrest(network, best) > MOST else best
 

@@ -1,4 +1,4 @@
-"""Networks as systemd services of a board: the unit's file, and one POSIX shell script for each step."""
+"""Networks as systemd services of a board: the unit's file, and the steps of `service.sh`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from edgedeploy.base.programs import script
+from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE
@@ -22,93 +24,14 @@ _CAMERA = r"auto|\d{1,3}|/dev/[A-Za-z0-9._/-]+|rpicam(:\d)?|(rtsp|https?)://[A-Z
 # An inference that takes longer counts as hanging.
 WATCHDOG_S = 30
 
-# Time limits in seconds: to start or stop a service, and to find out why one did not start.
-_START_S, _FOREGROUND_S = 180, 20
+# The time limit to start or stop a service, in seconds.
+_START_S = 180
 
-# $1: `user` or `system`. Sessions without PAM lack XDG_RUNTIME_DIR, which leads to the user's systemd. sudo must work
-# without a password.
-_SYSTEMCTL = """
-if [ "$1" = user ]; then
-    export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
-    units=$HOME/.config/systemd/user
-    as_root() { "$@"; }
-    control() { systemctl --user "$@"; }
-else
-    units=/etc/systemd/system
-    as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
-    control() { as_root systemctl "$@"; }
-fi
-"""
-
+# Exit codes of `service.sh`.
 _NO_RELEASE, _OLD_AGENT, _NO_SYSTEMD, _NO_MANAGER, _NO_ROOT = range(61, 66)
 
-# Lines: home, user, `systemd 252 (...)`.
-_ASK = f"""{_SYSTEMCTL}
-command -v systemctl >/dev/null || exit {_NO_SYSTEMD}
-as_root true || exit {_NO_ROOT}
-control show --property Version >/dev/null || exit {_NO_MANAGER}
-cd "$HOME/$2/releases/$3/current/" 2>/dev/null && [ -x agent ] || exit {_NO_RELEASE}
-./agent --help | grep -q 'agent service' || exit {_OLD_AGENT}
-printf '%s\\n' "$HOME" "$(id -un)" && systemctl --version | head -n 1
-"""
-
-# Standard input is the unit. A user's services run without a session only if the user lingers. A service that does not
-# start is run once in the foreground, for the reason, and the previous state is restored.
-_INSTALL = f"""{_SYSTEMCTL}
-umask 022
-mkdir -p "$HOME/$2/logs" && chmod 700 "$HOME/$2/logs" && as_root mkdir -p "$units" || exit
-[ ! -e "$units/$3.service" ] || as_root cp -p "$units/$3.service" "$units/.$3.old" || exit
-as_root tee "$units/.$3.new" >/dev/null && as_root mv -f "$units/.$3.new" "$units/$3.service" || exit
-control daemon-reload && control --quiet enable "$3.service" || exit
-lingers() {{ [ "$(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null)" = yes ]; }}
-if [ "$1" = user ] && ! lingers && ! loginctl enable-linger >/dev/null 2>&1; then echo no-linger; fi
-control restart "$3.service" 2>/dev/null
-code=$?
-if [ $code != 0 ]; then
-    control stop "$3.service"
-    folder=$(mktemp -d)
-    agent=$HOME/$2/releases/$4/current/agent
-    timeout {_FOREGROUND_S} "$agent" service "$4" --socket "$folder/socket" ${{5:+"--camera=$5"}} 2>&1 >/dev/null |
-        tail -n 3 >&2
-    rm -rf "$folder"
-    if [ -e "$units/.$3.old" ]; then
-        as_root mv -f "$units/.$3.old" "$units/$3.service" && control daemon-reload && control restart "$3.service"
-    else
-        control --quiet disable "$3.service"
-        as_root rm -f "$units/$3.service" && control daemon-reload && control reset-failed "$3.service"
-    fi
-    exit $code
-fi
-as_root rm -f "$units/.$3.old"
-"""
-
-_CONTROL = f"""{_SYSTEMCTL}
-[ -e "$units/$3.service" ] || exit {_NO_RELEASE}
-control "$2" "$3.service"
-"""
-
-_STATUS = f"""{_SYSTEMCTL}
-[ -e "$units/$2.service" ] || exit {_NO_RELEASE}
-control show "$2.service" --property ActiveState,SubState,Result,NRestarts,MainPID,MemoryCurrent,UnitFileState
-basename "$(readlink "$HOME/$3/releases/$4/current")"
-"""
-
-_UNINSTALL = f"""{_SYSTEMCTL}
-[ -e "$units/$2.service" ] || exit {_NO_RELEASE}
-control --quiet disable --now "$2.service"
-as_root rm -f "$units/$2.service" && control daemon-reload || exit
-rm -f "$HOME/$3/logs/$4.jsonl" "$HOME/$3/logs/$4.jsonl.1"
-"""
-
-# A long log has an older part. `tail -F` ends with standard input.
-LOGS = """
-cd "$HOME/$1/logs" 2>/dev/null || exit 0
-{ cat "$2.jsonl.1" 2>/dev/null; cat "$2.jsonl" 2>/dev/null; } | tail -n "$3"
-[ -n "$4" ] || exit 0
-tail -n 0 -F "$2.jsonl" 2>/dev/null &
-cat >/dev/null
-kill $!
-"""
+# Prints a log: the base folder, the model, the number of lines, and whether to follow it, if not empty.
+LOGS = script(__package__, "logs.sh")
 
 
 @dataclass(frozen=True)
@@ -171,21 +94,14 @@ def unit_name(model: str) -> str:
 
 def unit_text(model: str, choices: Choices, host: Host) -> str:
     """The unit's file."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     if not re.fullmatch(r"/[A-Za-z0-9._/@+-]+", host.home):
         raise InputError(
             f"the home folder {host.home!r} cannot be written into a unit",
             why="its name has other characters than letters, digits and ._/@+-",
         )
-    environment = Environment(
-        loader=PackageLoader(__package__, "."),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    return environment.get_template("unit.service").render(
+    return fill_template(
+        __package__,
+        "unit.service",
         model=model,
         name=unit_name(model),
         base=BASE,
@@ -224,8 +140,7 @@ def install(
         has_device: networks run on a device with files in /dev.
         where: the board, for messages.
     """
-    kind = "system" if as_system else "user"
-    asked = run(_ASK, kind, BASE, model)
+    asked = _step(run, "ask", model, as_system)
     if asked.code != 0:
         raise _refused(asked, model, where)
     home, user, version = asked.text.splitlines()
@@ -233,8 +148,7 @@ def install(
     host = Host(home, user if as_system else None, int(found[1]) if found else 0, has_device)
     name = unit_name(model)
     content = [unit_text(model, choices, host).encode()]
-    arguments = kind, BASE, name, model, choices.camera or ""
-    done = run(_INSTALL, *arguments, content=content, timeout_s=_START_S)
+    done = _step(run, "install", model, as_system, choices.camera or "", content=content, timeout_s=_START_S)
     if done.code != 0:
         reason = done.messages.removeprefix("agent: ") or f"systemd ended it with code {done.code}"
         raise ServiceError(
@@ -249,18 +163,17 @@ def install(
 
 def control(run: Run, verb: str, model: str, *, as_system: bool = False, where: str) -> None:
     """Start or stop a service (`verb`)."""
-    _done(run(_CONTROL, _kind(as_system), verb, unit_name(model), timeout_s=_START_S), verb, model, where)
+    _done(_step(run, verb, model, as_system, timeout_s=_START_S), verb, model, where)
 
 
 def uninstall(run: Run, model: str, *, as_system: bool = False, where: str) -> None:
     """Stop a service, and remove its unit and its log; releases stay."""
-    done = run(_UNINSTALL, _kind(as_system), unit_name(model), BASE, model, timeout_s=_START_S)
-    _done(done, "remove", model, where)
+    _done(_step(run, "uninstall", model, as_system, timeout_s=_START_S), "remove", model, where)
 
 
 def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict[str, Any]:
     """systemd's `state`, `result`, `restarts`, `pid`, `memory_bytes` and `enabled`, and the `release` in use."""
-    done = run(_STATUS, _kind(as_system), unit_name(model), BASE, model)
+    done = _step(run, "status", model, as_system)
     _done(done, "query", model, where)
     *lines, release = done.text.splitlines()
     properties: Mapping[str, str] = dict(line.split("=", 1) for line in lines if "=" in line)
@@ -278,8 +191,10 @@ def status(run: Run, model: str, *, as_system: bool = False, where: str) -> dict
     }
 
 
-def _kind(as_system: bool) -> str:
-    return "system" if as_system else "user"
+def _step(run: Run, step: str, model: str, as_system: bool, *more: str, **options: Any) -> Completed:
+    return run(
+        script(__package__, "service.sh"), step, "system" if as_system else "user", BASE, model, *more, **options
+    )
 
 
 def _number(text: str) -> int | None:

@@ -159,7 +159,7 @@ class Board(Record):
 
     @property
     def family(self) -> str:
-        """The architecture's canonical name, whatever tools call it."""
+        """The architecture's canonical name; tools may use others."""
         return architecture_of(self.triple).name
 
     @property

@@ -23,7 +23,7 @@ class Costs(Record):
     """Cycles per 64-byte line from a level of memory, beyond those hidden by arithmetic.
 
     Attributes:
-        foreseen: of a load that a prefetcher foresees.
+        foreseen: of a load that a prefetcher predicts.
         random: of another load.
         store: of a store.
     """

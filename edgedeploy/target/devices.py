@@ -67,7 +67,7 @@ class Device(Record):
 
 
 def kind(name: str) -> type[Device]:
-    """The class of a kind of device; a KeyError if there is none."""
+    """The class of a kind of device; KeyError if it is unknown."""
     found: type[Device] = imported(KINDS[name])
     return found
 

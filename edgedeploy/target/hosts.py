@@ -61,7 +61,7 @@ def missing_features(cpu: str, features: Iterable[str], flags: Iterable[str] = (
     Args:
         cpu: what the code was generated for, by LLVM's name.
         features: the machine's, as in /proc/cpuinfo.
-        flags: LLVM's feature flags beyond the CPU's own; those that begin with `+` count.
+        flags: LLVM's feature flags beyond the CPU's own; flags that begin with `+` count.
     """
     present = set(features)
     needed: set[str] = set()

@@ -20,10 +20,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.catalog import Catalog
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import digest_of, is_folder
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import OutputError, ToolchainError
 from edgedeploy.target.board import Board
@@ -38,7 +39,7 @@ _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
 _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
 
 # C sources that are linked into many libraries, compiled once for each driver.
-_OBJECTS = Kept("objects")
+_OBJECTS = FolderCache("objects")
 _OBJECT_OPTIONS = ["-fPIC", "-O2"]
 
 # Characters of a long command line that errors show from its beginning, and from its end.
@@ -109,7 +110,7 @@ class Driver:
 
     @property
     def first_use(self) -> str:
-        """The slow work of the driver's first use, for people; empty if there is none."""
+        """The slow work of the driver's first use, for people; empty without any."""
         built = {"c": "C library", "c++": "C and C++ libraries"}[self.language]
         return f"at first use it builds its {built}, for minutes" if self.toolchain == "zig" else ""
 
@@ -117,7 +118,7 @@ class Driver:
         """Refuse a driver that does not link, or makes code for other machines than the board.
 
         Args:
-            progress: is told about it.
+            progress: shows the check.
             stripped: whether it will link stripped files: zig builds its libraries for each case.
         """
         with progress.stage(f"try {self.toolchain}" + (f" ({self.first_use})" if self.first_use else "")):
@@ -182,7 +183,7 @@ def _object(source: Path, driver: Driver) -> Path:
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
 
     try:
-        return _OBJECTS.made(key, make, f"compiling {source.name}") / name
+        return _OBJECTS.get(key, make, f"compiling {source.name}") / name
     except OutputError:
         return source
 
@@ -203,15 +204,7 @@ def run_tool(
     shown = shlex.join(command)
     logging.getLogger(__name__).info("calling %s", shown)
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            env={"HOME": _home(), **os.environ, **(environment or {})},
-        )
+        done = capture(command, timeout_s=timeout_s, env={"HOME": _home(), **os.environ, **(environment or {})})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the toolchain failed: {_in_short(shown)}", why=str(error)) from error
     if done.returncode != 0:

@@ -48,7 +48,7 @@ class Core(Record):
     Attributes:
         name: LLVM's.
         part: its part number in /proc/cpuinfo; None if its features identify it.
-        features: those that its code relies on, as in /proc/cpuinfo; empty if unknown.
+        features: the features that its code relies on, as in /proc/cpuinfo; empty if unknown.
         in_order: whether it executes instructions in order, two in a cycle: a load is not hidden behind the arithmetic
             of an earlier step.
     """

@@ -1,6 +1,6 @@
 """Candidates become machine code: each in a worker process, those of a batch in one library for the board.
 
-Candidates for a device with a runtime of its own become a library each: its driver compiles all kernels of a library
+Candidates for a device with its own runtime become a library each: its driver compiles all kernels of a library
 together, and refuses them together.
 """
 

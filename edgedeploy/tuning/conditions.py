@@ -6,8 +6,8 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+from edgedeploy.base.programs import script
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.records.trial import Conditions
@@ -22,7 +22,7 @@ if [ -w "$1/scaling_governor" ]; then echo "$2" >"$1/scaling_governor"
 else echo "$2" | sudo -n tee "$1/scaling_governor" >/dev/null; fi
 }"""
 
-_SCRIPT = Path(__file__).with_name("conditions.sh")
+_SCRIPT = script(__package__, "conditions.sh")
 
 # Bits of Raspberry Pi's firmware, from the documentation of `vcgencmd get_throttled`: the clock is capped (by low
 # voltage or by heat), throttled, held at the soft limit of temperature; 16 bits further on, whether that ever
@@ -37,7 +37,7 @@ _POLICY = re.compile(r"policy\d{1,5}", re.ASCII)
 
 
 class Throttling:
-    """Tells whether a board slowed itself down between one reading and the next."""
+    """Reads a board's state, and whether the board slowed itself down since the last reading."""
 
     def __init__(self, run: Run, root: str = "") -> None:
         self._run, self._root = run, root
@@ -49,7 +49,7 @@ class Throttling:
 
         The first reading is of this moment, if the board reports it: counters only mean something when read again.
         """
-        readings = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
+        readings = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT}")))
         firmware, count = _number(readings.get("firmware"), 16), _number(readings.get("count"))
         throttled = None
         if firmware is not None:

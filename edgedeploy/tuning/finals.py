@@ -130,7 +130,7 @@ def preferred(seconds: Sequence[float | None]) -> int:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A network, and where its variants are compared; `stopping` is whether the user asked for an end."""
+    """A network, and where its variants are compared; `stopping` returns whether the user stopped the run."""
 
     source: Source
     place: Place
@@ -143,7 +143,7 @@ class Comparison:
         return Referenced.of(self.source)
 
     def inference_times_ms(self, variants: Sequence[Tuned]) -> list[float] | None:
-        """The median time of one inference of each variant; None if the user asked for an end meanwhile."""
+        """The median time of one inference of each variant; None if the user stopped it."""
 
         def measure(runner: Runner, tensors: Tensors, count: int) -> dict[str, list[float]]:
             return {"": [runner.measure(tensors, repeat=count, warmup=1).median_ms]}
@@ -184,7 +184,7 @@ class Comparison:
             with self.progress.steps(f"build {self.source.name} in {len(variants)} ways", len(variants)) as advance:
                 for number, variant in enumerate(variants):
                     path = Path(folder) / str(number) / f"{self.source.name}.tar.gz"
-                    # Boards test what they are sent.
+                    # Boards run the self-test when they receive it.
                     plan = Plan(self.source, self.place.board, tuning=variant)
                     built = plan.build(path, referenced=self.referenced, checks="here")
                     packages.append(built.path)

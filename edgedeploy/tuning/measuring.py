@@ -248,7 +248,7 @@ class Farm:
         return [server.name for server in self._servers] or [f"{self._key} of {self._tracker}"]
 
     def measure(self, batch: Batch, rounds: int | None = None) -> list[Outcome]:
-        """Time each candidate of a batch, even if boards are lost meanwhile; `rounds` as for `Measurer.measure`."""
+        """Time each candidate of a batch, even if boards are lost and return; `rounds` as for `Measurer.measure`."""
         title = "measure candidates" if rounds is None else "measure the best candidates, interleaved"
         losses: Counter[int] = Counter()
         blamed: dict[int, Outcome] = {}

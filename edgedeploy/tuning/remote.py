@@ -44,7 +44,7 @@ class Evaluation:
         timeout_s: of all of that for one function, with its first run.
         displaced_bytes: of other memory that each thread reads before each repeat, so that weights are not in its
             caches: about twice the last cache before memory; 0 for warm caches. Other devices' caches stay warm.
-        device: that functions run on, of a kind with a runtime of its own; None for the CPU.
+        device: that functions run on, of a kind with its own runtime; None for the CPU.
     """
 
     number: int = 1
@@ -74,7 +74,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Done:
-    """A function was timed, in seconds for each repeat; or it raised an error, and the session goes on."""
+    """A function was timed, in seconds for each repeat; or it raised an error, and the session continues."""
 
     job: int
     seconds: tuple[float, ...]

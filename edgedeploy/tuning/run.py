@@ -134,7 +134,7 @@ class TuningRun:
     def _measured(
         self, task: Task, candidates: Sequence[Configuration], rounds: int | None = None
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
-        """Build and measure, and measure again if a board slowed itself down meanwhile."""
+        """Build and measure, and measure again if a board slowed itself down."""
         batch = self.builder.build(map(task.scheduled, candidates))
         try:
             for repetition in range(MOST_REPETITIONS):

@@ -87,7 +87,7 @@ class RunState:
                     self.conditions[event.hosts[0]] = event.conditions
             case TaskStarted(task=summary):
                 self.current = self.tasks.setdefault(summary.workload, TaskState(summary))
-                if not self.current.measured:  # else it goes on: its trials were counted already
+                if not self.current.measured:  # else it continues, and its trials were counted already
                     self.current.summary = summary
             case Measured(trial=trial):
                 if task := self.tasks.get(trial.workload):

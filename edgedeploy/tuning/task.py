@@ -111,7 +111,7 @@ def selected(tasks: list[Task], chosen: str) -> list[Task]:
         first, dash, last = part.strip().partition("-")
         try:
             wanted = range(int(first), int(last if dash else first) + 1)
-            if len(wanted) > len(tasks):  # before a set of them is made
+            if len(wanted) > len(tasks):  # before a huge set is built
                 raise ValueError
             numbers |= set(wanted)
         except ValueError:

@@ -10,7 +10,6 @@ from pathlib import Path
 from secrets import token_hex
 
 from edgedeploy.base.progress import SILENT, Progress
-from edgedeploy.base.settings import whereabouts
 from edgedeploy.compile.configuration import untuned
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -68,14 +67,11 @@ class Boards:
     def virtual(self) -> bool:
         """Whether virtual boards measure: this machine's times, under an emulator mostly."""
         if self.rpc_tracker or self.hosts:
-            return any(str(host).startswith(VIRTUAL) for host in self.hosts)
-        if self.place.virtual or self.board.profile.ssh is None:
-            return bool(self.place.virtual)
-        found = whereabouts(self.board.label, virtual=self.place.virtual)
-        return found is not None and not found.host
+            return any(host.startswith(VIRTUAL) for host in self.hosts)
+        return self.place.is_virtual
 
     def records_folder(self, progress: Progress = SILENT) -> Path:
-        """Where their records go by default; builds do not use those of virtual boards unless told to."""
+        """Where their records go by default; builds use records of virtual boards only on request."""
         if not self.virtual:
             return default_folder(self.board.label)
         name = f"{self.board.label}-virtual"
@@ -138,9 +134,9 @@ def tune_all(
         folder: of the records; the boards' own by default.
         warm_start: folders of other records, which the search learns from.
         compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
-        listener: is told what is measured.
-        progress: is told about everything else.
-        stopping: whether the user asked for an end.
+        listener: receives the events of the run.
+        progress: receives everything else.
+        stopping: returns whether the user stopped the run.
     """
     folder = folder or boards.records_folder(progress)
     header = Header.of(boards.board.label, boards.board.profile.target())

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -22,19 +21,14 @@ from pydantic import ValidationError
 
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import cannot_write
+from edgedeploy.base.programs import capture, wait_until
 from edgedeploy.base.progress import SILENT, Progress
+from edgedeploy.base.text import fill_template
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.target.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
-from edgedeploy.virtual.rootfs import (
-    SYSTEMD_PACKAGES,
-    control_group,
-    forget_control_group,
-    rootfs,
-    systemd_files,
-    systemd_users,
-)
+from edgedeploy.virtual.rootfs import SYSTEMD_PACKAGES, control_group, forget_control_group, rootfs
 
 HOST = "127.0.0.1"
 DEFAULT_DISK_MIB = 1024
@@ -43,6 +37,8 @@ _RECORD = "board.json"
 _START_S = 300
 # systemd's ancestors: the started shell, its parent, unshare.
 _ABOVE_SYSTEMD = 3
+# Their work is done here; their credentials need a file system that qemu does not know.
+_MASKED = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
@@ -194,12 +190,10 @@ def reboot(virtual: VirtualBoard) -> None:
     before = _systemd_of(virtual)
     inside = ["nsenter", "--target", str(before), "--mount", "--pid", "--uts", "--ipc"]
     # An absolute path: PATH is this machine's.
-    asked = subprocess.run([*inside, "/bin/systemctl", "reboot"], capture_output=True, text=True, check=False)
+    asked = capture([*inside, "/bin/systemctl", "reboot"])
     if asked.returncode != 0:
         raise VirtualBoardError(f"virtual board {virtual.name} does not reboot", why=asked.stderr.strip())
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and virtual.process.alive and Path(f"/proc/{before}").exists():
-        time.sleep(0.05)
+    wait_until(lambda: not (virtual.process.alive and Path(f"/proc/{before}").exists()), _START_S, 0.05)
     _await_sshd(virtual)
 
 
@@ -271,7 +265,10 @@ def _free_port() -> int:
 def _prepare(
     folder: Path, emulation: Emulation, suite: str, user: str, port: int, variables: Mapping[str, str], *, systemd: bool
 ) -> None:
-    """Write the board's first files: keys, accounts, sshd's configuration, /proc/cpuinfo."""
+    """Write the board's first files: keys, accounts, sshd's configuration, /proc/cpuinfo.
+
+    The others are templates in `root`, and in `systemd`, where sshd is a service.
+    """
     # For sshd's sessions; qemu reads the core from it.
     variables = {**({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}), **variables}
     _forget(folder)
@@ -283,34 +280,20 @@ def _prepare(
     _make_key(folder / "etc/ssh/host_key", folder / "etc/ssh/host_key.pub")
     host_key = (folder / "etc/ssh/host_key.pub").read_text(encoding="ascii")
     (folder / "known_hosts").write_text(f"[{HOST}]:{port} {host_key}", encoding="ascii")
-    more_users, more_groups = systemd_users() if systemd else ([], [])
-    files = {
-        **(systemd_files(user, port) if systemd else {}),
-        "etc/passwd": [
-            "root:x:0:0:root:/root:/bin/sh",
-            "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin",
-            f"{user}:x:1000:1000::/home/{user}:/bin/sh",
-            *more_users,
-        ],
-        "etc/group": ["root:x:0:", "nogroup:x:65534:", f"{user}:x:1000:", *more_groups],
-        "etc/os-release": ["ID=debian", f"VERSION_CODENAME={suite}", f'PRETTY_NAME="Debian {suite}, virtual board"'],
-        "etc/shadow": ["root:*:19000::::::", f"{user}:*:19000::::::"],
-        "etc/ssh/sshd_config": [
-            f"ListenAddress {HOST}",
-            "HostKey /etc/ssh/host_key",
-            "AuthorizedKeysFile /etc/ssh/authorized_keys",
-            "PasswordAuthentication no",
-            "KbdInteractiveAuthentication no",
-            f"UsePAM {'yes' if systemd else 'no'}",
-            "UseDNS no",
-            f"AllowUsers {user}",
-            "Subsystem sftp /usr/lib/openssh/sftp-server",
-            *(["SetEnv " + " ".join(f"{name}={value}" for name, value in variables.items())] if variables else []),
-        ],
-    }
-    for name, lines in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    values = {"host": HOST, "user": user, "port": port, "suite": suite, "systemd": systemd}
+    environment = " ".join(f"{name}={value}" for name, value in variables.items())
+    for tree in ("root", *(["systemd"] if systemd else [])):
+        with resources.as_file(resources.files("edgedeploy.virtual") / tree) as templates:
+            for name in [path.relative_to(templates) for path in templates.rglob("*") if path.is_file()]:
+                text = fill_template("edgedeploy.virtual", f"{tree}/{name}", environment=environment, **values)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text, encoding="ascii")
+    if systemd:
+        # The user lingers from the start: enabling that needs polkit, which does not run under qemu.
+        lingering = folder / "var/lib/systemd/linger" / user
+        for path in (lingering, *(folder / f"etc/systemd/system/{name}.service" for name in _MASKED)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
     if emulation.cpuinfo:
         (folder / "proc/cpuinfo").write_text(emulation.cpuinfo, encoding="ascii")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedeploy.base.programs import capture
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.target.board import Board
 from edgedeploy.target.hosts import cpuinfo_of
@@ -118,11 +118,10 @@ def _registered(name: str) -> bool:
 
 
 def _knows(program: str, cpu: str) -> bool:
-    known = subprocess.run([program, "-cpu", "help"], capture_output=True, text=True, check=False)
-    return cpu in known.stdout.split()
+    return cpu in capture([program, "-cpu", "help"]).stdout.split()
 
 
 def _try(*command: str) -> None:
     """Run a command, and ignore its failure."""
     if shutil.which(command[0]):
-        subprocess.run(command, capture_output=True, check=False)
+        capture(command)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from edgedeploy.base.documents import Record
+from edgedeploy.base.programs import wait_until
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _END_S = 10
@@ -55,15 +55,10 @@ class Process(Record):
         """Kill it, and wait for its end; with a grace, send SIGTERM first and wait that long."""
         if grace_s and self.alive:
             os.kill(self.pid, signal.SIGTERM)
-            self._await_end(grace_s)
+            wait_until(lambda: not self.alive, grace_s)
         if self.alive:
             os.kill(self.pid, signal.SIGKILL)
-            self._await_end(_END_S)
-
-    def _await_end(self, limit_s: float) -> None:
-        deadline = time.monotonic() + limit_s
-        while self.alive and time.monotonic() < deadline:
-            time.sleep(0.01)
+            wait_until(lambda: not self.alive, _END_S)
 
 
 def _boot() -> str:

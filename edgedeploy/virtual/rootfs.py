@@ -1,4 +1,4 @@
-"""Root file systems of virtual boards, by mmdebstrap and cached, and what systemd needs in addition."""
+"""Root file systems of virtual boards, by mmdebstrap and cached, and control groups for systemd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
+from edgedeploy.base.programs import capture
 from edgedeploy.base.progress import SILENT, Progress
 from edgedeploy.errors import VirtualBoardError
 
@@ -37,7 +38,7 @@ _SUPERFLUOUS = (
 _HOOKS = Path("/usr/share/mmdebstrap/hooks")
 _TIMEOUT_S = 900
 
-_ROOTS = Kept("rootfs")
+_ROOTS = FolderCache("rootfs")
 
 
 def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Sequence[str] = ()) -> Path:
@@ -55,22 +56,14 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Seq
             _furnish(root, suite, architecture)
 
     what = f"creating a root file system of {suite} for {architecture}"
-    return _ROOTS.made(f"{suite}-{architecture}-{key}", make, what, progress)
+    return _ROOTS.get(f"{suite}-{architecture}-{key}", make, what, progress)
 
 
 def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> None:
     command = ["mmdebstrap", f"--architectures={architecture}", "--variant=extract", f"--include={','.join(packages)}"]
     if (_HOOKS / "merged-usr").is_dir():
         command.append(f"--hook-dir={_HOOKS / 'merged-usr'}")
-    done = subprocess.run(
-        [*command, suite, str(root), *_mirror()],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    done = capture([*command, suite, str(root), *_mirror()], timeout_s=_TIMEOUT_S)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:", "W: Failed"))]
         raise VirtualBoardError(
@@ -89,10 +82,9 @@ def _mirror() -> list[str]:
         return [named]
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
     try:
-        mirrors = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+        return capture(command).stdout.split()[:1]
     except OSError:
         return []
-    return mirrors.split()[:1]
 
 
 def _furnish(root: Path, suite: str, architecture: str) -> None:
@@ -103,21 +95,13 @@ def _furnish(root: Path, suite: str, architecture: str) -> None:
     for name in ("proc", "dev", "run", "home", "root", "tmp", "var/empty", "etc/ssh"):
         (root / name).mkdir(parents=True, exist_ok=True)
     try:
-        listed = subprocess.run(
-            ["chroot", str(root), "/bin/busybox", "--list"], capture_output=True, text=True, check=True
-        )
+        listed = capture(["chroot", str(root), "/bin/busybox", "--list"])
+        listed.check_returncode()
     except (OSError, subprocess.CalledProcessError) as error:
         raise VirtualBoardError(f"programs of {suite} for {architecture} do not run here", why=str(error)) from error
     for applet in listed.stdout.split():
         if not any(os.path.lexists(root / folder / applet) for folder in ("bin", "usr/bin", "sbin", "usr/sbin")):
             (root / "bin" / applet).symlink_to("/bin/busybox")
-
-
-_SERVICE_OF_BUS = "messagebus:x:101:101::/nonexistent:/usr/sbin/nologin"
-_LEFT_OUT = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
-_KINDS = ("auth", "account", "session", "password")
-# sshd checks the keys; PAM only registers the session with logind.
-_IN_A_SESSION = [*(f"{kind} required pam_permit.so" for kind in _KINDS), "session optional pam_systemd.so"]
 
 
 def control_group(name: str) -> Path:
@@ -141,39 +125,3 @@ def forget_control_group(name: str) -> None:
                 each.rmdir()
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-def systemd_users() -> tuple[list[str], list[str]]:
-    """Additional lines of passwd and group for systemd."""
-    return [_SERVICE_OF_BUS], ["messagebus:x:101:", "tty:x:5:", "utmp:x:43:", "video:x:44:"]
-
-
-def systemd_files(user: str, port: int) -> dict[str, list[str]]:
-    """Additional files for systemd, as lines.
-
-    sshd, which listens on `port`, is one of systemd's services. The `user` lingers from the start: enabling that needs
-    polkit, which does not run under qemu.
-    """
-    return {
-        "etc/machine-id": [],
-        f"var/lib/systemd/linger/{user}": [],
-        # Their work is done here; their credentials need a file system that qemu does not know.
-        **{f"etc/systemd/system/{name}.service": [] for name in _LEFT_OUT},
-        "etc/pam.d/other": [f"{kind} required pam_deny.so" for kind in _KINDS],
-        "etc/pam.d/sshd": _IN_A_SESSION,
-        "etc/pam.d/systemd-user": _IN_A_SESSION,
-        "etc/systemd/system/default.target": [
-            "[Unit]",
-            "Requires=basic.target dbus.socket systemd-logind.service ssh.service",
-            "After=basic.target dbus.socket systemd-logind.service ssh.service",
-            "AllowIsolate=yes",
-        ],
-        "etc/systemd/system/ssh.service": [
-            "[Unit]",
-            "After=systemd-logind.service",
-            "[Service]",
-            "RuntimeDirectory=sshd",
-            f"ExecStart=/usr/sbin/sshd -D -e -f /etc/ssh/sshd_config -p {port}",
-            "KillMode=process",
-        ],
-    }

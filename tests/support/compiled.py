@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tvm
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.files import replacing
 from edgedeploy.compile.backends.cpu import codegen
 from support.caches import is_patched, of_this_code
@@ -22,7 +22,7 @@ _OBJECT = "code.o"
 _write = codegen.write_object
 
 
-class _KeptObjects(Kept):
+class _KeptObjects(FolderCache):
     """As what users keep, but in the tests' own folder, whatever cache a test has."""
 
     @property
@@ -65,7 +65,7 @@ def _write_once(functions: tvm.IRModule, target: tvm.target.Target, path: Path) 
 
     made_from = hashlib.sha256(tvm.ir.save_json(functions).encode()).hexdigest()
     described = json.dumps(target.export(), sort_keys=True, default=str)
-    folder = _CODE.made(key_of([made_from, described, tvm.__version__]), fill, "code")
+    folder = _CODE.get(key_of([made_from, described, tvm.__version__]), fill, "code")
     shutil.copyfile(folder / _OBJECT, path)
     return _Library(folder, make)
 

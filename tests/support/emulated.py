@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.compile.backend import Generated
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.output import codegen
@@ -26,7 +26,7 @@ from edgedeploy.target.toolchain import c_compiler, link_program, link_shared
 from support.agents import emulation_here
 
 _PROGRAM = Path(__file__).with_name("emulated_program.c")
-_PROGRAMS = Kept("emulated-programs")
+_PROGRAMS = FolderCache("emulated-programs")
 
 Program = Callable[[str, Sequence[np.ndarray]], list[np.ndarray]]
 
@@ -58,7 +58,7 @@ def _caller(board: Board) -> Path:
         link_program(_PROGRAM, folder / "program", board)
 
     key = key_of([_PROGRAM.read_text(), board.triple, c_compiler(board).identity])
-    return _PROGRAMS.made(key, make, "the caller of functions") / "program"
+    return _PROGRAMS.get(key, make, "the caller of functions") / "program"
 
 
 def emulated_outputs(

@@ -501,4 +501,4 @@ def test_mnn_is_used_without_its_tools_which_install_packages(tmp_path: Path) ->
     with EngineWorker(cpu.MNN, given) as worker:
         assert worker.turn(1, 1).seconds
     assert (given.folder / "network.mnn").is_file()
-    assert b"pip install" not in (given.folder / "said.txt").read_bytes()
+    assert b"pip install" not in (given.folder / "output.txt").read_bytes()

@@ -13,10 +13,10 @@ import pytest
 from support.notebook import Notebook
 
 from edgedeploy.base import cache as kept
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.errors import OutputError, ToolchainError
 
-THINGS = Kept("things")
+THINGS = FolderCache("things")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def holds(folder: Path) -> bool:
 def test_is_made_once_and_says_so(cache: Path) -> None:
     listener = Notebook()
     for _ in range(2):
-        assert THINGS.made("a", fill, "making a thing", listener) == cache / "a" == THINGS.path("a")
+        assert THINGS.get("a", fill, "making a thing", listener) == cache / "a" == THINGS.path("a")
     assert listener.lines == ["making a thing (cached for later runs)"]
     assert [path.name for path in cache.iterdir()] == ["a"]
 
@@ -47,7 +47,7 @@ def test_is_not_there_before_it_is_whole(cache: Path) -> None:
         fill(folder)
         assert not THINGS.path("a").exists()
 
-    THINGS.made("a", make, "")
+    THINGS.get("a", make, "")
     assert holds(cache / "a")
 
 
@@ -58,7 +58,7 @@ def test_what_fails_leaves_nothing(cache: Path, error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        THINGS.made("a", make, "")
+        THINGS.get("a", make, "")
     assert not list(cache.iterdir())
 
 
@@ -70,28 +70,28 @@ def test_what_cannot_be_used_is_replaced(cache: Path, broken: str) -> None:
         "file": lambda: (cache / "a").write_text("of an older version"),
         "link": lambda: (cache / "a").symlink_to("nowhere"),
     }[broken]()
-    THINGS.made("a", fill, "", sound=holds)
+    THINGS.get("a", fill, "", sound=holds)
     assert [path.name for path in cache.iterdir()] == ["a"]
     assert [path.name for path in (cache / "a").iterdir()] == ["inner"]
 
 
 def test_what_is_there_is_used_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    THINGS.made("a", fill, "")
+    THINGS.get("a", fill, "")
     monkeypatch.delattr(kept, "folder_lock")
-    assert holds(THINGS.made("a", fill, ""))
+    assert holds(THINGS.get("a", fill, ""))
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(OutputError, match=r"cannot write .*things/a: Not a directory"):
-        THINGS.made("a", fill, "")
+        THINGS.get("a", fill, "")
 
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.progress import Progress
 
 class Printing(Progress):
@@ -103,7 +103,7 @@ def make(folder):
     sys.stdin.readline()
     (folder / "whole").touch()
 
-Kept("things").made("a", make, "making", Printing())
+FolderCache("things").get("a", make, "making", Printing())
 """
 
 
@@ -133,7 +133,7 @@ def test_what_a_killed_process_left_is_cleared_away(cache: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
     assert not THINGS.path("a").exists()
     assert any(cache.iterdir())
-    THINGS.made("a", fill, "")
+    THINGS.get("a", fill, "")
     assert [path.name for path in cache.rglob("*")] == ["a", "inner", "file"]
 
 
@@ -143,7 +143,7 @@ def test_threads_make_it_once() -> None:
     try:
         for key in map(str, range(200)):
             made: list[Path] = []
-            threads = [threading.Thread(target=THINGS.made, args=(key, made.append, "")) for _ in range(8)]
+            threads = [threading.Thread(target=THINGS.get, args=(key, made.append, "")) for _ in range(8)]
             for thread in threads:
                 thread.start()
             for thread in threads:

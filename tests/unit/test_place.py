@@ -29,7 +29,7 @@ def test_a_program_ends_when_its_input_does() -> None:
     lines = program.lines()
     assert next(lines) == "ready"
     assert not program.ended
-    program.beat()
+    program.send(b"\n")
     program.close()
     assert program.ended
     assert list(lines) == ["over"]

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, Command
 
 from edgedeploy.base import settings
-from edgedeploy.base.cache import Kept
+from edgedeploy.base.cache import FolderCache
 from edgedeploy.base.progress import Progress
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.remote.address import addresses
@@ -106,9 +106,9 @@ def test_a_board_set_to_be_virtual_is_started_with_a_message(users: Path, monkey
 
 def test_the_cache_is_where_it_is_set(users: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     users.write_text(f'cache = "{tmp_path / "big"}"\n')
-    assert Kept("packages").folder == tmp_path / "big" / "packages"
+    assert FolderCache("packages").folder == tmp_path / "big" / "packages"
     monkeypatch.setenv(settings.CACHE_VARIABLE, str(tmp_path / "bigger"))
-    assert Kept("packages").folder == tmp_path / "bigger" / "packages"
+    assert FolderCache("packages").folder == tmp_path / "bigger" / "packages"
 
 
 @pytest.mark.parametrize(

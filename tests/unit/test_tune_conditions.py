@@ -227,3 +227,9 @@ def test_a_governor_that_comes_out_of_a_file_is_never_run(pi: Path, run: Run, tm
 )
 def test_records_of_virtual_boards_lie_apart(where: dict[str, bool], hosts: list[str], folder: str) -> None:
     assert Boards(Place(resolve("rpi4"), **where), hosts).records_folder() == default_folder(folder)
+
+
+def test_a_virtual_board_of_the_settings_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("edgedeploy.toml").write_text('[hosts]\nrpi4 = "virtual:other"\n')
+    assert Boards(Place(resolve("rpi4"))).records_folder() == default_folder("rpi4-virtual")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.base.programs import capture
 from edgedeploy.benchmarking.engine_program import ENGINES, EngineError, profile_onnxruntime
 from edgedeploy.benchmarking.engines.engine import (
     CannotRunError,
@@ -35,7 +36,7 @@ _CONVERTER_TIMEOUT_S = 300.0
 
 def _load(engine: str, task: Task) -> Loaded:
     try:
-        run, outputs = ENGINES[engine](task.converted or task.file, task.inputs, task.outputs, task.threads)
+        run, outputs = ENGINES[engine](task.network, task.inputs, task.outputs, task.threads)
     except EngineError as error:
         raise CannotRunError(str(error)) from error
     return Loaded(run, lambda: dict(zip(task.outputs, outputs(), strict=True)))
@@ -128,15 +129,7 @@ def _pnnx() -> Path | None:
 def _run_converter(name: str, command: list[str], folder: Path, *results: Path) -> None:
     """Run a converter in a folder, and check that it wrote `results`."""
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_CONVERTER_TIMEOUT_S,
-            check=False,
-        )
+        done = capture(command, timeout_s=_CONVERTER_TIMEOUT_S, cwd=folder)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotRunError(f"{name} failed: {error}") from error
     missing = [path.name for path in results if not path.is_file()]

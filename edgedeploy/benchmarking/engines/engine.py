@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 
@@ -46,6 +48,31 @@ class Task:
     accelerated: bool = False
     batch: int = 1
     converted: Path | None = None
+
+    @property
+    def network(self) -> Path:
+        """The network's file in the engine's own form."""
+        return self.converted or self.file
+
+    @property
+    def files(self) -> list[Path]:
+        """All files of that: converters write them next to each other under the same name."""
+        if self.converted is None:
+            return [self.file]
+        stem = self.converted.with_suffix("").name
+        return [path for path in sorted(self.converted.parent.iterdir()) if path.name.startswith(f"{stem}.")]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of these files."""
+        return sum(path.stat().st_size for path in self.files)
+
+    def write_arguments(self) -> tuple[Path, Path]:
+        """Write the files INPUTS and NAMES of `engine_program` into the folder."""
+        inputs, names = self.folder / "inputs.npz", self.folder / "names.json"
+        np.savez(inputs, *self.inputs.values())
+        names.write_text(json.dumps({"inputs": list(self.inputs), "outputs": self.outputs}), encoding="utf-8")
+        return inputs, names
 
 
 @dataclass(frozen=True)
@@ -115,13 +142,20 @@ class Engine:
             return None
         return f"it is not installed; `pip install 'edgedeploy[{self.extra}]'` installs it"
 
+    def converted(self, task: Task) -> tuple[Task, float | None]:
+        """The task with the network in the engine's own form, and the time of the conversion in seconds, if any."""
+        if self.convert is None:
+            return task, None
+        started = perf_counter()
+        return replace(task, converted=self.convert(task)), perf_counter() - started
+
     def version(self) -> str:
         """The version of the engine's Python package."""
         return importlib.metadata.version(self.distribution)
 
 
 def profile_of(once: Callable[[], Once], count: int) -> Profile:
-    """The profile of `count` inferences, each of which `once` runs and times; one before them warms up."""
+    """The profile of `count` inferences, which `once` runs and times one by one; one before them warms up."""
     once()
     found: Profile = {}
     for _ in range(count):
@@ -134,12 +168,6 @@ def profile_of_functions(runner: Runner, inputs: Mapping[str, np.ndarray], count
     """The same of a package's functions, without their types, which the package states."""
     times = runner.function_times(inputs, repeat=count, warmup=1)
     return {name: ("", each) for name, each in times.items()}
-
-
-def files_of(network: Path) -> list[Path]:
-    """All files of a network: converters write them next to each other under the same name."""
-    stem = network.with_suffix("").name
-    return [path for path in sorted(network.parent.iterdir()) if path.name.startswith(f"{stem}.")]
 
 
 class CannotRunError(WorkerError):

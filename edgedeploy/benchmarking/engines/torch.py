@@ -48,7 +48,7 @@ def _load(task: Task, *, compiled: bool) -> Loaded:
 
 
 def _profile(task: Task, count: int, *, compiled: bool) -> Profile:
-    """The time of each operator without those that it calls, by PyTorch's profiler."""
+    """The time of each operator without the operators that it calls, by PyTorch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     run = _load(task, compiled=compiled).run

@@ -127,7 +127,11 @@ def rewriting(pattern: Any, rewrite: Callable[[Any, Mapping[Any, Any]], Any]) ->
 
 
 GROUP: Group[Pass] = Group(
-    "edgedeploy.passes", "pass", "Pass", lambda found: found.name if isinstance(found, Pass) else None
+    "edgedeploy.passes",
+    "pass",
+    "Pass",
+    lambda found: found.name if isinstance(found, Pass) else None,
+    "leave it out: --disable-pass {name}",
 )
 
 
@@ -143,6 +147,5 @@ def provider_code() -> dict[str, str]:
 
 def load_installed(disabled: Collection[str] = ()) -> list[Pass]:
     """The passes of other packages, by name; disabled ones are not even imported."""
-    found = GROUP.load(disabled, hints=lambda name: [f"leave it out: --disable-pass {name}"])
     packages = {entry.name: package_of(entry) for entry in GROUP.entries()}
-    return [replace(each, package=packages[each.name]) for each in found]
+    return [replace(each, package=packages[each.name]) for each in GROUP.load(disabled)]

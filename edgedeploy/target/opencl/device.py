@@ -10,9 +10,10 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from edgedeploy.base.cache import Kept, key_of
+from edgedeploy.base.cache import FolderCache, key_of
 from edgedeploy.base.documents import Record
 from edgedeploy.base.files import sha256_of
+from edgedeploy.base.programs import capture
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.target.board import load_board
 from edgedeploy.target.toolchain import c_compiler, link_program
@@ -101,12 +102,12 @@ def _device(driver_name: str, fields: Sequence[str]) -> Device:
     )
 
 
-# The exit codes of `listing.c`, which lists devices in a process of its own: drivers may crash or hang.
+# The exit codes of `listing.c`, which lists devices in a separate process: drivers may crash or hang.
 NO_LIBRARY, NO_PLATFORMS = 3, 4
 
 LIST_S = 12
 
-_PROGRAMS, _NAME = Kept("opencl-devices"), "devices"
+_PROGRAMS, _NAME = FolderCache("opencl-devices"), "devices"
 
 
 @contextmanager
@@ -123,9 +124,7 @@ def devices_here() -> tuple[Device, ...]:
     The program is compiled once, and cached in the user's cache folder.
     """
     try:
-        done = subprocess.run(
-            [_program()], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
-        )
+        done = capture([str(_program())], timeout_s=LIST_S)
     except (EdgedeployError, OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(parse(done.stdout)) if done.returncode == 0 else ()
@@ -136,4 +135,4 @@ def _program() -> Path:
     with listing_source() as source:
         key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
         what = "building the program that lists OpenCL devices"
-        return _PROGRAMS.made(key, lambda folder: link_program(source, folder / _NAME, board), what) / _NAME
+        return _PROGRAMS.get(key, lambda folder: link_program(source, folder / _NAME, board), what) / _NAME

@@ -1,4 +1,4 @@
-"""The entry of a profile's `devices` that names an OpenCL device; the device's driver fills what it leaves out."""
+"""The entry of a profile's `devices` that names an OpenCL device; the device's driver fills in the missing fields."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _task_of(summary: TaskSummary, trials: list[Trial], result: TaskResult | Non
 
 
 def write_report(folder: Path, output: Path) -> Path:
-    """Write the page of a folder of records to an HTML file; a run may be adding records meanwhile."""
+    """Write the page of a folder of records to an HTML file; a run may be adding records at the same time."""
     require_report()
     text = _page(folder, read_records(folder))
     with replacing(output) as temporary:
