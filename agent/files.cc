@@ -61,7 +61,12 @@ std::string Printable(std::string_view text, bool lines) {
   std::string printable;
   for (size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at]);
-    const size_t size = first < 0x80 ? 1 : first < 0xC0 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF8 ? 4 : 0;
+    const size_t size = first < 0x80   ? 1
+                        : first < 0xC0 ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF8 ? 4
+                                       : 0;
     uint32_t character = size > 1 ? first & (0x7F >> size) : first;
     bool is_whole = size > 0 && at + size <= text.size();
     for (size_t i = 1; is_whole && i < size; ++i) {

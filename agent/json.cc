@@ -225,15 +225,6 @@ const Json& Json::at(std::string_view name) const {
   return *found;
 }
 
-const Json& Json::Of(std::initializer_list<std::string_view> names) const {
-  for (const Member& member : object()) {
-    if (std::find(names.begin(), names.end(), member.name) == names.end()) {
-      throw JsonError("the field '" + member.name + "' is not known");
-    }
-  }
-  return *this;
-}
-
 Json& Json::Set(std::string name, Json value) {
   std::get<Object>(value_).push_back({std::move(name), std::move(value)});
   return *this;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -54,8 +53,6 @@ class Json {
   const Json& at(std::string_view name) const;
   // Null if there is no such member.
   const Json* find(std::string_view name) const;
-  // JsonError if an object has another member than these.
-  const Json& Of(std::initializer_list<std::string_view> names) const;
 
   // Adds a member to an object, or an element to an array.
   Json& Set(std::string name, Json value);

@@ -69,12 +69,13 @@ constexpr const char* kInputError = "InputError";
 
 void RefuseOtherMachines(const Manifest& manifest) {
   const std::string why = "the package was built for board '" + manifest.board + "'";
-  if (manifest.machine != OwnElfMachine()) {
-    throw Failure(Code::kPackage, "the network's code is " + manifest.machine + ", this is " + OwnElfMachine(), why);
+  const Abi& abi = manifest.abi;
+  if (abi.machine != OwnElfMachine()) {
+    throw Failure(Code::kPackage, "the network's code is " + abi.machine + ", this is " + OwnElfMachine(), why);
   }
-  if (!manifest.glibc.empty() && !VersionIsAtLeast(GlibcVersion(), manifest.glibc)) {
+  if (abi.glibc && !VersionIsAtLeast(GlibcVersion(), *abi.glibc)) {
     throw Failure(Code::kPackage,
-                  "the network's code needs glibc " + manifest.glibc + ", this machine has " + GlibcVersion(), why);
+                  "the network's code needs glibc " + *abi.glibc + ", this machine has " + GlibcVersion(), why);
   }
 }
 
@@ -111,7 +112,7 @@ struct Model::Loaded {
   DLDevice device = kCpu;
   std::vector<ffi::Tensor> input_tensors;  // in the processor's memory, as `output_tensors`
   std::vector<ffi::Tensor> device_inputs;  // the same on the device; the same tensors if that is the processor
-  std::vector<ffi::Tensor> weights;  // transformed ones, which the network takes after its inputs
+  std::vector<ffi::Tensor> weights;        // transformed ones, which the network takes after its inputs
   std::vector<ffi::AnyView> arguments;
   std::vector<bool> bound;  // inputs that lie in the caller's memory
   ffi::Any returned;

@@ -30,6 +30,7 @@
 #include "machine.h"
 #include "notifier.h"
 #include "protocol.h"
+#include "replies.h"
 #include "served_network.h"
 #include "shared_memory.h"
 #include "sightings.h"
@@ -140,7 +141,7 @@ int64_t NumberOf(const Json& request, const char* name, int64_t otherwise) {
 }
 
 // What a request says of a frame but its pixels. JsonError and Failure(kInput) for one that cannot be.
-CameraFrame FrameOf(const Json& request) {
+CameraFrame RequestedFrame(const Json& request) {
   const auto side = [&](const char* name) {
     const int64_t value = request.at(name).integer();
     if (value < 1 || value > kLongestSide) throw JsonError(std::string(name) + " is not the side of a frame");
@@ -327,8 +328,8 @@ class Service {
     if (command == "run") {
       Run(client, request, content, answer);
     } else if (command == "detect") {
-      CameraFrame frame = FrameOf(request.body);
-      const size_t bytes = FrameBytes(frame.height, frame.width, frame.stride, frame.format);
+      CameraFrame frame = RequestedFrame(request.body);
+      const size_t bytes = FrameBytes(frame);
       const Buffer sent = Inputs(client, request, static_cast<int64_t>(bytes), content, &frame.pixels);
       network_.Detect(frame, &answer->reply);
     } else if (command == "share") {
@@ -368,7 +369,7 @@ class Service {
   // Where `bytes` bytes of inputs lie: in shared memory, if the request says so, or in what is returned.
   template <typename Content>
   static Buffer Inputs(Client* client, const Request& request, int64_t bytes, const Content& content,
-                        const uint8_t** begin) {
+                       const uint8_t** begin) {
     if (const Json* place = request.body.find("at")) {
       *begin = MemoryOf(*client).At(place->integer(), bytes);
       return {};
@@ -445,17 +446,13 @@ Code ServiceCommand(const Words& words) {
   const Arguments arguments(words, {"socket", "threads", "log", "log-bytes", "request-bytes"}, {}, {"camera"});
   const std::string& model = arguments.Only("model");
   const int threads = arguments.Integer("threads", 0, 1, 1 << 20);
-  const int request_bytes =
-      arguments.Integer("request-bytes", static_cast<int>(DefaultRequestBytes()), 1, static_cast<int>(kMostRequestBytes));
+  const int request_bytes = arguments.Integer("request-bytes", static_cast<int>(DefaultRequestBytes()), 1,
+                                              static_cast<int>(kMostRequestBytes));
   const int log_bytes = arguments.Integer("log-bytes", kDefaultLogBytes, 1 << 12, 1 << 30);
   if (!arguments.Has("socket")) throw Failure(Code::kUsage, "--socket PATH is missing");
 
   const Descriptor signals = TakeSignals();
-  // What a library prints goes to standard error.
-  Descriptor output(dup(STDOUT_FILENO));
-  if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Failure(Code::kOutput, "cannot write to standard output", SystemError());
-  }
+  Descriptor output = TakeStandardOutput();
   EventLog log = arguments.Has("log") ? EventLog(arguments.Text("log"), static_cast<uint64_t>(log_bytes))
                                       : EventLog(std::move(output));
   const Notifier notifier;

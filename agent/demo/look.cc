@@ -6,7 +6,7 @@ Outcome Look(const Shot& shot, int number, const Detector& detector, Model* mode
   Outcome outcome{number, shot.file, {}, {}, {}, {}};
   outcome.parts.capture_ms = shot.capture_ms;
   const double began_ms = NowMs();
-  outcome.frame = detector.Prepare(shot.picture.pixels, *model);
+  outcome.frame = detector.Prepare(FrameOf(shot.picture.pixels), *model);
   const double prepared_ms = NowMs();
   model->Run();
   const double inferred_ms = NowMs();

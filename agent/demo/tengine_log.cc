@@ -130,7 +130,9 @@ std::string TextLines(const Detections& detections) {
     if (each.corners) {
       outline.assign(each.corners->begin(), each.corners->end());
     } else if (each.box) {
-      outline = {{each.box->x1, each.box->y1}, {each.box->x2, each.box->y1}, {each.box->x2, each.box->y2},
+      outline = {{each.box->x1, each.box->y1},
+                 {each.box->x2, each.box->y1},
+                 {each.box->x2, each.box->y2},
                  {each.box->x1, each.box->y2}};
     }
     std::string places;

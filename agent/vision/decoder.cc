@@ -8,7 +8,7 @@ namespace {
 
 struct Kind {
   const char* name;
-  Fitted (*make)(Parameters& parameters, const Described& network);
+  Fitted (*make)(Fields& fields, const Described& network);
 };
 
 constexpr Kind kKinds[] = {
@@ -51,8 +51,11 @@ Fitted MakeDecoder(const Json& stated, const Described& network) {
   for (const Kind& kind : kKinds) {
     if (name != kind.name) continue;
     try {
-      Parameters parameters(stated);
-      return kind.make(parameters, network);
+      Fields fields(stated);
+      Fitted fitted = kind.make(fields, network);
+      fields.Skip({"kind"});
+      fields.Finish();
+      return fitted;
     } catch (const JsonError& error) {
       throw Failure(Code::kInput, "the package's decoder '" + name + "' has parameters that are not known here",
                     error.what());
@@ -62,17 +65,33 @@ Fitted MakeDecoder(const Json& stated, const Described& network) {
                 "its outputs can be read as they are");
 }
 
-BoxDecoder::BoxDecoder(Parameters& parameters, const Defaults& defaults)
-    : threshold_(static_cast<float>(parameters.Fraction("threshold", defaults.threshold))),
-      // As in the reference implementations of RetinaFace, EfficientDet and YuNet.
-      candidates_(static_cast<size_t>(parameters.Count("candidates", 5000))),
-      clip_(parameters.Truth("clip", defaults.clip)) {
-  suppression_.iou_threshold = parameters.Fraction("iou_threshold", defaults.iou_threshold);
-  suppression_.tie = static_cast<float>(parameters.Fraction("tie", 0));
+Json DecoderSchemas() {
+  const Json nothing = Json::NewObject();
+  Json schemas = Json::NewObject();
+  for (const Kind& kind : kKinds) {
+    Json schema = Json::NewObject();
+    Fields fields(nothing, &schema);
+    try {
+      kind.make(fields, {{}, {}, {}});
+    } catch (const std::runtime_error&) {
+      // Nothing is stated, which suits few kinds; by then all fields are described.
+    }
+    schemas.Set(kind.name, std::move(schema));
+  }
+  return schemas;
 }
 
-void BoxDecoder::ReadSuppression(Parameters& parameters) {
-  suppression_.class_aware = parameters.Choice("suppression", {"agnostic", "class_aware"}, 0) == 1;
+BoxDecoder::BoxDecoder(Fields& fields, const Defaults& defaults)
+    : threshold_(defaults.threshold.value_or(0)), suppression_{defaults.iou_threshold}, clip_(defaults.clip) {
+  if (defaults.threshold) {
+    fields.Read("threshold", &threshold_, kFraction);
+  } else {
+    fields.Require("threshold", &threshold_, kFraction);
+  }
+  fields.Read("iou_threshold", &suppression_.iou_threshold, kFraction);
+  fields.Read("tie", &suppression_.tie, kFraction);
+  fields.Read("candidates", &candidates_, kCount);
+  fields.Read("clip", &clip_);
 }
 
 std::vector<Detection> BoxDecoder::Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "fields.h"
 #include "manifest.h"
 #include "vision/candidates.h"
 #include "vision/frame.h"
 #include "vision/outputs.h"
-#include "vision/parameters.h"
 
 namespace agent {
 
@@ -29,8 +29,8 @@ class Decoder {
 // What a decoder becomes for one network.
 struct Fitted {
   std::unique_ptr<Decoder> decoder;
-  std::optional<Fit> fit;      // how images are brought to the network's size, if that goes before what is stated
-  Labels labels;               // names of classes that the network says itself
+  std::optional<Fit> fit{};    // how images are brought to the network's size, if that goes before what is stated
+  Labels labels{};             // names of classes that the network says itself
   bool has_own_names = false;  // whether the decoder calls outputs as the network does
 };
 
@@ -45,23 +45,35 @@ struct Described {
 // known here, or does not suit the network.
 Fitted MakeDecoder(const Json& stated, const Described& network);
 
+// The parameters of each kind, as Fields describes them.
+Json DecoderSchemas();
+
+// Levels of a network, or shapes of its anchors: with so many at most, nothing that is counted overflows.
+constexpr Limits Levels(Limits each = {}) {
+  each.items = 1;
+  each.most_items = 256;
+  return each;
+}
+inline constexpr Limits kStride{1, 4096};
+inline const OneOf kSuppression{"agnostic", "class_aware"};
+
 // Those of each kind; JsonError for parameters that it does not have.
-Fitted MakeBlaze(Parameters& parameters, const Described& network);
-Fitted MakeClassification(Parameters& parameters, const Described& network);
-Fitted MakeDepth(Parameters& parameters, const Described& network);
-Fitted MakeEfficientDet(Parameters& parameters, const Described& network);
-Fitted MakeLandmark(Parameters& parameters, const Described& network);
-Fitted MakeLandmarks(Parameters& parameters, const Described& network);
-Fitted MakeNanoDet(Parameters& parameters, const Described& network);
-Fitted MakeRetinaFace(Parameters& parameters, const Described& network);
-Fitted MakeSegmentation(Parameters& parameters, const Described& network);
-Fitted MakeSsd(Parameters& parameters, const Described& network);
-Fitted MakeTextLine(Parameters& parameters, const Described& network);
-Fitted MakeTextRegions(Parameters& parameters, const Described& network);
-Fitted MakeUltralytics(Parameters& parameters, const Described& network);
-Fitted MakeYolo(Parameters& parameters, const Described& network);
-Fitted MakeYolox(Parameters& parameters, const Described& network);
-Fitted MakeYuNet(Parameters& parameters, const Described& network);
+Fitted MakeBlaze(Fields& fields, const Described& network);
+Fitted MakeClassification(Fields& fields, const Described& network);
+Fitted MakeDepth(Fields& fields, const Described& network);
+Fitted MakeEfficientDet(Fields& fields, const Described& network);
+Fitted MakeLandmark(Fields& fields, const Described& network);
+Fitted MakeLandmarks(Fields& fields, const Described& network);
+Fitted MakeNanoDet(Fields& fields, const Described& network);
+Fitted MakeRetinaFace(Fields& fields, const Described& network);
+Fitted MakeSegmentation(Fields& fields, const Described& network);
+Fitted MakeSsd(Fields& fields, const Described& network);
+Fitted MakeTextLine(Fields& fields, const Described& network);
+Fitted MakeTextRegions(Fields& fields, const Described& network);
+Fitted MakeUltralytics(Fields& fields, const Described& network);
+Fitted MakeYolo(Fields& fields, const Described& network);
+Fitted MakeYolox(Fields& fields, const Described& network);
+Fitted MakeYuNet(Fields& fields, const Described& network);
 
 // Base of the decoders whose results are boxes.
 class BoxDecoder : public Decoder {
@@ -70,11 +82,11 @@ class BoxDecoder : public Decoder {
 
  protected:
   struct Defaults {
-    double threshold;
+    std::optional<float> threshold;  // without it, the package must state one
     double iou_threshold;
     bool clip = true;
   };
-  BoxDecoder(Parameters& parameters, const Defaults& defaults);
+  BoxDecoder(Fields& fields, const Defaults& defaults);
   BoxDecoder(float threshold, const Suppression& suppression, size_t candidates)
       : threshold_(threshold), suppression_(suppression), candidates_(candidates) {}
 
@@ -89,7 +101,7 @@ class BoxDecoder : public Decoder {
   bool Reaches(float score) const { return score >= threshold_; }
   const Suppression& suppression() const { return suppression_; }
   // For decoders of several classes, which can be told to suppress within each.
-  void ReadSuppression(Parameters& parameters);
+  void ReadSuppression(Fields& fields) { fields.Read("suppression", &suppression_.class_aware, kSuppression); }
   // What classes are called where there are no labels.
   void SetNames(Labels names) { names_ = std::move(names); }
 
@@ -98,7 +110,7 @@ class BoxDecoder : public Decoder {
 
   float threshold_;
   Suppression suppression_{};
-  size_t candidates_;
+  size_t candidates_ = 5000;  // as in the reference implementations of RetinaFace, EfficientDet and YuNet
   bool clip_ = true;
   Labels names_;
 };

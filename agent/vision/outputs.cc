@@ -74,8 +74,8 @@ const Outputs::Output& Outputs::At(const std::string& name) const {
   throw NotOfThisKind("it has no output '" + name + "', only " + names);
 }
 
-const Outputs::Output& Outputs::FirstOr(const std::string& name) const {
-  if (!name.empty()) return At(name);
+const Outputs::Output& Outputs::FirstOr(const std::optional<std::string>& name) const {
+  if (name) return At(*name);
   if (all_.empty()) throw NotOfThisKind("it has no output");
   return all_.front();
 }
