@@ -196,9 +196,9 @@ const Kind& Wanted(const Variant& value, const char* name) {
 
 }  // namespace
 
-Json Json::NewObject() {
+Json Json::NewObject(std::initializer_list<Member> members) {
   Json object;
-  object.value_ = Object{};
+  object.value_ = Object(members);
   return object;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -34,7 +35,7 @@ class Json {
   Json(const char* value) : value_(std::string(value)) {}
   Json(std::string value) : value_(std::move(value)) {}
   Json(Array value) : value_(std::move(value)) {}
-  static Json NewObject();
+  static Json NewObject(std::initializer_list<Member> members = {});
   // Counts of bytes, which no machine of ours lets grow beyond int64.
   static Json Size(uint64_t value) { return Json(static_cast<int64_t>(value)); }
 

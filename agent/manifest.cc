@@ -208,10 +208,8 @@ Manifest Read(const Json& json) {
 }  // namespace
 
 Json TensorSpec::Describe() const {
-  Json json = Json::NewObject();
-  json.Set("name", name).Set("dtype", type.name);
-  json.Set("shape", Json(Json::Array(shape.begin(), shape.end()))).Set("bytes", Json::Size(bytes));
-  return json;
+  const Json sizes(Json::Array(shape.begin(), shape.end()));
+  return Json::NewObject({{"name", name}, {"dtype", type.name}, {"shape", sizes}, {"bytes", Json::Size(bytes)}});
 }
 
 const Member& Manifest::File(const std::string& name) const {

@@ -79,17 +79,15 @@ bool RequestReader::Fill() {
 
 Json Greeting(const Manifest& manifest, int threads, double load_ms, const std::optional<std::string>& device) {
   const Entry& first = manifest.entries.front();
-  Json greeting = Json::NewObject();
-  greeting.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model).Set("board", manifest.board);
-  greeting.Set("threads", threads).Set("load_ms", load_ms);
+  Json greeting = Json::NewObject({{"ready", true}, {"protocol", kProtocol}, {"model", manifest.model}});
+  greeting.Set("board", manifest.board).Set("threads", threads).Set("load_ms", load_ms);
   greeting.Set("inputs", Described(first.inputs)).Set("outputs", Described(first.outputs));
   if (device) greeting.Set("device", *device);
   if (manifest.entries.size() > 1) {
     Json further{Json::Array{}};
     for (size_t i = 1; i < manifest.entries.size(); ++i) {
       const Entry& each = manifest.entries[i];
-      Json entry = Json::NewObject();
-      further.Add(entry.Set("inputs", Described(each.inputs)).Set("outputs", Described(each.outputs)));
+      further.Add(Json::NewObject({{"inputs", Described(each.inputs)}, {"outputs", Described(each.outputs)}}));
     }
     greeting.Set("further", std::move(further));
   }

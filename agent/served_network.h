@@ -16,9 +16,6 @@
 
 namespace agent {
 
-// An object with one member.
-Json About(const char* name, Json value);
-
 // All calls may be made from any thread.
 class ServedNetwork {
  public:

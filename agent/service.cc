@@ -217,7 +217,7 @@ class Service {
  private:
   // Tells a client that it is not welcome, without waiting for it, whoever it is and whether it is still there.
   void TurnAway(int socket, const char* error) {
-    log_->Write("turned_away", About("error", error));
+    log_->Write("turned_away", Json::NewObject({{"error", error}}));
     const std::string line = Refusal(nullptr, Code::kOther, error).Dump() + "\n";
     send(socket, line.data(), line.size(), kMessageFlags);
   }
@@ -238,7 +238,7 @@ class Service {
     try {
       const timeval limit{kReplySeconds, 0};
       setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-      log_->Write("connected", About("client", number));
+      log_->Write("connected", Json::NewObject({{"client", number}}));
       Greet(socket);
       Client client{socket, {socket, "the socket"}, std::nullopt};
       for (;;) {
@@ -256,9 +256,9 @@ class Service {
         if (!goes_on) break;
       }
     } catch (const std::exception& error) {
-      log_->Write("lost", About("client", number).Set("error", error.what()));
+      log_->Write("lost", Json::NewObject({{"client", number}, {"error", error.what()}}));
     }
-    log_->Write("disconnected", About("client", number).Set("requests", answered));
+    log_->Write("disconnected", Json::NewObject({{"client", number}, {"requests", answered}}));
   }
 
   void Greet(int socket) {
@@ -275,7 +275,7 @@ class Service {
         sightings_.Put(std::make_shared<const Sighting>(std::move(about), std::move(shot->picture)));
       }
     } catch (const std::exception& error) {
-      log_->Write("failed", About("error", error.what()));
+      log_->Write("failed", Json::NewObject({{"error", error.what()}}));
     }
     is_blind_ = true;
   }
@@ -313,7 +313,7 @@ class Service {
       answer = {Refusal(request.id, Code::kInput, error.what()), {}, 0, true, {}};
     } catch (const Failure& failure) {
       answer = {Refusal(request.id, failure.code(), failure.what()), {}, 0, true, {}};
-      if (failure.code() != Code::kInput) log_->Write("failed", About("error", failure.what()));
+      if (failure.code() != Code::kInput) log_->Write("failed", Json::NewObject({{"error", failure.what()}}));
     }
     client->reader.Bytes(nullptr, static_cast<size_t>(unread));
     Send(client->socket, answer.reply);
@@ -472,7 +472,7 @@ Code ServiceCommand(const Words& words) {
   const Code code = service->IsBlind() ? Code::kInput : Code::kDone;
   service->WatchNoMore();
   const bool done = service->Farewell(SteadyClock::now() + kFarewell);
-  log.Write("ended", About("requests", service->requests()));
+  log.Write("ended", Json::NewObject({{"requests", service->requests()}}));
   if (!done) _exit(static_cast<int>(code));
   delete service;
   return code;

@@ -9,7 +9,6 @@
 #include "arguments.h"
 #include "camera/camera.h"
 #include "commands.h"
-#include "demo/look.h"
 #include "demo/outcome.h"
 #include "demo/report.h"
 #include "demo/source.h"

@@ -54,8 +54,7 @@ class Messages : public Report {
 
   void Begin() override {
     const Manifest& manifest = showing_.manifest;
-    Json json = Json::NewObject();
-    json.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model);
+    Json json = Json::NewObject({{"ready", true}, {"protocol", kProtocol}, {"model", manifest.model}});
     json.Set("task", manifest.usage->demo).Set("weights", manifest.weights).Set("board", manifest.board);
     json.Set("threads", showing_.threads).Set("load_ms", showing_.load_ms);
     json.Set("kind", showing_.kind == Kind::kCamera ? "camera" : "images").Set("source", showing_.source);
@@ -70,9 +69,7 @@ class Messages : public Report {
   }
 
   void End(const Summary& summary, bool interrupted) override {
-    Json json = Json::NewObject();
-    json.Set("summary", summary.Describe().Set("interrupted", interrupted));
-    Send(json, "");
+    Send(Json::NewObject({{"summary", summary.Describe().Set("interrupted", interrupted)}}), "");
   }
 
  private:
@@ -110,8 +107,7 @@ Json Described(const Outcome& outcome, bool was_measured) {
   Json times = Json::NewObject();
   outcome.parts.Describe(&times);
   if (was_measured) AddStatistics(outcome.runs_ms, &times);
-  Json json = Json::NewObject();
-  json.Set("frame", outcome.number).Set("image", outcome.file);
+  Json json = Json::NewObject({{"frame", outcome.number}, {"image", outcome.file}});
   json.Set("width", outcome.frame.image.width).Set("height", outcome.frame.image.height).Set("times", times);
   AddResults(outcome.detections, &json);
   return json;
