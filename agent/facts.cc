@@ -10,13 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <sstream>
 
 #include "arguments.h"
 #include "commands.h"
 #include "files.h"
 #include "machine.h"
+#include "releases.h"
 #include "version.h"
 
 namespace agent {
@@ -126,8 +126,7 @@ Json Sizes(const std::string& path, const std::vector<std::pair<const char*, con
 Json Disk(const std::string& path) {
   struct statvfs state;
   if (statvfs(path.c_str(), &state) != 0) throw Failure(Code::kInput, "cannot look at " + path, SystemError());
-  const std::unique_ptr<char, decltype(&std::free)> absolute(realpath(path.c_str(), nullptr), &std::free);
-  return Json::NewObject({{"path", absolute ? absolute.get() : path.c_str()},
+  return Json::NewObject({{"path", RealPath(path)},
                           {"total_bytes", Json::Size(uint64_t{state.f_blocks} * state.f_frsize)},
                           {"free_bytes", Json::Size(uint64_t{state.f_bavail} * state.f_frsize)}});
 }

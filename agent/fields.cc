@@ -1,5 +1,6 @@
 #include "fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace agent {

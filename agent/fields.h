@@ -2,7 +2,6 @@
 // the record has before it is read.
 #pragma once
 
-#include <algorithm>
 #include <initializer_list>
 #include <limits>
 #include <optional>

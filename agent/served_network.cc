@@ -1,6 +1,5 @@
 #include "served_network.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "demo/outcome.h"

@@ -20,7 +20,6 @@
 #include <optional>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "arguments.h"
 #include "camera/camera.h"
@@ -30,7 +29,6 @@
 #include "machine.h"
 #include "notifier.h"
 #include "protocol.h"
-#include "replies.h"
 #include "served_network.h"
 #include "shared_memory.h"
 #include "sightings.h"

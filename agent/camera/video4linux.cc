@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <iterator>
 #include <vector>
 
 #include "failure.h"

@@ -1,10 +1,8 @@
 // `agent demo`: images and cameras through a network, without a host.
 
-#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "arguments.h"
 #include "camera/camera.h"

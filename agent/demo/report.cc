@@ -7,13 +7,13 @@
 #include "demo/tengine_log.h"
 #include "files.h"
 #include "images/jpeg.h"
-#include "replies.h"
+#include "protocol.h"
 #include "statistics.h"
 
 namespace agent {
 namespace {
 
-constexpr int kProtocol = 1;
+constexpr int kDemoProtocol = 1;
 constexpr size_t kMaximumLine = 65536;
 // Of a line of which all but the results are written: names of files are at most PATH_MAX long.
 constexpr size_t kMostResults = kMaximumLine - 16384;
@@ -54,7 +54,7 @@ class Messages : public Report {
 
   void Begin() override {
     const Manifest& manifest = showing_.manifest;
-    Json json = Json::NewObject({{"ready", true}, {"protocol", kProtocol}, {"model", manifest.model}});
+    Json json = Json::NewObject({{"ready", true}, {"protocol", kDemoProtocol}, {"model", manifest.model}});
     json.Set("task", manifest.usage->demo).Set("weights", manifest.weights).Set("board", manifest.board);
     json.Set("threads", showing_.threads).Set("load_ms", showing_.load_ms);
     json.Set("kind", showing_.kind == Kind::kCamera ? "camera" : "images").Set("source", showing_.source);

@@ -1,7 +1,6 @@
 // The library's calls: arguments are checked here, and nothing is thrown beyond.
 
 #include <cstdio>
-#include <functional>
 #include <new>
 #include <unordered_map>
 

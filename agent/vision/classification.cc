@@ -1,7 +1,6 @@
 // Classes of a whole image (edgedeploy/vision/decoders/classification.py).
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "vision/decoder.h"
@@ -48,6 +47,6 @@ class Classification : public Decoder {
 
 }  // namespace
 
-Fitted MakeClassification(Fields& fields, const Described&) { return {std::make_unique<Classification>(fields)}; }
+Kinds ClassificationDecoders() { return {{"classification", Made<Classification>}}; }
 
 }  // namespace agent

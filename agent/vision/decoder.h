@@ -1,9 +1,11 @@
 // What all decoders share: a decoder is made from the parameters that a package states, and reads outputs as results.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fields.h"
@@ -57,23 +59,27 @@ constexpr Limits Levels(Limits each = {}) {
 inline constexpr Limits kStride{1, 4096};
 inline const OneOf kSuppression{"agnostic", "class_aware"};
 
-// Those of each kind; JsonError for parameters that it does not have.
-Fitted MakeBlaze(Fields& fields, const Described& network);
-Fitted MakeClassification(Fields& fields, const Described& network);
-Fitted MakeDepth(Fields& fields, const Described& network);
-Fitted MakeEfficientDet(Fields& fields, const Described& network);
-Fitted MakeLandmark(Fields& fields, const Described& network);
-Fitted MakeLandmarks(Fields& fields, const Described& network);
-Fitted MakeNanoDet(Fields& fields, const Described& network);
-Fitted MakeRetinaFace(Fields& fields, const Described& network);
-Fitted MakeSegmentation(Fields& fields, const Described& network);
-Fitted MakeSsd(Fields& fields, const Described& network);
-Fitted MakeTextLine(Fields& fields, const Described& network);
-Fitted MakeTextRegions(Fields& fields, const Described& network);
-Fitted MakeUltralytics(Fields& fields, const Described& network);
-Fitted MakeYolo(Fields& fields, const Described& network);
-Fitted MakeYolox(Fields& fields, const Described& network);
-Fitted MakeYuNet(Fields& fields, const Described& network);
+// Decoders by the names of their kinds; JsonError for parameters that a kind does not have.
+using Kinds = std::vector<std::pair<const char*, Fitted (*)(Fields& fields, const Described& network)>>;
+
+// One that needs no more than its parameters.
+template <typename Kind>
+Fitted Made(Fields& fields, const Described&) {
+  return {std::make_unique<Kind>(fields)};
+}
+
+// The kinds of each file.
+Kinds ClassificationDecoders();
+Kinds FaceDecoders();
+Kinds KeypointDecoders();
+Kinds MapDecoders();
+Kinds NanoDetDecoders();
+Kinds SsdDecoders();
+Kinds TextDecoders();
+Kinds UltralyticsDecoders();
+Kinds YoloDecoders();
+
+inline float Clipped(float value, float most) { return std::min(std::max(value, 0.0f), most); }
 
 // Base of the decoders whose results are boxes.
 class BoxDecoder : public Decoder {
@@ -94,6 +100,8 @@ class BoxDecoder : public Decoder {
   virtual Candidates Find(const Outputs& outputs, const Frame& frame) const = 0;
   // Of those that overlap, the best one.
   virtual Candidates Reduced(const Candidates& found) const { return found.Chosen(Suppressed(found, suppression_)); }
+  // Their scores and classes.
+  std::vector<Detection> Named(const Candidates& found, const Labels& labels) const;
   // What is reported of them.
   virtual std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
                                          const Labels& labels) const;

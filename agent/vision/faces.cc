@@ -119,7 +119,6 @@ class YuNet : public BoxDecoder {
 
 }  // namespace
 
-Fitted MakeRetinaFace(Fields& fields, const Described&) { return {std::make_unique<RetinaFace>(fields)}; }
-Fitted MakeYuNet(Fields& fields, const Described&) { return {std::make_unique<YuNet>(fields)}; }
+Kinds FaceDecoders() { return {{"retinaface", Made<RetinaFace>}, {"yunet", Made<YuNet>}}; }
 
 }  // namespace agent

@@ -301,8 +301,8 @@ class Landmarks : public Decoder {
 
 }  // namespace
 
-Fitted MakeBlaze(Fields& fields, const Described&) { return {std::make_unique<Blaze>(fields)}; }
-Fitted MakeLandmark(Fields& fields, const Described&) { return {std::make_unique<Landmark>(fields)}; }
-Fitted MakeLandmarks(Fields& fields, const Described&) { return {std::make_unique<Landmarks>(fields)}; }
+Kinds KeypointDecoders() {
+  return {{"blaze", Made<Blaze>}, {"landmark", Made<Landmark>}, {"landmarks", Made<Landmarks>}};
+}
 
 }  // namespace agent

@@ -132,7 +132,6 @@ class Depth : public Decoder {
 
 }  // namespace
 
-Fitted MakeDepth(Fields& fields, const Described&) { return {std::make_unique<Depth>(fields)}; }
-Fitted MakeSegmentation(Fields& fields, const Described&) { return {std::make_unique<Segmentation>(fields)}; }
+Kinds MapDecoders() { return {{"depth", Made<Depth>}, {"segmentation", Made<Segmentation>}}; }
 
 }  // namespace agent

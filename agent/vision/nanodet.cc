@@ -90,6 +90,6 @@ class NanoDet : public BoxDecoder {
 
 }  // namespace
 
-Fitted MakeNanoDet(Fields& fields, const Described&) { return {std::make_unique<NanoDet>(fields)}; }
+Kinds NanoDetDecoders() { return {{"nanodet", Made<NanoDet>}}; }
 
 }  // namespace agent

@@ -1,9 +1,7 @@
 #include "vision/resize.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
-#include <cstring>
 
 namespace agent {
 namespace {

@@ -220,7 +220,6 @@ class EfficientDet : public BoxDecoder {
 
 }  // namespace
 
-Fitted MakeEfficientDet(Fields& fields, const Described&) { return {std::make_unique<EfficientDet>(fields)}; }
-Fitted MakeSsd(Fields& fields, const Described&) { return {std::make_unique<Ssd>(fields)}; }
+Kinds SsdDecoders() { return {{"efficientdet", Made<EfficientDet>}, {"ssd", Made<Ssd>}}; }
 
 }  // namespace agent

@@ -289,8 +289,6 @@ class TextLine : public Decoder {
   double threshold_ = 0.5;
 };
 
-}  // namespace
-
 Fitted MakeTextLine(Fields& fields, const Described& network) {
   Fitted fitted{std::make_unique<TextLine>(fields)};
   for (const auto& [key, text] : network.metadata) {
@@ -299,6 +297,8 @@ Fitted MakeTextLine(Fields& fields, const Described& network) {
   return fitted;
 }
 
-Fitted MakeTextRegions(Fields& fields, const Described&) { return {std::make_unique<TextRegions>(fields)}; }
+}  // namespace
+
+Kinds TextDecoders() { return {{"text-line", MakeTextLine}, {"text-regions", Made<TextRegions>}}; }
 
 }  // namespace agent

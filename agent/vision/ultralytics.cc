@@ -27,9 +27,7 @@ struct HeadParameters {
 
 constexpr size_t kCandidates = 30000;
 
-float Clipped(float value, float most) { return std::min(std::max(value, 0.0f), most); }
-
-Point Clipped(Point point, Size image) {
+Point ClippedTo(Point point, Size image) {
   return {Clipped(point.x, static_cast<float>(image.width)), Clipped(point.y, static_cast<float>(image.height))};
 }
 
@@ -54,8 +52,8 @@ class Boxes : public BoxDecoder {
     std::vector<Detection> results = Named(found, labels);
     for (size_t i = 0; i < results.size(); ++i) {
       const Box box = frame.ToImage(found.boxes[i]);
-      const Point first = Clipped(Point{box.x1, box.y1}, frame.image);
-      const Point last = Clipped(Point{box.x2, box.y2}, frame.image);
+      const Point first = ClippedTo(Point{box.x1, box.y1}, frame.image);
+      const Point last = ClippedTo(Point{box.x2, box.y2}, frame.image);
       results[i].box = Box{first.x, first.y, last.x, last.y};
     }
     return results;
@@ -92,16 +90,6 @@ class Boxes : public BoxDecoder {
       for (int64_t i = last; i < width; ++i) found.extras.push_back(at(i));
     }
     return found;
-  }
-
-  static std::vector<Detection> Named(const Candidates& found, const Labels& labels) {
-    std::vector<Detection> results(found.size());
-    for (size_t i = 0; i < results.size(); ++i) {
-      results[i].class_id = found.classes[i];
-      results[i].label = LabelOf(labels, found.classes[i]);
-      results[i].score = found.scores[i];
-    }
-    return results;
   }
 
   const HeadParameters& parameters() const { return parameters_; }
@@ -156,7 +144,7 @@ class Points : public Boxes {
     for (size_t i = 0; i < results.size(); ++i) {
       for (int64_t j = 0; j < shape_.first; ++j) {
         const float* values = found.ExtrasOf(i) + j * shape_.second;
-        results[i].points.push_back(Clipped(frame.ToImage(Point{values[0], values[1]}), frame.image));
+        results[i].points.push_back(ClippedTo(frame.ToImage(Point{values[0], values[1]}), frame.image));
         if (shape_.second > 2) results[i].point_scores.push_back(values[2]);
       }
     }
@@ -256,8 +244,6 @@ std::unique_ptr<Decoder> MakeHead(const std::string& task, HeadParameters parame
   return std::make_unique<Boxes>(parameters);
 }
 
-}  // namespace
-
 Fitted MakeUltralytics(Fields& fields, const Described& network) {
   std::optional<std::string> stated_task;
   HeadParameters head;
@@ -285,5 +271,9 @@ Fitted MakeUltralytics(Fields& fields, const Described& network) {
   throw Failure(Code::kInput, "results of the task '" + task + "' are not known here",
                 "the network's outputs can be read as they are");
 }
+
+}  // namespace
+
+Kinds UltralyticsDecoders() { return {{"ultralytics", MakeUltralytics}}; }
 
 }  // namespace agent

@@ -130,14 +130,14 @@ class Yolox : public BoxDecoder {
   std::vector<int64_t> strides_{8, 16, 32};
 };
 
-}  // namespace
-
 Fitted MakeYolo(Fields& fields, const Described& network) {
   auto decoder = std::make_unique<Yolo>(fields, network);
   const bool own = decoder->has_own_names();
   return {std::move(decoder), {}, {}, own};
 }
 
-Fitted MakeYolox(Fields& fields, const Described&) { return {std::make_unique<Yolox>(fields)}; }
+}  // namespace
+
+Kinds YoloDecoders() { return {{"yolo", MakeYolo}, {"yolox", Made<Yolox>}}; }
 
 }  // namespace agent
