@@ -27,8 +27,7 @@ std::string Now() {
 EventLog::EventLog(std::string path, uint64_t most) : path_(std::move(path)), most_(most) { Open(); }
 
 void EventLog::Write(const char* name, const Json& about) {
-  Json event = Json::NewObject();
-  event.Set("time", Now()).Set("event", name);
+  Json event = Json::NewObject({{"time", Now()}, {"event", name}});
   for (const Json::Member& member : about.object()) event.Set(member.name, member.value);
   const std::string line = event.Dump() + "\n";
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -10,13 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <sstream>
 
 #include "arguments.h"
 #include "commands.h"
 #include "files.h"
 #include "machine.h"
+#include "releases.h"
 #include "version.h"
 
 namespace agent {
@@ -63,9 +63,7 @@ Json Elf() {
   const std::string machine = own ? OwnElfMachine() : std::to_string(header.e_machine);
   Json float_abi;
   if (own && AGENT_FLOAT_MASK != 0) float_abi = (flags & AGENT_FLOAT_MASK) == AGENT_FLOAT_HARD ? "hard" : "soft";
-  Json elf = Json::NewObject();
-  elf.Set("class", wide ? 64 : 32).Set("machine", machine).Set("float_abi", float_abi);
-  return elf;
+  return Json::NewObject({{"class", wide ? 64 : 32}, {"machine", machine}, {"float_abi", float_abi}});
 }
 
 Json Cpu() {
@@ -77,18 +75,16 @@ Json Cpu() {
   for (std::string word; words >> word;) sorted.push_back(word);
   std::sort(sorted.begin(), sorted.end());
   for (std::string& word : sorted) features.emplace_back(std::move(word));
-  Json cpu = Json::NewObject();
-  cpu.Set("name", TextOrNull(get("model name"))).Set("implementer", TextOrNull(get("CPU implementer")));
-  cpu.Set("part", TextOrNull(get("CPU part"))).Set("features", Json(std::move(features)));
-  return cpu;
+  return Json::NewObject({{"name", TextOrNull(get("model name"))},
+                          {"implementer", TextOrNull(get("CPU implementer"))},
+                          {"part", TextOrNull(get("CPU part"))},
+                          {"features", Json(std::move(features))}});
 }
 
 Json Frequency() {
-  Json frequency = Json::NewObject();
-  frequency.Set("current", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_cur_freq")));
-  frequency.Set("minimum", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_min_freq")));
-  frequency.Set("maximum", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_max_freq")));
-  return frequency;
+  return Json::NewObject({{"current", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_cur_freq"))},
+                          {"minimum", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_min_freq"))},
+                          {"maximum", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_max_freq"))}});
 }
 
 Json Throttling() {
@@ -130,12 +126,9 @@ Json Sizes(const std::string& path, const std::vector<std::pair<const char*, con
 Json Disk(const std::string& path) {
   struct statvfs state;
   if (statvfs(path.c_str(), &state) != 0) throw Failure(Code::kInput, "cannot look at " + path, SystemError());
-  const std::unique_ptr<char, decltype(&std::free)> absolute(realpath(path.c_str(), nullptr), &std::free);
-  Json disk = Json::NewObject();
-  disk.Set("path", absolute ? absolute.get() : path.c_str());
-  disk.Set("total_bytes", Json::Size(uint64_t{state.f_blocks} * state.f_frsize));
-  disk.Set("free_bytes", Json::Size(uint64_t{state.f_bavail} * state.f_frsize));
-  return disk;
+  return Json::NewObject({{"path", RealPath(path)},
+                          {"total_bytes", Json::Size(uint64_t{state.f_blocks} * state.f_frsize)},
+                          {"free_bytes", Json::Size(uint64_t{state.f_bavail} * state.f_frsize)}});
 }
 
 }  // namespace

@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
+#include "releases.h"
 #include "sha256.h"
 
 namespace agent {
@@ -21,15 +21,6 @@ namespace {
 
 // A manifest is a few kB; edgedeploy refuses larger ones as well.
 constexpr off_t kMaximumManifest = 1 << 20;
-
-// One call's worth of bytes, 0 at the end of the file, -1 for an error.
-ssize_t ReadSome(int descriptor, void* data, size_t size) {
-  ssize_t count;
-  do {
-    count = read(descriptor, data, size);
-  } while (count < 0 && errno == EINTR);
-  return count;
-}
 
 // Opens a name of at most one folder below `root` without following links, and not blocking on a pipe.
 Descriptor OpenPlain(int root, const std::string& name) {
@@ -61,7 +52,12 @@ std::string Printable(std::string_view text, bool lines) {
   std::string printable;
   for (size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at]);
-    const size_t size = first < 0x80 ? 1 : first < 0xC0 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF8 ? 4 : 0;
+    const size_t size = first < 0x80   ? 1
+                        : first < 0xC0 ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF8 ? 4
+                                       : 0;
     uint32_t character = size > 1 ? first & (0x7F >> size) : first;
     bool is_whole = size > 0 && at + size <= text.size();
     for (size_t i = 1; is_whole && i < size; ++i) {
@@ -85,6 +81,14 @@ std::string SystemError() { return std::strerror(errno); }
 
 Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);
+}
+
+ssize_t ReadSome(int descriptor, void* data, size_t size) {
+  ssize_t count;
+  do {
+    count = read(descriptor, data, size);
+  } while (count < 0 && errno == EINTR);
+  return count;
 }
 
 void ReadExactly(int descriptor, void* data, size_t size, const std::string& name, Code code) {
@@ -171,9 +175,7 @@ void Package::Read(const std::string& name, void* data, size_t size) const {
 
 std::string Package::LibraryPath() const {
   Open(manifest_.File(kLibraryName));
-  const std::unique_ptr<char, decltype(&std::free)> absolute(realpath(folder_.c_str(), nullptr), &std::free);
-  if (!absolute) throw Failure(Code::kPackage, "cannot open the package " + folder_, SystemError());
-  return std::string(absolute.get()) + "/" + kLibraryName;
+  return RealPath(folder_) + "/" + kLibraryName;
 }
 
 void Package::Verify(const Member& member) const {

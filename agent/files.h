@@ -1,7 +1,8 @@
 // Files: read whole, written whole, and those of a package, which may be hostile.
 #pragma once
 
-#include <cstdint>
+#include <sys/types.h>
+
 #include <string>
 #include <utility>
 
@@ -29,6 +30,8 @@ class Descriptor {
   int number_;
 };
 
+// One call's worth of bytes, 0 at the end of the file, -1 for an error.
+ssize_t ReadSome(int descriptor, void* data, size_t size);
 // Reads exactly `size` bytes that are all there is, or throws Failure(code).
 void ReadExactly(int descriptor, void* data, size_t size, const std::string& name, Code code);
 void ReadFile(const std::string& path, void* data, size_t size, Code code);

@@ -196,9 +196,9 @@ const Kind& Wanted(const Variant& value, const char* name) {
 
 }  // namespace
 
-Json Json::NewObject() {
+Json Json::NewObject(std::initializer_list<Member> members) {
   Json object;
-  object.value_ = Object{};
+  object.value_ = Object(members);
   return object;
 }
 
@@ -223,15 +223,6 @@ const Json& Json::at(std::string_view name) const {
   const Json* found = find(name);
   if (!found) throw JsonError("there is no field '" + std::string(name) + "'");
   return *found;
-}
-
-const Json& Json::Of(std::initializer_list<std::string_view> names) const {
-  for (const Member& member : object()) {
-    if (std::find(names.begin(), names.end(), member.name) == names.end()) {
-      throw JsonError("the field '" + member.name + "' is not known");
-    }
-  }
-  return *this;
 }
 
 Json& Json::Set(std::string name, Json value) {

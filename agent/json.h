@@ -35,7 +35,7 @@ class Json {
   Json(const char* value) : value_(std::string(value)) {}
   Json(std::string value) : value_(std::move(value)) {}
   Json(Array value) : value_(std::move(value)) {}
-  static Json NewObject();
+  static Json NewObject(std::initializer_list<Member> members = {});
   // Counts of bytes, which no machine of ours lets grow beyond int64.
   static Json Size(uint64_t value) { return Json(static_cast<int64_t>(value)); }
 
@@ -54,8 +54,6 @@ class Json {
   const Json& at(std::string_view name) const;
   // Null if there is no such member.
   const Json* find(std::string_view name) const;
-  // JsonError if an object has another member than these.
-  const Json& Of(std::initializer_list<std::string_view> names) const;
 
   // Adds a member to an object, or an element to an array.
   Json& Set(std::string name, Json value);

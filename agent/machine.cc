@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -45,6 +46,10 @@ int ChooseThreads(int asked, int packaged) {
                   "there are " + std::to_string(processors) + " processors");
   }
   return asked > 0 ? asked : std::min(packaged, processors);
+}
+
+double NowMs() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 double MillisecondsSinceStart() {

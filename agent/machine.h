@@ -23,6 +23,8 @@ int Processors();
 // Failure(kInput) if there are fewer processors.
 int ChooseThreads(int asked, int packaged);
 
+// Of a clock that only goes forward, in milliseconds.
+double NowMs();
 // Milliseconds since the kernel started the process, at most one tick of its clock too many.
 double MillisecondsSinceStart();
 // resident_bytes, peak_bytes, anonymous_bytes of the process; null where the kernel does not say.

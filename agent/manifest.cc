@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <set>
 
 #include "failure.h"
+#include "fields.h"
 
 namespace agent {
 namespace {
@@ -22,6 +23,10 @@ constexpr int64_t kMaximumTensor = int64_t{1} << 30;
 // Of a model, and of a file.
 constexpr size_t kMaximumName = 100;
 
+constexpr int64_t kMaximumFile = int64_t{1} << 30;
+// No board has more processors.
+constexpr int64_t kMostThreads = 1 << 16;
+
 bool IsSmall(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 bool IsAny(char c) { return IsSmall(c) || (c >= 'A' && c <= 'Z'); }
 
@@ -32,71 +37,94 @@ bool IsPlain(std::string_view name, bool (*is_letter)(char)) {
                      [&](char c) { return is_letter(c) || c == '.' || c == '_' || c == '-'; });
 }
 
-Steps ReadSteps(const Json& json, const ElementType& type) {
+void CheckSteps(const Steps& steps, const ElementType& type) {
   if (type.kind == 'f' || type.kind == 'b' || type.bytes > 2 || (type.kind == 'u' && type.bytes > 1)) {
     throw JsonError(std::string("a quantised tensor is of int8, uint8 or int16, not of ") + type.name);
   }
-  const float scale = static_cast<float>(json.Of({"scale", "zero_point"}).at("scale").number());
-  if (!(scale > 0) || !std::isfinite(scale)) throw JsonError("a scale is above zero");
-  const int64_t zero_point = json.at("zero_point").integer();
   const int64_t values = int64_t{1} << (8 * type.bytes);
   const int64_t least = type.kind == 'u' ? 0 : -values / 2;
-  if (zero_point < least || zero_point >= least + values)
+  if (steps.zero_point < least || steps.zero_point >= least + values) {
     throw JsonError(std::string("a zero point is not of type ") + type.name);
-  return {scale, static_cast<int>(zero_point)};
+  }
 }
 
-TensorSpec Tensor(const Json& json) {
-  TensorSpec spec{json.Of({"name", "shape", "dtype", "below", "steps"}).at("name").text(), {}, {}, 0, {}};
-  const std::string& dtype = json.at("dtype").text();
+}  // namespace
+
+void ReadFields(Fields& fields, Steps* steps) {
+  double scale = 0;
+  fields.Require("scale", &scale);
+  fields.Require("zero_point", &steps->zero_point);
+  steps->scale = static_cast<float>(scale);
+  if (!(steps->scale > 0) || !std::isfinite(steps->scale)) throw JsonError("a scale is above zero");
+}
+
+void ReadFields(Fields& fields, TensorSpec* spec) {
+  std::string dtype;
+  fields.Skip({"below"});
+  fields.Require("name", &spec->name);
+  fields.Require("shape", &spec->shape, Limits{0, kMaximumTensor});
+  fields.Require("dtype", &dtype);
+  fields.Read("steps", &spec->steps);
   const auto* type = std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
                                   [&](const ElementType& each) { return each.name == dtype; });
   if (type == std::end(kElementTypes)) throw JsonError("unknown dtype '" + dtype + "'");
-  spec.type = *type;
+  spec->type = *type;
   int64_t bytes = type->bytes;
-  for (const Json& size : json.at("shape").array()) {
-    spec.shape.push_back(size.integer());
-    if (spec.shape.back() < 0 || spec.shape.back() > kMaximumTensor) throw JsonError("an impossible shape");
-    if (__builtin_mul_overflow(bytes, spec.shape.back(), &bytes) || bytes > kMaximumTensor) {
-      throw JsonError("'" + spec.name + "' is larger than 1 GiB");
-    }
+  for (const int64_t size : spec->shape) {
+    bytes *= size;
+    if (bytes > kMaximumTensor) throw JsonError("'" + spec->name + "' is larger than 1 GiB");
   }
-  spec.bytes = static_cast<size_t>(bytes);
-  if (const Json* steps = json.find("steps"); steps && !steps->is_null()) spec.steps = ReadSteps(*steps, spec.type);
-  return spec;
+  spec->bytes = static_cast<size_t>(bytes);
+  if (spec->steps) CheckSteps(*spec->steps, spec->type);
 }
 
-template <typename Convert>
-auto Each(const Json& json, const Convert& convert) {
-  std::vector<std::decay_t<decltype(convert(json))>> all;
-  for (const Json& each : json.array()) all.push_back(convert(each));
-  return all;
+void ReadFields(Fields& fields, Member* file) {
+  fields.Require("size", &file->size, Limits{0, kMaximumFile});
+  fields.Require("sha256", &file->sha256);
 }
 
-std::vector<std::string> Names(const Json& json) {
-  return Each(json, [](const Json& name) { return name.text(); });
+void ReadFields(Fields& fields, Case* test) {
+  constexpr Limits kTolerance{0};
+  fields.Skip({"usual", "spread"});
+  fields.Require("name", &test->name);
+  fields.Require("inputs", &test->inputs);
+  fields.Require("outputs", &test->outputs);
+  fields.Require("relative", &test->relative, kTolerance);
+  fields.Require("absolute", &test->absolute, kTolerance);
 }
 
-Member File(const Json::Member& member) {
-  if (!IsMemberName(member.name)) throw JsonError("'" + member.name + "' is not a file name in a package");
-  Member file{member.name, 0, member.value.Of({"size", "sha256"}).at("sha256").text()};
-  const int64_t size = member.value.at("size").integer();
-  if (size < 0) throw JsonError("a file of negative size");
-  file.size = static_cast<uint64_t>(size);
-  return file;
+void ReadFields(Fields& fields, SelfTest* test) {
+  fields.Skip({"spread_to"});
+  fields.Require("cases", &test->cases, OneOrMore());
+  fields.Require("reference", &test->reference);
 }
 
-double Tolerance(const Json& json) {
-  const double tolerance = json.number();
-  if (!(tolerance >= 0)) throw JsonError("a tolerance below zero");
-  return tolerance;
+// What is not compiled, and not read here.
+struct Tail {};
+void ReadFields(Fields& fields, Tail*) { fields.Skip({"file", "outputs"}); }
+
+// All but the function's name.
+void ReadNetwork(Fields& fields, Entry* entry) {
+  std::optional<Tail> tail;
+  fields.Require("inputs", &entry->inputs);
+  fields.Require("outputs", &entry->outputs);
+  fields.Read("tail", &tail);
+  fields.Require("selftest", &entry->selftest);
+  entry->has_tail = tail.has_value();
 }
 
-Case TestCase(const Json& json) {
-  json.Of({"name", "inputs", "outputs", "usual", "relative", "absolute", "spread"});
-  return {json.at("name").text(), Names(json.at("inputs")), Names(json.at("outputs")),
-          Each(json.at("relative"), Tolerance), Tolerance(json.at("absolute"))};
+void ReadFields(Fields& fields, Entry* entry) {
+  fields.Require("function", &entry->function);
+  ReadNetwork(fields, entry);
 }
+
+void ReadFields(Fields& fields, Abi* abi) {
+  fields.Skip({"elf_class", "float_abi", "libraries", "cpu", "features"});
+  fields.Require("machine", &abi->machine);
+  fields.Require("glibc", &abi->glibc);
+}
+
+namespace {
 
 // The files lie in one folder, beside the manifest and the agent: no name may be taken, or be that of a folder too.
 void CheckNames(const Manifest& manifest) {
@@ -112,19 +140,6 @@ void CheckNames(const Manifest& manifest) {
   }
 }
 
-Entry EntryPoint(const Json& json, const std::string& function) {
-  const Json& selftest = json.at("selftest").Of({"cases", "reference", "spread_to"});
-  const Json* tail = json.find("tail");
-  if (tail && !tail->is_null()) tail->Of({"file", "outputs"});
-  Entry entry{function,
-              Each(json.at("inputs"), Tensor),
-              Each(json.at("outputs"), Tensor),
-              {Each(selftest.at("cases"), TestCase), selftest.at("reference").text()},
-              tail && !tail->is_null()};
-  if (entry.selftest.cases.empty()) throw JsonError("the self-test has no case");
-  return entry;
-}
-
 void CheckSize(const Manifest& manifest, const TensorSpec& spec, const std::string& name) {
   if (manifest.File(name).size != spec.bytes) throw JsonError(name + " is not of the size of '" + spec.name + "'");
 }
@@ -135,46 +150,48 @@ void CheckSizes(const Manifest& manifest, const std::vector<TensorSpec>& specs, 
 }
 
 Manifest Read(const Json& json) {
-  const int64_t format = json.at("format").integer();
+  Fields fields(json);
+  int64_t format = 0;
+  fields.Require("format", &format);
   if (format != kManifestFormat) {
     throw JsonError("another version of edgedeploy wrote it: this agent reads format " +
                     std::to_string(kManifestFormat) + ", not " + std::to_string(format));
   }
-  json.Of({"format", "model", "model_sha256", "weights", "board", "build_key", "target", "opencl_device", "threads",
-           "versions", "linker", "tuning_records", "disabled_passes", "set_inputs", "inputs", "outputs", "tail", "further",
-           "heads", "metadata", "quantisation", "usage", "abi", "memory", "selftest", "checked", "transformed", "files"});
+  fields.Skip({"model_sha256", "build_key", "target", "versions", "linker", "tuning_records", "disabled_passes",
+               "set_inputs", "quantisation", "memory", "checked"});
   Manifest manifest;
-  manifest.model = json.at("model").text();
+  Entry first{"main", {}, {}, {}, false};
+  std::vector<Entry> further;
+  Json metadata = Json::NewObject();
+  Json files;
+  fields.Require("model", &manifest.model);
+  fields.Require("board", &manifest.board);
+  fields.Require("threads", &manifest.threads, Limits{1, kMostThreads});
+  fields.Read("weights", &manifest.weights);
+  fields.Require("abi", &manifest.abi);
+  fields.Read("opencl_device", &manifest.opencl_device);
+  ReadNetwork(fields, &first);
+  fields.Read("further", &further);
+  fields.Read("transformed", &manifest.transformed);
+  fields.Read("usage", &manifest.usage);
+  fields.Read("heads", &manifest.heads);
+  fields.Read("metadata", &metadata);
+  fields.Require("files", &files);
+  fields.Finish();
+  manifest.entries.push_back(std::move(first));
+  manifest.entries.insert(manifest.entries.end(), further.begin(), further.end());
+  for (const auto& [name, value] : metadata.object()) manifest.metadata.emplace_back(name, value.text());
   if (!IsModelName(manifest.model)) throw JsonError("'" + manifest.model + "' is not a model name");
-  manifest.board = json.at("board").text();
-  const int64_t threads = json.at("threads").integer();
-  if (threads < 1 || threads > std::numeric_limits<int>::max()) throw JsonError("an impossible number of threads");
-  manifest.threads = static_cast<int>(threads);
-  const Json* weights = json.find("weights");
-  manifest.weights = weights ? weights->text() : "file";
   if (manifest.weights != "file" && manifest.weights != "random") {
     throw JsonError("weights are from a file or random, not '" + manifest.weights + "'");
   }
-  const Json& abi = json.at("abi").Of({"elf_class", "machine", "float_abi", "glibc", "libraries", "cpu", "features"});
-  manifest.machine = abi.at("machine").text();
-  if (!abi.at("glibc").is_null()) manifest.glibc = abi.at("glibc").text();
-  const Json* device = json.find("opencl_device");
-  if (device && !device->is_null()) manifest.opencl_device = device->text();
-  manifest.entries.push_back(EntryPoint(json, "main"));
-  if (const Json* further = json.find("further")) {
-    for (const Json& each : further->array()) {
-      each.Of({"function", "inputs", "outputs", "tail", "selftest"});
-      manifest.entries.push_back(EntryPoint(each, each.at("function").text()));
-    }
+  for (const auto& [name, value] : files.object()) {
+    if (!IsMemberName(name)) throw JsonError("'" + name + "' is not a file name in a package");
+    manifest.files.push_back({name, 0, ""});
+    Fields described(value);
+    ReadFields(described, &manifest.files.back());
+    described.Finish();
   }
-  if (const Json* transformed = json.find("transformed")) manifest.transformed = Each(*transformed, Tensor);
-  if (const Json* usage = json.find("usage"); usage && !usage->is_null()) manifest.usage = ReadUsage(*usage);
-  if (const Json* heads = json.find("heads")) manifest.heads = Each(*heads, ReadHead);
-  if (const Json* metadata = json.find("metadata")) {
-    for (const Json::Member& member : metadata->object())
-      manifest.metadata.emplace_back(member.name, member.value.text());
-  }
-  for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
   CheckNames(manifest);
   manifest.File(kLibraryName);
   for (const TensorSpec& spec : manifest.transformed) CheckSize(manifest, spec, spec.name);
@@ -191,10 +208,8 @@ Manifest Read(const Json& json) {
 }  // namespace
 
 Json TensorSpec::Describe() const {
-  Json json = Json::NewObject();
-  json.Set("name", name).Set("dtype", type.name);
-  json.Set("shape", Json(Json::Array(shape.begin(), shape.end()))).Set("bytes", Json::Size(bytes));
-  return json;
+  const Json sizes(Json::Array(shape.begin(), shape.end()));
+  return Json::NewObject({{"name", name}, {"dtype", type.name}, {"shape", sizes}, {"bytes", Json::Size(bytes)}});
 }
 
 const Member& Manifest::File(const std::string& name) const {

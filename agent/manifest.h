@@ -50,7 +50,7 @@ struct Case {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   std::vector<double> relative;  // of each output
-  double absolute;
+  double absolute = 0;
 };
 
 struct SelfTest {
@@ -67,13 +67,18 @@ struct Entry {
   bool has_tail;  // whether what the network gives is made of the outputs by what is not compiled
 };
 
+// What the network's code needs of a machine.
+struct Abi {
+  std::string machine;               // ELF's name, such as EM_AARCH64
+  std::optional<std::string> glibc;  // the oldest version
+};
+
 struct Manifest {
   std::string model;
   std::string board;
   int threads;
-  std::string weights;                       // "random" if they are seeded random values, so that results mean nothing
-  std::string machine;                       // ELF's name, as EM_AARCH64
-  std::string glibc;                         // the oldest that will do, or empty
+  std::string weights = "file";  // "random" if they are seeded random values, so that results mean nothing
+  Abi abi;
   std::optional<std::string> opencl_device;  // a part of the name of the device that it runs on; none for the CPU
   std::vector<Entry> entries;                // one at least
   std::vector<TensorSpec> transformed;       // weights that the library transforms, named after the files with them

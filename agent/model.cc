@@ -7,7 +7,6 @@
 #include <tvm/ffi/function.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -17,7 +16,6 @@
 #include "machine.h"
 #include "shared_library.h"
 #include "subnormals.h"
-#include "weights.h"
 
 namespace agent {
 namespace {
@@ -26,14 +24,10 @@ namespace ffi = tvm::ffi;
 
 // `vm_initialization`'s allocator that keeps memory for the next inference.
 constexpr int kPooled = 2;
+// The library's function that transforms weights (edgedeploy/package/manifest.py).
+constexpr const char* kTransform = "transform_weights";
 // What the runtime for OpenCL sums the times of kernels with (opencl/timer.cc).
 constexpr const char* kKernelNanoseconds = "edgedeploy.opencl.kernel_nanoseconds";
-
-using Clock = std::chrono::steady_clock;
-
-double MillisecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
 
 DLDataType DlpackType(const ElementType& type) {
   const DLDataTypeCode code = type.kind == 'f'   ? kDLFloat
@@ -69,12 +63,13 @@ constexpr const char* kInputError = "InputError";
 
 void RefuseOtherMachines(const Manifest& manifest) {
   const std::string why = "the package was built for board '" + manifest.board + "'";
-  if (manifest.machine != OwnElfMachine()) {
-    throw Failure(Code::kPackage, "the network's code is " + manifest.machine + ", this is " + OwnElfMachine(), why);
+  const Abi& abi = manifest.abi;
+  if (abi.machine != OwnElfMachine()) {
+    throw Failure(Code::kPackage, "the network's code is " + abi.machine + ", this is " + OwnElfMachine(), why);
   }
-  if (!manifest.glibc.empty() && !VersionIsAtLeast(GlibcVersion(), manifest.glibc)) {
+  if (abi.glibc && !VersionIsAtLeast(GlibcVersion(), *abi.glibc)) {
     throw Failure(Code::kPackage,
-                  "the network's code needs glibc " + manifest.glibc + ", this machine has " + GlibcVersion(), why);
+                  "the network's code needs glibc " + *abi.glibc + ", this machine has " + GlibcVersion(), why);
   }
 }
 
@@ -83,6 +78,20 @@ std::string Shown(const Sizes& shape) {
   std::string text;
   for (const int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
   return text.empty() ? "a scalar" : text;
+}
+
+// One tensor or several. Failure(kPackage) with a message for anything else.
+std::vector<ffi::Tensor> TensorsOf(const ffi::Any& value, const std::string& otherwise) {
+  if (const auto one = value.as<ffi::Tensor>()) return {*one};
+  const auto several = value.as<ffi::Array<ffi::Any>>();
+  if (!several) throw Failure(Code::kPackage, otherwise);
+  std::vector<ffi::Tensor> tensors;
+  for (const ffi::Any& each : *several) {
+    const auto tensor = each.as<ffi::Tensor>();
+    if (!tensor) throw Failure(Code::kPackage, otherwise);
+    tensors.push_back(*tensor);
+  }
+  return tensors;
 }
 
 // Failure(kPackage) unless a tensor has the shape and the type that the manifest states.
@@ -111,7 +120,7 @@ struct Model::Loaded {
   DLDevice device = kCpu;
   std::vector<ffi::Tensor> input_tensors;  // in the processor's memory, as `output_tensors`
   std::vector<ffi::Tensor> device_inputs;  // the same on the device; the same tensors if that is the processor
-  std::vector<ffi::Tensor> weights;  // transformed ones, which the network takes after its inputs
+  std::vector<ffi::Tensor> weights;        // transformed ones, which the network takes after its inputs
   std::vector<ffi::AnyView> arguments;
   std::vector<bool> bound;  // inputs that lie in the caller's memory
   ffi::Any returned;
@@ -148,6 +157,24 @@ struct Model::Loaded {
       initialise(static_cast<int>(device.device_type), device.device_id, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
     }
     return made;
+  }
+
+  // Has the library transform the weights that the manifest lists, on all threads: they follow each entry's inputs.
+  // Failure(kPackage) if they cannot be read, or if its function is not there or gives no tensors.
+  void TransformWeights(const Package& package) {
+    const std::vector<TensorSpec>& specs = package.manifest().transformed;
+    if (specs.empty()) return;
+    const auto transform = (*machine)->GetFunction(kTransform);
+    if (!transform) throw Failure(Code::kPackage, "the network has no function that transforms its weights");
+    std::vector<ffi::Tensor> plain;
+    for (const TensorSpec& spec : specs) {
+      plain.push_back(Allocated(spec, kCpu));
+      package.Read(spec.name, plain.back().data_ptr(), spec.bytes);
+    }
+    const std::vector<ffi::AnyView> given(plain.begin(), plain.end());
+    ffi::Any transformed;
+    (*transform).CallPacked(given.data(), static_cast<int32_t>(given.size()), &transformed);
+    weights = TensorsOf(transformed, "the network transforms its weights into something else than tensors");
   }
 
   // Prepares an entry of the manifest: its function, and inputs of zeros.
@@ -210,8 +237,7 @@ Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loa
     loaded_->library = SharedLibrary::Load(package.LibraryPath());
     loaded_->library->SetThreads(threads);
     loaded_->machine = loaded_->NewMachine();
-    loaded_->weights = TransformedWeights(package, *loaded_->machine,
-                                          [&](const TensorSpec& spec) { return loaded_->Allocated(spec, kCpu); });
+    loaded_->TransformWeights(package);
   } catch (const Failure&) {
     throw;
   } catch (const std::exception& error) {
@@ -272,14 +298,8 @@ void Model::Run() {
   loaded_->output_tensors.clear();
   loaded_->Upload();
   loaded_->Call();
-  if (auto one = loaded_->returned.as<ffi::Tensor>()) {
-    loaded_->output_tensors.push_back(loaded_->Downloaded(*one));
-  } else if (auto several = loaded_->returned.as<ffi::Array<ffi::Any>>()) {
-    for (const ffi::Any& each : *several) {
-      auto tensor = each.as<ffi::Tensor>();
-      if (!tensor) throw Failure(Code::kPackage, "the network gives something else than tensors");
-      loaded_->output_tensors.push_back(loaded_->Downloaded(*tensor));
-    }
+  for (const ffi::Tensor& each : TensorsOf(loaded_->returned, "the network gives something else than tensors")) {
+    loaded_->output_tensors.push_back(loaded_->Downloaded(each));
   }
   const size_t found = loaded_->output_tensors.size();
   if (found != outputs().size()) {
@@ -292,17 +312,17 @@ void Model::Run() {
 double Model::TimedRun() {
   loaded_->output_tensors.clear();
   loaded_->Upload();
-  const auto begin = Clock::now();
+  const double begin_ms = NowMs();
   loaded_->Call();
-  return MillisecondsSince(begin);
+  return NowMs() - begin_ms;
 }
 
 EndToEnd Model::EndToEndRun() {
   EndToEnd times{};
   const auto timed = [&] {
-    const auto begin = Clock::now();
+    const double begin_ms = NowMs();
     Run();
-    times.ms = MillisecondsSince(begin);
+    times.ms = NowMs() - begin_ms;
   };
   if (loaded_->on_cpu()) {
     timed();
@@ -331,14 +351,14 @@ EndToEnd Model::EndToEndRun() {
 
 std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int warmup) {
   std::map<std::string, double> sums;
-  Clock::time_point begin;
+  double begin_ms = 0;
   const auto watch = [&](const ffi::AnyView* arguments, int32_t, ffi::Any*) {
     // A function, its name, whether it is about to be called, what it returned, and its arguments.
     loaded_->Wait();
     if (arguments[2].cast<bool>()) {
-      begin = Clock::now();
+      begin_ms = NowMs();
     } else {
-      sums[arguments[1].cast<std::string>()] += MillisecondsSince(begin);
+      sums[arguments[1].cast<std::string>()] += NowMs() - begin_ms;
     }
   };
   // On a machine of its own: nothing takes an instrument off again.

@@ -3,6 +3,11 @@
 // The headers that cost most of a compiler's time, for the precompiled header that edgedeploy makes of this file. No
 // source includes it: each names what it uses, as compilers other than clang need it.
 
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -28,8 +33,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/extra/module.h>
-#include <tvm/ffi/function.h>

@@ -1,11 +1,12 @@
 #include "protocol.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-
-#include "files.h"
+#include <cstdio>
+#include <thread>
 
 namespace agent {
 namespace {
@@ -77,19 +78,35 @@ bool RequestReader::Fill() {
   return count > 0;
 }
 
+Descriptor TakeStandardOutput() {
+  Descriptor output(dup(STDOUT_FILENO));
+  if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+    throw Failure(Code::kOutput, "cannot write to standard output", SystemError());
+  }
+  return output;
+}
+
+void EndWithReader(int replies) {
+  // Of its own, and open until the process ends: readers wait for that before they go.
+  std::thread([output = dup(replies)] {
+    pollfd reader{output, 0, 0};
+    while (poll(&reader, 1, -1) <= 0) continue;
+    std::fprintf(stderr, "agent: the reader of the replies is gone\n");
+    _exit(static_cast<int>(Code::kOutput));
+  }).detach();
+}
+
 Json Greeting(const Manifest& manifest, int threads, double load_ms, const std::optional<std::string>& device) {
   const Entry& first = manifest.entries.front();
-  Json greeting = Json::NewObject();
-  greeting.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model).Set("board", manifest.board);
-  greeting.Set("threads", threads).Set("load_ms", load_ms);
+  Json greeting = Json::NewObject({{"ready", true}, {"protocol", kProtocol}, {"model", manifest.model}});
+  greeting.Set("board", manifest.board).Set("threads", threads).Set("load_ms", load_ms);
   greeting.Set("inputs", Described(first.inputs)).Set("outputs", Described(first.outputs));
   if (device) greeting.Set("device", *device);
   if (manifest.entries.size() > 1) {
     Json further{Json::Array{}};
     for (size_t i = 1; i < manifest.entries.size(); ++i) {
       const Entry& each = manifest.entries[i];
-      Json entry = Json::NewObject();
-      further.Add(entry.Set("inputs", Described(each.inputs)).Set("outputs", Described(each.outputs)));
+      further.Add(Json::NewObject({{"inputs", Described(each.inputs)}, {"outputs", Described(each.outputs)}}));
     }
     greeting.Set("further", std::move(further));
   }

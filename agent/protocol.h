@@ -7,8 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "failure.h"
-#include "manifest.h"
+#include "files.h"
 
 namespace agent {
 
@@ -50,6 +49,12 @@ class RequestReader {
   size_t begin_ = 0;
   size_t end_ = 0;
 };
+
+// Standard output for replies alone: what a library prints there goes to standard error from now on.
+Descriptor TakeStandardOutput();
+
+// Ends the process when nobody can read replies any more, whatever it does then: measuring may take hours.
+void EndWithReader(int replies);
 
 // What is said first: the network, and how it is called.
 Json Greeting(const Manifest& manifest, int threads, double load_ms, const std::optional<std::string>& device);

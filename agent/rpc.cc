@@ -218,10 +218,9 @@ Code RpcCommand(const Words& words) {
   try {
     auto [listener, port] = Listen(host, first, last, watch);
     Server server(arguments, std::move(listener), port);
-    Json ready = Json::NewObject();
-    ready.Set("ready", true).Set("host", host).Set("port", port).Set("key", server.key());
-    ready.Set("tracker", arguments.Has("tracker") ? Json(arguments.Text("tracker")) : Json());
-    Print(ready);
+    const Json tracker = arguments.Has("tracker") ? Json(arguments.Text("tracker")) : Json();
+    const Json key = server.key();
+    Print(Json::NewObject({{"ready", true}, {"host", host}, {"port", port}, {"key", key}, {"tracker", tracker}}));
     server.Loop(watch);
   } catch (const Ended&) {
     return Code::kDone;

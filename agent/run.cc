@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "elements.h"
 #include "machine.h"
 #include "model.h"
 #include "statistics.h"
@@ -15,23 +16,10 @@ namespace {
 
 // Every element 1, in its type.
 void FillWithOnes(const TensorSpec& spec, void* data) {
-  const size_t count = spec.bytes / static_cast<size_t>(spec.type.bytes);
-  const auto fill = [&](auto one) {
-    auto* elements = static_cast<decltype(one)*>(data);
-    std::fill(elements, elements + count, one);
-  };
-  constexpr uint16_t kHalfOne = 0x3C00;
-  const bool floating = spec.type.kind == 'f';
-  switch (spec.type.bytes) {
-    case 1:
-      return fill(uint8_t{1});
-    case 2:
-      return fill(floating ? kHalfOne : uint16_t{1});
-    case 4:
-      return floating ? fill(1.0f) : fill(uint32_t{1});
-    default:
-      return floating ? fill(1.0) : fill(uint64_t{1});
-  }
+  WithElement(spec.type, [&](auto one) {
+    using Element = decltype(one);
+    std::fill_n(static_cast<Element*>(data), spec.bytes / sizeof one, static_cast<Element>(1));
+  });
 }
 
 // The index of the input that NAME=FILE means, and the file: names may hold '=', so the longest that fits counts.
@@ -119,8 +107,8 @@ Code RunCommand(const Words& words) {
   }
   model.Run();
 
-  Json result = Json::NewObject();
-  result.Set("model", package.manifest().model).Set("board", package.manifest().board).Set("threads", threads);
+  const Manifest& manifest = package.manifest();
+  Json result = Json::NewObject({{"model", manifest.model}, {"board", manifest.board}, {"threads", threads}});
   result.Set("start_ms", start_ms).Set("load_ms", load_ms).Set("first_ms", first_ms);
   AddStatistics(runs_ms, &result);
   result.Set("memory", ProcessMemory());

@@ -1,16 +1,55 @@
 // `agent selftest`: the recorded inputs through the network, and the outputs compared with the recorded ones.
 // `agent verify`: the files of a package compared with what its manifest says.
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 
 #include "arguments.h"
 #include "commands.h"
-#include "comparison.h"
+#include "elements.h"
 #include "machine.h"
 #include "model.h"
 
 namespace agent {
+namespace {
+
+// The largest |difference| of two tensors, and what is allowed: relative * max|expected| + absolute. The difference is
+// infinite where one value is not finite and the other is not equal to it; two NaN are equal.
+struct Comparison {
+  double largest_difference;
+  double allowed;
+  bool agrees() const { return largest_difference <= allowed; }
+  // As a fraction of what is allowed.
+  double fraction() const { return largest_difference == 0 ? 0 : largest_difference / allowed; }
+};
+
+double Difference(double found, double expected) {
+  if (found == expected || (std::isnan(found) && std::isnan(expected))) return 0;
+  if (!std::isfinite(found) || !std::isfinite(expected)) return std::numeric_limits<double>::infinity();
+  return std::abs(found - expected);
+}
+
+// Both point to `spec.bytes` little-endian bytes.
+Comparison Compare(const TensorSpec& spec, const void* found, const void* expected, double relative, double absolute) {
+  Comparison comparison{0, 0};
+  double largest = 0;
+  WithElement(spec.type, [&](auto zero) {
+    using Element = decltype(zero);
+    for (size_t i = 0; i < spec.bytes / sizeof zero; ++i) {
+      const auto wanted = static_cast<double>(static_cast<const Element*>(expected)[i]);
+      const auto value = static_cast<double>(static_cast<const Element*>(found)[i]);
+      comparison.largest_difference = std::max(comparison.largest_difference, Difference(value, wanted));
+      if (std::isfinite(wanted)) largest = std::max(largest, std::abs(wanted));
+    }
+  });
+  comparison.allowed = relative * largest + absolute;
+  return comparison;
+}
+
+}  // namespace
 
 Code SelfTestCommand(const Words& words) {
   const Arguments arguments(words, {"threads"});

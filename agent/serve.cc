@@ -10,7 +10,6 @@
 #include "machine.h"
 #include "model.h"
 #include "protocol.h"
-#include "replies.h"
 #include "statistics.h"
 
 namespace agent {

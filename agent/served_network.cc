@@ -1,9 +1,8 @@
 #include "served_network.h"
 
-#include <algorithm>
 #include <cstring>
 
-#include "demo/look.h"
+#include "demo/outcome.h"
 #include "demo/report.h"
 #include "machine.h"
 #include "protocol.h"
@@ -30,16 +29,7 @@ class Busy {
   std::atomic<int64_t>* since_;
 };
 
-double MillisecondsFrom(SteadyClock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(SteadyClock::now() - begin).count();
-}
-
 }  // namespace
-
-Json About(const char* name, Json value) {
-  Json about = Json::NewObject();
-  return about.Set(name, std::move(value));
-}
 
 ServedNetwork::ServedNetwork(const std::string& model, int threads, EventLog* log)
     : log_(log),
@@ -50,8 +40,10 @@ ServedNetwork::ServedNetwork(const std::string& model, int threads, EventLog* lo
 }
 
 Json ServedNetwork::Describing() {
-  Json about = About("model", network_.manifest().model);
-  return about.Set("release", release()).Set("threads", network_.model().threads()).Set("load_ms", load_ms_);
+  return Json::NewObject({{"model", network_.manifest().model},
+                          {"release", release()},
+                          {"threads", network_.model().threads()},
+                          {"load_ms", load_ms_}});
 }
 
 Json ServedNetwork::Greeting() {
@@ -102,9 +94,9 @@ void ServedNetwork::Infer(int64_t entry, const void* values, int64_t bytes, Json
     network_.SetInput(i, each, size);
     each += size;
   }
-  const auto before = SteadyClock::now();
+  const double before_ms = NowMs();
   network_.Infer();
-  reply->Set("ms", MillisecondsFrom(before)).Set("release", release_);
+  reply->Set("ms", NowMs() - before_ms).Set("release", release_);
   take();
 }
 
@@ -114,9 +106,9 @@ void ServedNetwork::Detect(const CameraFrame& frame, Json* reply) {
   network_.Follow();
   network_.SetEntry(0);
   const SubnormalsFlushed flushed;
-  const auto before = SteadyClock::now();
+  const double before_ms = NowMs();
   const std::vector<Detection> found = network_.detector().Detect(frame, network_.model());
-  reply->Set("ms", MillisecondsFrom(before)).Set("release", release_);
+  reply->Set("ms", NowMs() - before_ms).Set("release", release_);
   AddResults(found, reply);
 }
 
@@ -159,12 +151,12 @@ void ServedNetwork::Describe() {
 
 void ServedNetwork::Switched(const std::string& folder, const char* error) {
   if (error) {
-    log_->Write("refused", About("release", NameOf(folder)).Set("error", error));
+    log_->Write("refused", Json::NewObject({{"release", NameOf(folder)}, {"error", error}}));
     return;
   }
   const std::string before = release_;
   Describe();
-  log_->Write("switched", About("release", release_).Set("before", before));
+  log_->Write("switched", Json::NewObject({{"release", release_}, {"before", before}}));
 }
 
 }  // namespace agent

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +14,6 @@
 #include "vision/formats.h"
 
 namespace agent {
-
-// An object with one member.
-Json About(const char* name, Json value);
 
 // All calls may be made from any thread.
 class ServedNetwork {

@@ -20,7 +20,6 @@
 #include <optional>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "arguments.h"
 #include "camera/camera.h"
@@ -140,7 +139,7 @@ int64_t NumberOf(const Json& request, const char* name, int64_t otherwise) {
 }
 
 // What a request says of a frame but its pixels. JsonError and Failure(kInput) for one that cannot be.
-CameraFrame FrameOf(const Json& request) {
+CameraFrame RequestedFrame(const Json& request) {
   const auto side = [&](const char* name) {
     const int64_t value = request.at(name).integer();
     if (value < 1 || value > kLongestSide) throw JsonError(std::string(name) + " is not the side of a frame");
@@ -216,7 +215,7 @@ class Service {
  private:
   // Tells a client that it is not welcome, without waiting for it, whoever it is and whether it is still there.
   void TurnAway(int socket, const char* error) {
-    log_->Write("turned_away", About("error", error));
+    log_->Write("turned_away", Json::NewObject({{"error", error}}));
     const std::string line = Refusal(nullptr, Code::kOther, error).Dump() + "\n";
     send(socket, line.data(), line.size(), kMessageFlags);
   }
@@ -237,7 +236,7 @@ class Service {
     try {
       const timeval limit{kReplySeconds, 0};
       setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-      log_->Write("connected", About("client", number));
+      log_->Write("connected", Json::NewObject({{"client", number}}));
       Greet(socket);
       Client client{socket, {socket, "the socket"}, std::nullopt};
       for (;;) {
@@ -255,9 +254,9 @@ class Service {
         if (!goes_on) break;
       }
     } catch (const std::exception& error) {
-      log_->Write("lost", About("client", number).Set("error", error.what()));
+      log_->Write("lost", Json::NewObject({{"client", number}, {"error", error.what()}}));
     }
-    log_->Write("disconnected", About("client", number).Set("requests", answered));
+    log_->Write("disconnected", Json::NewObject({{"client", number}, {"requests", answered}}));
   }
 
   void Greet(int socket) {
@@ -274,7 +273,7 @@ class Service {
         sightings_.Put(std::make_shared<const Sighting>(std::move(about), std::move(shot->picture)));
       }
     } catch (const std::exception& error) {
-      log_->Write("failed", About("error", error.what()));
+      log_->Write("failed", Json::NewObject({{"error", error.what()}}));
     }
     is_blind_ = true;
   }
@@ -312,7 +311,7 @@ class Service {
       answer = {Refusal(request.id, Code::kInput, error.what()), {}, 0, true, {}};
     } catch (const Failure& failure) {
       answer = {Refusal(request.id, failure.code(), failure.what()), {}, 0, true, {}};
-      if (failure.code() != Code::kInput) log_->Write("failed", About("error", failure.what()));
+      if (failure.code() != Code::kInput) log_->Write("failed", Json::NewObject({{"error", failure.what()}}));
     }
     client->reader.Bytes(nullptr, static_cast<size_t>(unread));
     Send(client->socket, answer.reply);
@@ -327,8 +326,8 @@ class Service {
     if (command == "run") {
       Run(client, request, content, answer);
     } else if (command == "detect") {
-      CameraFrame frame = FrameOf(request.body);
-      const size_t bytes = FrameBytes(frame.height, frame.width, frame.stride, frame.format);
+      CameraFrame frame = RequestedFrame(request.body);
+      const size_t bytes = FrameBytes(frame);
       const Buffer sent = Inputs(client, request, static_cast<int64_t>(bytes), content, &frame.pixels);
       network_.Detect(frame, &answer->reply);
     } else if (command == "share") {
@@ -368,7 +367,7 @@ class Service {
   // Where `bytes` bytes of inputs lie: in shared memory, if the request says so, or in what is returned.
   template <typename Content>
   static Buffer Inputs(Client* client, const Request& request, int64_t bytes, const Content& content,
-                        const uint8_t** begin) {
+                       const uint8_t** begin) {
     if (const Json* place = request.body.find("at")) {
       *begin = MemoryOf(*client).At(place->integer(), bytes);
       return {};
@@ -445,17 +444,13 @@ Code ServiceCommand(const Words& words) {
   const Arguments arguments(words, {"socket", "threads", "log", "log-bytes", "request-bytes"}, {}, {"camera"});
   const std::string& model = arguments.Only("model");
   const int threads = arguments.Integer("threads", 0, 1, 1 << 20);
-  const int request_bytes =
-      arguments.Integer("request-bytes", static_cast<int>(DefaultRequestBytes()), 1, static_cast<int>(kMostRequestBytes));
+  const int request_bytes = arguments.Integer("request-bytes", static_cast<int>(DefaultRequestBytes()), 1,
+                                              static_cast<int>(kMostRequestBytes));
   const int log_bytes = arguments.Integer("log-bytes", kDefaultLogBytes, 1 << 12, 1 << 30);
   if (!arguments.Has("socket")) throw Failure(Code::kUsage, "--socket PATH is missing");
 
   const Descriptor signals = TakeSignals();
-  // What a library prints goes to standard error.
-  Descriptor output(dup(STDOUT_FILENO));
-  if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Failure(Code::kOutput, "cannot write to standard output", SystemError());
-  }
+  Descriptor output = TakeStandardOutput();
   EventLog log = arguments.Has("log") ? EventLog(arguments.Text("log"), static_cast<uint64_t>(log_bytes))
                                       : EventLog(std::move(output));
   const Notifier notifier;
@@ -475,7 +470,7 @@ Code ServiceCommand(const Words& words) {
   const Code code = service->IsBlind() ? Code::kInput : Code::kDone;
   service->WatchNoMore();
   const bool done = service->Farewell(SteadyClock::now() + kFarewell);
-  log.Write("ended", About("requests", service->requests()));
+  log.Write("ended", Json::NewObject({{"requests", service->requests()}}));
   if (!done) _exit(static_cast<int>(code));
   delete service;
   return code;

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <cstring>
 #include <string>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "camera/camera.h"
+#include "demo/report.h"
 #include "json.h"
 
 namespace agent {
@@ -17,7 +17,11 @@ class Sighting {
   Sighting(Json about, Picture picture) : about_(std::move(about)), picture_(std::move(picture)) {}
   const Json& about() const { return about_; }
   // The image as JPEG, encoded for the first who asks. Failure(kInput) as of EncodeJpeg.
-  const std::string& Jpeg() const;
+  const std::string& Jpeg() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (jpeg_.empty()) jpeg_ = JpegOf(picture_);
+    return jpeg_;
+  }
 
  private:
   Json about_;
@@ -28,11 +32,23 @@ class Sighting {
 
 class Sightings {
  public:
-  void Put(std::shared_ptr<const Sighting> sighting);
+  void Put(std::shared_ptr<const Sighting> sighting) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    newest_ = std::move(sighting);
+    changed_.notify_all();
+  }
   // The newest, once it is another one than `after`; null at the end.
-  std::shared_ptr<const Sighting> Next(const std::shared_ptr<const Sighting>& after);
+  std::shared_ptr<const Sighting> Next(const std::shared_ptr<const Sighting>& after) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ || newest_ != after; });
+    return ended_ ? nullptr : newest_;
+  }
   // No further one comes.
-  void End();
+  void End() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
 
  private:
   std::mutex mutex_;

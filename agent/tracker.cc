@@ -34,8 +34,8 @@ void Tracker::Connect(Watch& watch) {
   if (IntegerOf(connection_.ReceiveExactly(sizeof kTrackerMagic, watch, deadline)) != kTrackerMagic) {
     throw Failure(Code::kOther, "there is no tracker at " + host_ + ":" + tracker_port_);
   }
-  Json information = Json::NewObject();
-  information.Set("key", "server:" + key_).Set("addr", Json(Json::Array{custom_address_, Json(port_)}));
+  const Json information =
+      Json::NewObject({{"key", "server:" + key_}, {"addr", Json(Json::Array{custom_address_, Json(port_)})}});
   Ask(Json(Json::Array{Json(kUpdateInfo), information}), watch);
 }
 

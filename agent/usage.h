@@ -8,17 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include "json.h"
+#include "fields.h"
 
 namespace agent {
 
 // How an image becomes the network's input: `(level - mean) * scale`, for each channel in the order of `colour`.
 struct ImageInput {
   std::vector<int64_t> shape;
-  std::string layout;  // NCHW or NHWC
-  std::string colour;  // RGB, BGR or GRAY
-  std::vector<double> mean;
-  std::vector<double> scale;
+  std::string layout = "NCHW";  // or NHWC
+  std::string colour = "RGB";   // or BGR or GRAY
+  std::vector<double> mean{0, 0, 0};
+  std::vector<double> scale{1, 1, 1};
 };
 
 // No camera gives frames of a longer side, and no network of images takes one (edgedeploy/package/usage.py).
@@ -33,7 +33,7 @@ struct CameraFormat {
 
 struct Usage {
   std::string demo;
-  int64_t stage;
+  int64_t stage = 1;
   ImageInput input;
   // How an image is brought to the input's size: a name, or an object with parameters and a kind.
   std::string fit;
@@ -47,14 +47,14 @@ struct Usage {
 // One raw head of YOLO.
 struct Head {
   std::string output;
-  bool region;                                     // as in YOLO v2, else as in v3
+  bool region = false;                             // as in YOLO v2, else as in v3
   std::vector<std::pair<double, double>> anchors;  // width and height in pixels of the network's input
   std::optional<int64_t> classes;
-  double scale_x_y;
+  double scale_x_y = 1;
 };
 
-// Kinds of decoders and fits that are not known here are no errors. JsonError for what no package says.
-Usage ReadUsage(const Json& json);
-Head ReadHead(const Json& json);
+// Unknown kinds of decoders and fits are not errors.
+void ReadFields(Fields& fields, Usage* usage);
+void ReadFields(Fields& fields, Head* head);
 
 }  // namespace agent

@@ -7,11 +7,7 @@
 
 namespace agent {
 
-Json Version() {
-  Json version = Json::NewObject();
-  version.Set("version", AGENT_VERSION).Set("tvm", AGENT_TVM).Set("build", AGENT_BUILD);
-  return version;
-}
+Json Version() { return Json::NewObject({{"version", AGENT_VERSION}, {"tvm", AGENT_TVM}, {"build", AGENT_BUILD}}); }
 
 const char* VersionText() { return AGENT_VERSION; }
 

@@ -1,7 +1,6 @@
 #include "camera/camera.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "camera/piped.h"
 #include "camera/video4linux.h"

@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kGlance(50);
 struct Format {
   int width = 0;
   int height = 0;
-  size_t bytes() const { return FrameBytes(height, width, 0, PixelFormat::kI420); }
+  CameraFrame Of(const uint8_t* pixels) const { return {pixels, height, width, 0, PixelFormat::kI420}; }
 };
 
 // Images that a program writes to its output as planes of Y, U and V. A thread reads them as they come, so that the
@@ -61,7 +61,7 @@ class PipedCamera : public Camera {
     shown_.swap(newest_);
     const Format format = format_;
     lock.unlock();
-    return Picture{FromFrame(shown_.data(), format.height, format.width, 0, PixelFormat::kI420), ""};
+    return Picture{FromFrame(format.Of(shown_.data())), ""};
   }
 
  private:
@@ -77,7 +77,7 @@ class PipedCamera : public Camera {
     try {
       Format format = format_;
       if (announced_) format = ReadHeader();
-      std::vector<uint8_t> data(format.bytes());
+      std::vector<uint8_t> data(FrameBytes(format.Of(nullptr)));
       while ((!announced_ || Line().substr(0, 5) == "FRAME") && Fill(data.data(), data.size())) {
         const std::lock_guard<std::mutex> lock(mutex_);
         format_ = format;
@@ -204,29 +204,28 @@ std::unique_ptr<Camera> OpenStream(const std::string& address) {
     throw Failure(Code::kInput, "there is no ffmpeg, which reads streams from the network", "sudo apt install ffmpeg");
   }
   // Images of odd sides have no whole colour differences; one row or column less does.
-  return std::make_unique<PipedCamera>(address,
-                                       std::vector<std::string>{program,
-                                                                "-nostdin",
-                                                                "-hide_banner",
-                                                                "-loglevel",
-                                                                "error",
-                                                                "-fflags",
-                                                                "nobuffer",
-                                                                "-protocol_whitelist",
-                                                                "rtsp,rtp,udp,tcp,tls,http,https,crypto,httpproxy",
-                                                                "-i",
-                                                                address,
-                                                                "-an",
-                                                                "-vf",
-                                                                "crop=trunc(iw/2)*2:trunc(ih/2)*2",
-                                                                "-pix_fmt",
-                                                                "yuv420p",
-                                                                "-f",
-                                                                "yuv4mpegpipe",
-                                                                "-strict",
-                                                                "-1",
-                                                                "pipe:1"},
-                                       Format{});
+  const std::vector<std::string> command{program,
+                                         "-nostdin",
+                                         "-hide_banner",
+                                         "-loglevel",
+                                         "error",
+                                         "-fflags",
+                                         "nobuffer",
+                                         "-protocol_whitelist",
+                                         "rtsp,rtp,udp,tcp,tls,http,https,crypto,httpproxy",
+                                         "-i",
+                                         address,
+                                         "-an",
+                                         "-vf",
+                                         "crop=trunc(iw/2)*2:trunc(ih/2)*2",
+                                         "-pix_fmt",
+                                         "yuv420p",
+                                         "-f",
+                                         "yuv4mpegpipe",
+                                         "-strict",
+                                         "-1",
+                                         "pipe:1"};
+  return std::make_unique<PipedCamera>(address, command, Format{});
 }
 
 }  // namespace agent

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <iterator>
 #include <vector>
 
 #include "failure.h"
@@ -264,9 +263,9 @@ class Video4Linux : public Camera {
       Image image = DecodeJpeg(jpeg, name_);
       return {std::move(image), std::move(jpeg)};
     }
-    if (size < FrameBytes(height_, width_, stride_, kind_.format))
-      throw Failure(Code::kInput, "an image that is cut off");
-    return {FromFrame(data, height_, width_, stride_, kind_.format), ""};
+    const CameraFrame frame{data, height_, width_, stride_, kind_.format};
+    if (size < FrameBytes(frame)) throw Failure(Code::kInput, "an image that is cut off");
+    return {FromFrame(frame), ""};
   }
 
   const std::string name_;

@@ -1,15 +1,12 @@
 // `agent demo`: images and cameras through a network, without a host.
 
-#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "arguments.h"
 #include "camera/camera.h"
 #include "commands.h"
-#include "demo/look.h"
 #include "demo/outcome.h"
 #include "demo/report.h"
 #include "demo/source.h"

@@ -1,8 +1,9 @@
 #include "demo/outcome.h"
 
-#include <chrono>
 #include <cstdarg>
 #include <cstdio>
+
+#include "machine.h"
 
 namespace agent {
 
@@ -27,6 +28,23 @@ void Parts::Describe(Json* object) const {
   object->Set("inference_ms", inference_ms).Set("postprocess_ms", postprocess_ms);
 }
 
+Outcome Look(const Shot& shot, int number, const Detector& detector, Model* model, int repeat) {
+  Outcome outcome{number, shot.file, {}, {}, {}, {}};
+  outcome.parts.capture_ms = shot.capture_ms;
+  const double began_ms = NowMs();
+  outcome.frame = detector.Prepare(FrameOf(shot.picture.pixels), *model);
+  const double prepared_ms = NowMs();
+  model->Run();
+  const double inferred_ms = NowMs();
+  outcome.detections = detector.Decode(*model, outcome.frame);
+  const double decoded_ms = NowMs();
+  outcome.parts.preprocess_ms = prepared_ms - began_ms;
+  outcome.parts.inference_ms = inferred_ms - prepared_ms;
+  outcome.parts.postprocess_ms = decoded_ms - inferred_ms;
+  outcome.runs_ms = repeat > 0 ? Measure(model, repeat, 1, 0) : std::vector<double>{outcome.parts.inference_ms};
+  return outcome;
+}
+
 Summary::Summary() : started_ms_(NowMs()) {}
 
 void Summary::Add(const Outcome& outcome) {
@@ -45,10 +63,6 @@ Json Summary::Describe() const {
   json.Set("frames", frames_).Set("seconds", seconds_).Set("fps", FramesPerSecond());
   sum_.Per(frames_ > 0 ? frames_ : 1).Describe(&json);
   return json;
-}
-
-double NowMs() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::string Text(const char* format, ...) {

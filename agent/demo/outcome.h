@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "demo/source.h"
 #include "json.h"
-#include "vision/frame.h"
-#include "vision/results.h"
+#include "model.h"
+#include "vision/detector.h"
 
 namespace agent {
 
@@ -34,6 +35,10 @@ struct Outcome {
   std::vector<Detection> detections;
 };
 
+// Looks at an image: the first inference gives the results, and `repeat` more give the times; if there are no more, it
+// stands for them. Failures as of Detector and Model.
+Outcome Look(const Shot& shot, int number, const Detector& detector, Model* model, int repeat);
+
 // Counts images and their times, from the moment it is made.
 class Summary {
  public:
@@ -51,9 +56,6 @@ class Summary {
   int frames_ = 0;
   Parts sum_;
 };
-
-// Of a clock that only goes forward, in milliseconds.
-double NowMs();
 
 // A text as printf makes it.
 __attribute__((format(printf, 1, 2))) std::string Text(const char* format, ...);

@@ -7,13 +7,13 @@
 #include "demo/tengine_log.h"
 #include "files.h"
 #include "images/jpeg.h"
-#include "replies.h"
+#include "protocol.h"
 #include "statistics.h"
 
 namespace agent {
 namespace {
 
-constexpr int kProtocol = 1;
+constexpr int kDemoProtocol = 1;
 constexpr size_t kMaximumLine = 65536;
 // Of a line of which all but the results are written: names of files are at most PATH_MAX long.
 constexpr size_t kMostResults = kMaximumLine - 16384;
@@ -54,8 +54,7 @@ class Messages : public Report {
 
   void Begin() override {
     const Manifest& manifest = showing_.manifest;
-    Json json = Json::NewObject();
-    json.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model);
+    Json json = Json::NewObject({{"ready", true}, {"protocol", kDemoProtocol}, {"model", manifest.model}});
     json.Set("task", manifest.usage->demo).Set("weights", manifest.weights).Set("board", manifest.board);
     json.Set("threads", showing_.threads).Set("load_ms", showing_.load_ms);
     json.Set("kind", showing_.kind == Kind::kCamera ? "camera" : "images").Set("source", showing_.source);
@@ -70,9 +69,7 @@ class Messages : public Report {
   }
 
   void End(const Summary& summary, bool interrupted) override {
-    Json json = Json::NewObject();
-    json.Set("summary", summary.Describe().Set("interrupted", interrupted));
-    Send(json, "");
+    Send(Json::NewObject({{"summary", summary.Describe().Set("interrupted", interrupted)}}), "");
   }
 
  private:
@@ -110,8 +107,7 @@ Json Described(const Outcome& outcome, bool was_measured) {
   Json times = Json::NewObject();
   outcome.parts.Describe(&times);
   if (was_measured) AddStatistics(outcome.runs_ms, &times);
-  Json json = Json::NewObject();
-  json.Set("frame", outcome.number).Set("image", outcome.file);
+  Json json = Json::NewObject({{"frame", outcome.number}, {"image", outcome.file}});
   json.Set("width", outcome.frame.image.width).Set("height", outcome.frame.image.height).Set("times", times);
   AddResults(outcome.detections, &json);
   return json;

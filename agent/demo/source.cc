@@ -3,12 +3,12 @@
 #include <cstdio>
 #include <utility>
 
-#include "demo/outcome.h"
 #include "failure.h"
 #include "images/exif.h"
 #include "images/image_file.h"
 #include "images/jpeg.h"
 #include "interruption.h"
+#include "machine.h"
 
 namespace agent {
 namespace {

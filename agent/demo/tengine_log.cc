@@ -47,39 +47,38 @@ std::string PointsOf(const Detection& detection) {
 
 std::string Count(const Detections& detections) { return Text("detection num: %zu\n", detections.size()); }
 
-std::string Classification(const Detections& detections) {
+// The text of each result.
+template <typename Shown>
+std::string Each(const Detections& detections, const Shown& shown) {
   std::string text;
-  for (const Detection& each : detections) {
-    text += Text("%f, %" PRId64, each.score.value_or(0), each.class_id);
-    if (each.label != std::to_string(each.class_id)) text += ", " + Printable(each.label);
-    text += "\n";
-  }
+  for (const Detection& each : detections) text += shown(each);
   return text;
+}
+
+std::string Classification(const Detections& detections) {
+  return Each(detections, [](const Detection& each) {
+    const std::string text = Text("%f, %" PRId64, each.score.value_or(0), each.class_id);
+    return text + (each.label == std::to_string(each.class_id) ? "" : ", " + Printable(each.label)) + "\n";
+  });
 }
 
 std::string RetinaFace(const Detections& detections) {
-  std::string text = Text("detected face num: %zu\n", detections.size());
-  for (const Detection& each : detections) {
-    const Box& box = BoxOf(each);
-    const double x = box.x1;
-    const double y = box.y1;
-    text += Text("BOX %.2f:( %g , %g ),( %g , %g )\n", each.score.value_or(0), x, y, box.x2 - x, box.y2 - y);
-  }
-  return text;
+  return Text("detected face num: %zu\n", detections.size()) + Each(detections, [](const Detection& each) {
+           const Box& box = BoxOf(each);
+           const double x = box.x1;
+           const double y = box.y1;
+           return Text("BOX %.2f:( %g , %g ),( %g , %g )\n", each.score.value_or(0), x, y, box.x2 - x, box.y2 - y);
+         });
 }
 
 std::string Landmark(const Detections& detections) {
-  std::string text;
-  for (const Detection& each : detections) text += PointsOf(each) + "\n";
-  return text;
+  return Each(detections, [](const Detection& each) { return PointsOf(each) + "\n"; });
 }
 
 std::string ScoredPoints(const Detections& detections) {
-  std::string text;
-  for (const Detection& each : detections) {
-    text += Printable(each.label) + Text(" %.0f%%, ", Percent(each)) + PointsOf(each) + "\n";
-  }
-  return text;
+  return Each(detections, [](const Detection& each) {
+    return Printable(each.label) + Text(" %.0f%%, ", Percent(each)) + PointsOf(each) + "\n";
+  });
 }
 
 // A line of an object: percents, box and label.
@@ -93,78 +92,67 @@ std::string Object(const Detection& detection, const char* percents, const std::
 }
 
 std::string Yolo(const Detections& detections) {
-  std::string text;
-  for (const Detection& each : detections) text += Named(each, "%3.0f", Corners(BoxOf(each), "%4.0f"));
-  return text;
+  return Each(detections, [](const Detection& each) { return Named(each, "%3.0f", Corners(BoxOf(each), "%4.0f")); });
 }
 
 std::string YoloV3(const Detections& detections) {
-  std::string text = Count(detections);
-  for (const Detection& each : detections) text += Object(each, "%3.0f", Corners(BoxOf(each), "%4.0f"));
-  return text;
+  return Count(detections) +
+         Each(detections, [](const Detection& each) { return Object(each, "%3.0f", Corners(BoxOf(each), "%4.0f")); });
 }
 
 std::string NanoDet(const Detections& detections) {
-  std::string text = Count(detections);
-  for (const Detection& each : detections) text += Object(each, "%3.3f", Corners(BoxOf(each), "%7.3f"));
-  return text;
+  return Count(detections) +
+         Each(detections, [](const Detection& each) { return Object(each, "%3.3f", Corners(BoxOf(each), "%7.3f")); });
 }
 
 std::string EfficientDet(const Detections& detections) {
-  std::string text;
-  for (const Detection& each : detections) {
+  return Each(detections, [](const Detection& each) {
     const Box& box = BoxOf(each);
     // Corners are whole numbers there, cut off; none is -0.
     const auto whole = [](double value) { return std::trunc(value) + 0.0; };
-    const std::string corners = Joined("%4.0f", {whole(box.x1), whole(box.y1), whole(box.x2), whole(box.y2)});
-    text += Object(each, "%3.0f", corners);
-  }
-  return text;
+    return Object(each, "%3.0f", Joined("%4.0f", {whole(box.x1), whole(box.y1), whole(box.x2), whole(box.y2)}));
+  });
 }
 
-// Not one of Tengine's: what is read, with the corners of where it stands.
+// Not one of Tengine's: the text, with the corners of its place.
 std::string TextLines(const Detections& detections) {
-  std::string text;
-  for (const Detection& each : detections) {
+  return Each(detections, [](const Detection& each) {
     std::vector<Point> outline;
     if (each.corners) {
       outline.assign(each.corners->begin(), each.corners->end());
     } else if (each.box) {
-      outline = {{each.box->x1, each.box->y1}, {each.box->x2, each.box->y1}, {each.box->x2, each.box->y2},
-                 {each.box->x1, each.box->y2}};
+      const auto [x1, y1, x2, y2] = *each.box;
+      outline = {{x1, y1}, {x2, y1}, {x2, y2}, {x1, y2}};
     }
     std::string places;
     for (const Point& corner : outline) places += Text("%s%.0f,%.0f", places.empty() ? "" : " ", corner.x, corner.y);
-    text += Text("%.3f, [%s], ", each.score.value_or(0), places.c_str()) + Printable(each.label) + "\n";
-  }
-  return text;
+    return Text("%.3f, [%s], ", each.score.value_or(0), places.c_str()) + Printable(each.label) + "\n";
+  });
 }
 
 // Not one of Tengine's: each result in a line, with what there is of it.
 std::string Objects(const Detections& detections) {
-  std::string text = Count(detections);
-  for (const Detection& each : detections) {
-    text += Text("%2" PRId64 ":", each.class_id);
-    if (each.score) text += Text(" %3.0f%%,", Percent(each));
-    std::vector<double> places;
-    if (each.corners) {
-      for (const Point& corner : *each.corners) places.insert(places.end(), {corner.x, corner.y});
-    } else if (each.box) {
-      places = {each.box->x1, each.box->y1, each.box->x2, each.box->y2};
-    }
-    if (!places.empty()) text += " [" + Joined("%4.0f", places) + "],";
-    if (each.mask) {
-      int64_t area = 0;
-      for (size_t i = 1; i < each.mask->counts.size(); i += 2) area += each.mask->counts[i];
-      text += Text(" %" PRId64 " pixels,", area);
-    }
-    if (each.surface) {
-      text += Text(" %g to %g, median %g,", each.surface->minimum, each.surface->maximum, each.surface->median);
-    }
-    text += " " + Printable(each.label) + "\n";
-    if (!each.points.empty()) text += PointsOf(each) + "\n";
-  }
-  return text;
+  return Count(detections) + Each(detections, [](const Detection& each) {
+           std::string text = Text("%2" PRId64 ":", each.class_id);
+           if (each.score) text += Text(" %3.0f%%,", Percent(each));
+           std::vector<double> places;
+           if (each.corners) {
+             for (const Point& corner : *each.corners) places.insert(places.end(), {corner.x, corner.y});
+           } else if (each.box) {
+             places = {each.box->x1, each.box->y1, each.box->x2, each.box->y2};
+           }
+           if (!places.empty()) text += " [" + Joined("%4.0f", places) + "],";
+           if (each.mask) {
+             int64_t area = 0;
+             for (size_t i = 1; i < each.mask->counts.size(); i += 2) area += each.mask->counts[i];
+             text += Text(" %" PRId64 " pixels,", area);
+           }
+           if (each.surface) {
+             text += Text(" %g to %g, median %g,", each.surface->minimum, each.surface->maximum, each.surface->median);
+           }
+           text += " " + Printable(each.label) + "\n";
+           return each.points.empty() ? text : text + PointsOf(each) + "\n";
+         });
 }
 
 using Lines = std::string (*)(const Detections& detections);

@@ -1,7 +1,6 @@
 #include "images/exif.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "images/jpeg.h"
 #include "images/png.h"

@@ -1,10 +1,8 @@
 #include "images/image_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "failure.h"
 #include "files.h"
@@ -25,10 +23,7 @@ std::string ReadImageFile(const std::string& path) {
     const size_t size = content.size();
     if (size > kMaximumImageBytes) throw Failure(Code::kInput, "the image " + path + " is too large");
     content.resize(std::max(2 * size, kPiece));
-    ssize_t count;
-    do {
-      count = read(file.get(), content.data() + size, content.size() - size);
-    } while (count < 0 && errno == EINTR);
+    const ssize_t count = ReadSome(file.get(), content.data() + size, content.size() - size);
     if (count < 0) throw refused();
     content.resize(size + static_cast<size_t>(count));
     if (count == 0) return content;

@@ -1,6 +1,5 @@
 #include "images/png.h"
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstdint>
 #include <cstdio>

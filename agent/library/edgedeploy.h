@@ -148,7 +148,7 @@ typedef struct ed_detection {
   const float* corners;      /* x and y of four corners of a box that may be turned, or null; `box` is around them */
   const float* points;       /* x and y of each of `point_count` points, or null */
   const float* point_scores; /* how sure the network is of each of them, or null */
-  const float* depths; /* how far each of them lies behind the middle of all, in pixels of the image, or null */
+  const float* depths;       /* how far each of them lies behind the middle of all, in pixels of the image, or null */
   size_t point_count;
   /* Which pixels belong to it, or null: lengths of `mask_count` runs, column after column from the top, of pixels that
    * do not belong to it, that do, and so on by turns. */

@@ -1,7 +1,6 @@
 // The library's calls: arguments are checked here, and nothing is thrown beyond.
 
 #include <cstdio>
-#include <functional>
 #include <new>
 #include <unordered_map>
 
@@ -122,7 +121,7 @@ void RequireThreads(int32_t threads) {
   if (threads < 0) throw Failure(Code::kUsage, std::to_string(threads) + " threads were asked for");
 }
 
-CameraFrame FrameOf(const ed_image& image) {
+CameraFrame FrameOfImage(const ed_image& image) {
   if (image.format < ED_BGR || image.format > ED_YUYV) {
     throw Failure(Code::kUsage, "there is no format " + std::to_string(image.format) + " of images");
   }
@@ -239,7 +238,7 @@ ed_status ed_detect(ed_network* network, const ed_image* image, const ed_detecti
     *found = nullptr;
     *count = 0;
     agent::Require(image, "image");
-    const std::vector<ed_detection>& shown = each.Detect(agent::FrameOf(*image));
+    const std::vector<ed_detection>& shown = each.Detect(agent::FrameOfImage(*image));
     *count = shown.size();
     *found = shown.empty() ? nullptr : shown.data();
   });

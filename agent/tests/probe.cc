@@ -18,6 +18,7 @@
 #include "rpc_session.h"
 #include "sha256.h"
 #include "statistics.h"
+#include "vision/decoder.h"
 #include "vision/detector.h"
 #include "vision/formats.h"
 
@@ -106,7 +107,7 @@ agent::CameraFrame Frame(const agent::Json& line, std::string* bytes) {
   const int width = Whole(line.at("width"));
   const auto stride = static_cast<size_t>(line.at("stride").integer());
   const auto format = static_cast<agent::PixelFormat>(line.at("format").integer());
-  const size_t needed = agent::FrameBytes(height, width, stride, format);
+  const size_t needed = agent::FrameBytes({nullptr, height, width, stride, format});
   *bytes = Input();
   if (bytes->size() != needed) throw std::runtime_error("the frame has " + std::to_string(needed) + " bytes");
   return {reinterpret_cast<const uint8_t*>(bytes->data()), height, width, stride, format};
@@ -137,7 +138,7 @@ void ShowResults() {
   const agent::Json line = Line();
   std::vector<char> input = use.Input();
   const agent::Image image(Whole(line.at("height")), Whole(line.at("width")));
-  const agent::Frame frame = use.detector.Prepare(image, input.data());
+  const agent::Frame frame = use.detector.Prepare(agent::FrameOf(image), input.data());
   const std::string bytes = Input();
   std::vector<std::vector<double>> memory;  // aligned for all types
   std::vector<const void*> outputs;
@@ -205,6 +206,8 @@ int Show(const std::string& part, char** values) {
     ShowInput();
   } else if (part == "results") {
     ShowResults();
+  } else if (part == "schemas") {
+    std::cout << agent::DecoderSchemas().Dump();
   } else {
     return 2;
   }

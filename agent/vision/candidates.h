@@ -1,5 +1,5 @@
-// What a network says of places, and which of those that show the same thing are kept: edgedeploy/vision/decoders/detector.py
-// and nms.py in C++.
+// What a network says of places, and which of those that show the same thing are kept:
+// edgedeploy/vision/decoders/detector.py in C++.
 #pragma once
 
 #include <cstdint>

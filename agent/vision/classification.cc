@@ -1,7 +1,6 @@
 // Classes of a whole image (edgedeploy/vision/decoders/classification.py).
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "vision/decoder.h"
@@ -11,7 +10,7 @@ namespace {
 
 class Classification : public Decoder {
  public:
-  explicit Classification(size_t top) : top_(top) {}
+  explicit Classification(Fields& fields) { fields.Read("top", &top_, kCount); }
 
   std::vector<Detection> Decode(const Outputs& outputs, const Frame&, const Labels& labels) const override {
     if (outputs.all().empty()) throw NotOfThisKind("it has no output");
@@ -43,15 +42,11 @@ class Classification : public Decoder {
   }
 
  private:
-  size_t top_;
+  size_t top_ = 5;
 };
 
 }  // namespace
 
-Fitted MakeClassification(Parameters& parameters, const Described&) {
-  const int64_t top = parameters.Count("top", 5);
-  parameters.Finish();
-  return {std::make_unique<Classification>(static_cast<size_t>(top)), {}, {}};
-}
+Kinds ClassificationDecoders() { return {{"classification", Made<Classification>}}; }
 
 }  // namespace agent

@@ -6,29 +6,18 @@
 namespace agent {
 namespace {
 
-struct Kind {
-  const char* name;
-  Fitted (*make)(Parameters& parameters, const Described& network);
-};
-
-constexpr Kind kKinds[] = {
-    {"blaze", MakeBlaze},
-    {"classification", MakeClassification},
-    {"depth", MakeDepth},
-    {"efficientdet", MakeEfficientDet},
-    {"landmark", MakeLandmark},
-    {"landmarks", MakeLandmarks},
-    {"nanodet", MakeNanoDet},
-    {"retinaface", MakeRetinaFace},
-    {"segmentation", MakeSegmentation},
-    {"ssd", MakeSsd},
-    {"text-line", MakeTextLine},
-    {"text-regions", MakeTextRegions},
-    {"ultralytics", MakeUltralytics},
-    {"yolo", MakeYolo},
-    {"yolox", MakeYolox},
-    {"yunet", MakeYuNet},
-};
+const Kinds& AllKinds() {
+  static const Kinds kinds = [] {
+    Kinds all;
+    for (const Kinds& each :
+         {ClassificationDecoders(), FaceDecoders(), KeypointDecoders(), MapDecoders(), NanoDetDecoders(), SsdDecoders(),
+          TextDecoders(), UltralyticsDecoders(), YoloDecoders()}) {
+      all.insert(all.end(), each.begin(), each.end());
+    }
+    return all;
+  }();
+  return kinds;
+}
 
 // exp(32) times any anchor is far outside of every image, and far from the largest float32, exp(88).
 constexpr float kLargestExponent = 32;
@@ -36,8 +25,6 @@ constexpr float kLargestExponent = 32;
 bool IsFinite(const Box& box) {
   return std::isfinite(box.x1) && std::isfinite(box.y1) && std::isfinite(box.x2) && std::isfinite(box.y2);
 }
-
-float Clipped(float value, float most) { return std::min(std::max(value, 0.0f), most); }
 
 }  // namespace
 
@@ -48,11 +35,14 @@ std::string LabelOf(const Labels& labels, int64_t class_id) {
 
 Fitted MakeDecoder(const Json& stated, const Described& network) {
   const std::string& name = stated.at("kind").text();
-  for (const Kind& kind : kKinds) {
-    if (name != kind.name) continue;
+  for (const auto& [kind, make] : AllKinds()) {
+    if (name != kind) continue;
     try {
-      Parameters parameters(stated);
-      return kind.make(parameters, network);
+      Fields fields(stated);
+      Fitted fitted = make(fields, network);
+      fields.Skip({"kind"});
+      fields.Finish();
+      return fitted;
     } catch (const JsonError& error) {
       throw Failure(Code::kInput, "the package's decoder '" + name + "' has parameters that are not known here",
                     error.what());
@@ -62,17 +52,33 @@ Fitted MakeDecoder(const Json& stated, const Described& network) {
                 "its outputs can be read as they are");
 }
 
-BoxDecoder::BoxDecoder(Parameters& parameters, const Defaults& defaults)
-    : threshold_(static_cast<float>(parameters.Fraction("threshold", defaults.threshold))),
-      // As in the reference implementations of RetinaFace, EfficientDet and YuNet.
-      candidates_(static_cast<size_t>(parameters.Count("candidates", 5000))),
-      clip_(parameters.Truth("clip", defaults.clip)) {
-  suppression_.iou_threshold = parameters.Fraction("iou_threshold", defaults.iou_threshold);
-  suppression_.tie = static_cast<float>(parameters.Fraction("tie", 0));
+Json DecoderSchemas() {
+  const Json nothing = Json::NewObject();
+  Json schemas = Json::NewObject();
+  for (const auto& [kind, make] : AllKinds()) {
+    Json schema = Json::NewObject();
+    Fields fields(nothing, &schema);
+    try {
+      make(fields, {{}, {}, {}});
+    } catch (const std::runtime_error&) {
+      // Nothing is stated, which suits few kinds; by then all fields are described.
+    }
+    schemas.Set(kind, std::move(schema));
+  }
+  return schemas;
 }
 
-void BoxDecoder::ReadSuppression(Parameters& parameters) {
-  suppression_.class_aware = parameters.Choice("suppression", {"agnostic", "class_aware"}, 0) == 1;
+BoxDecoder::BoxDecoder(Fields& fields, const Defaults& defaults)
+    : threshold_(defaults.threshold.value_or(0)), suppression_{defaults.iou_threshold}, clip_(defaults.clip) {
+  if (defaults.threshold) {
+    fields.Read("threshold", &threshold_, kFraction);
+  } else {
+    fields.Require("threshold", &threshold_, kFraction);
+  }
+  fields.Read("iou_threshold", &suppression_.iou_threshold, kFraction);
+  fields.Read("tie", &suppression_.tie, kFraction);
+  fields.Read("candidates", &candidates_, kCount);
+  fields.Read("clip", &clip_);
 }
 
 std::vector<Detection> BoxDecoder::Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const {
@@ -98,8 +104,19 @@ Candidates BoxDecoder::Sound(const Candidates& found) const {
   return best.Chosen(order);
 }
 
+std::vector<Detection> BoxDecoder::Named(const Candidates& found, const Labels& labels) const {
+  std::vector<Detection> results(found.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    results[i].class_id = found.classes[i];
+    results[i].label = LabelOf(labels.empty() ? names_ : labels, found.classes[i]);
+    results[i].score = found.scores[i];
+  }
+  return results;
+}
+
 std::vector<Detection> BoxDecoder::Results(const Candidates& found, const Outputs&, const Frame& frame,
                                            const Labels& labels) const {
+  std::vector<Detection> all = Named(found, labels);
   std::vector<Detection> results;
   const auto right = static_cast<float>(frame.image.width - 1);
   const auto bottom = static_cast<float>(frame.image.height - 1);
@@ -109,13 +126,9 @@ std::vector<Detection> BoxDecoder::Results(const Candidates& found, const Output
       box = {Clipped(box.x1, right), Clipped(box.y1, bottom), Clipped(box.x2, right), Clipped(box.y2, bottom)};
       if (!(box.x1 < box.x2 && box.y1 < box.y2)) continue;
     }
-    Detection result;
-    result.class_id = found.classes[i];
-    result.label = LabelOf(labels.empty() ? names_ : labels, result.class_id);
-    result.score = found.scores[i];
-    result.box = box;
-    for (size_t j = 0; j < found.points_each; ++j) result.points.push_back(frame.ToImage(found.PointsOf(i)[j]));
-    results.push_back(std::move(result));
+    all[i].box = box;
+    for (size_t j = 0; j < found.points_each; ++j) all[i].points.push_back(frame.ToImage(found.PointsOf(i)[j]));
+    results.push_back(std::move(all[i]));
   }
   return results;
 }

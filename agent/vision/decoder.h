@@ -1,16 +1,18 @@
 // What all decoders share: a decoder is made from the parameters that a package states, and reads outputs as results.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "fields.h"
 #include "manifest.h"
 #include "vision/candidates.h"
 #include "vision/frame.h"
 #include "vision/outputs.h"
-#include "vision/parameters.h"
 
 namespace agent {
 
@@ -29,8 +31,8 @@ class Decoder {
 // What a decoder becomes for one network.
 struct Fitted {
   std::unique_ptr<Decoder> decoder;
-  std::optional<Fit> fit;      // how images are brought to the network's size, if that goes before what is stated
-  Labels labels;               // names of classes that the network says itself
+  std::optional<Fit> fit{};    // how images are brought to the network's size, if that goes before what is stated
+  Labels labels{};             // names of classes that the network says itself
   bool has_own_names = false;  // whether the decoder calls outputs as the network does
 };
 
@@ -45,23 +47,39 @@ struct Described {
 // known here, or does not suit the network.
 Fitted MakeDecoder(const Json& stated, const Described& network);
 
-// Those of each kind; JsonError for parameters that it does not have.
-Fitted MakeBlaze(Parameters& parameters, const Described& network);
-Fitted MakeClassification(Parameters& parameters, const Described& network);
-Fitted MakeDepth(Parameters& parameters, const Described& network);
-Fitted MakeEfficientDet(Parameters& parameters, const Described& network);
-Fitted MakeLandmark(Parameters& parameters, const Described& network);
-Fitted MakeLandmarks(Parameters& parameters, const Described& network);
-Fitted MakeNanoDet(Parameters& parameters, const Described& network);
-Fitted MakeRetinaFace(Parameters& parameters, const Described& network);
-Fitted MakeSegmentation(Parameters& parameters, const Described& network);
-Fitted MakeSsd(Parameters& parameters, const Described& network);
-Fitted MakeTextLine(Parameters& parameters, const Described& network);
-Fitted MakeTextRegions(Parameters& parameters, const Described& network);
-Fitted MakeUltralytics(Parameters& parameters, const Described& network);
-Fitted MakeYolo(Parameters& parameters, const Described& network);
-Fitted MakeYolox(Parameters& parameters, const Described& network);
-Fitted MakeYuNet(Parameters& parameters, const Described& network);
+// The parameters of each kind, as Fields describes them.
+Json DecoderSchemas();
+
+// Levels of a network, or shapes of its anchors: with so many at most, nothing that is counted overflows.
+constexpr Limits Levels(Limits each = {}) {
+  each.items = 1;
+  each.most_items = 256;
+  return each;
+}
+inline constexpr Limits kStride{1, 4096};
+inline const OneOf kSuppression{"agnostic", "class_aware"};
+
+// Decoders by the names of their kinds; JsonError for parameters that a kind does not have.
+using Kinds = std::vector<std::pair<const char*, Fitted (*)(Fields& fields, const Described& network)>>;
+
+// One that needs no more than its parameters.
+template <typename Kind>
+Fitted Made(Fields& fields, const Described&) {
+  return {std::make_unique<Kind>(fields)};
+}
+
+// The kinds of each file.
+Kinds ClassificationDecoders();
+Kinds FaceDecoders();
+Kinds KeypointDecoders();
+Kinds MapDecoders();
+Kinds NanoDetDecoders();
+Kinds SsdDecoders();
+Kinds TextDecoders();
+Kinds UltralyticsDecoders();
+Kinds YoloDecoders();
+
+inline float Clipped(float value, float most) { return std::min(std::max(value, 0.0f), most); }
 
 // Base of the decoders whose results are boxes.
 class BoxDecoder : public Decoder {
@@ -70,11 +88,11 @@ class BoxDecoder : public Decoder {
 
  protected:
   struct Defaults {
-    double threshold;
+    std::optional<float> threshold;  // without it, the package must state one
     double iou_threshold;
     bool clip = true;
   };
-  BoxDecoder(Parameters& parameters, const Defaults& defaults);
+  BoxDecoder(Fields& fields, const Defaults& defaults);
   BoxDecoder(float threshold, const Suppression& suppression, size_t candidates)
       : threshold_(threshold), suppression_(suppression), candidates_(candidates) {}
 
@@ -82,6 +100,8 @@ class BoxDecoder : public Decoder {
   virtual Candidates Find(const Outputs& outputs, const Frame& frame) const = 0;
   // Of those that overlap, the best one.
   virtual Candidates Reduced(const Candidates& found) const { return found.Chosen(Suppressed(found, suppression_)); }
+  // Their scores and classes.
+  std::vector<Detection> Named(const Candidates& found, const Labels& labels) const;
   // What is reported of them.
   virtual std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
                                          const Labels& labels) const;
@@ -89,7 +109,7 @@ class BoxDecoder : public Decoder {
   bool Reaches(float score) const { return score >= threshold_; }
   const Suppression& suppression() const { return suppression_; }
   // For decoders of several classes, which can be told to suppress within each.
-  void ReadSuppression(Parameters& parameters);
+  void ReadSuppression(Fields& fields) { fields.Read("suppression", &suppression_.class_aware, kSuppression); }
   // What classes are called where there are no labels.
   void SetNames(Labels names) { names_ = std::move(names); }
 
@@ -98,7 +118,7 @@ class BoxDecoder : public Decoder {
 
   float threshold_;
   Suppression suppression_{};
-  size_t candidates_;
+  size_t candidates_ = 5000;  // as in the reference implementations of RetinaFace, EfficientDet and YuNet
   bool clip_ = true;
   Labels names_;
 };

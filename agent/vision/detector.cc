@@ -63,7 +63,7 @@ Detector::Detector(const Manifest& manifest, const Entry& entry) : parts_(std::m
     parts_->pixels = PixelFormatOf(camera.pixels);
     if (!parts_->pixels) throw Failure(Code::kInput, "frames of '" + camera.pixels + "' are not known here");
     const size_t bytes =
-        FrameBytes(static_cast<int>(camera.height), static_cast<int>(camera.width), 0, *parts_->pixels);
+        FrameBytes({nullptr, static_cast<int>(camera.height), static_cast<int>(camera.width), 0, *parts_->pixels});
     if (std::string(seen.type.name) != "uint8" || seen.bytes != bytes) {
       throw Failure(Code::kInput, "the network's input is not a frame of the camera that the package names");
     }
@@ -93,8 +93,6 @@ std::vector<Detection> Detector::Detect(const CameraFrame& frame, Model& model) 
   return Decode(model, placed);
 }
 
-Frame Detector::Prepare(const Image& image, Model& model) const { return Prepare(image, OwnInput(model)); }
-
 Frame Detector::Prepare(const CameraFrame& frame, Model& model) const { return Prepare(frame, OwnInput(model)); }
 
 std::vector<Detection> Detector::Decode(const Model& model, const Frame& frame) const {
@@ -104,7 +102,11 @@ std::vector<Detection> Detector::Decode(const Model& model, const Frame& frame) 
 }
 
 Frame Detector::Prepare(const CameraFrame& frame, void* input) const {
-  if (!parts_->camera) return Prepare(FromFrame(frame), input);
+  if (!parts_->camera) {
+    const Placed placed = Place(FromFrame(frame), parts_->size, parts_->fit);
+    WriteTensor(placed.pixels, parts_->colours, parts_->input, input);
+    return placed.frame;
+  }
   const CameraFormat& camera = *parts_->camera;
   if (frame.width != camera.width || frame.height != camera.height || frame.format != *parts_->pixels) {
     throw Failure(Code::kInput,
@@ -115,16 +117,6 @@ Frame Detector::Prepare(const CameraFrame& frame, void* input) const {
   }
   CopyFrame(frame, input);
   return Framed({frame.height, frame.width}, parts_->size, parts_->fit);
-}
-
-Frame Detector::Prepare(const Image& image, void* input) const {
-  if (parts_->camera) {
-    const CameraFrame frame{image.Row(0), image.height(), image.width(), image.stride(), PixelFormat::kBgr};
-    return Prepare(frame, input);
-  }
-  const Placed placed = Place(image, parts_->size, parts_->fit);
-  WriteTensor(placed.pixels, parts_->colours, parts_->input, input);
-  return placed.frame;
 }
 
 std::vector<Detection> Detector::Decode(const std::vector<const void*>& outputs, const Frame& frame) const {

@@ -22,19 +22,17 @@ class Detector {
   Detector(Detector&&) noexcept;
   Detector& operator=(Detector&&) noexcept;
 
-  // Of a package that was built for a camera, frames of that size and format are its input, and all others are refused
-  // with Failure(kInput): an image, which is B G R, if its format is another one. Of other packages all are images.
+  // Packages that were built for a camera take frames of its size and format, and refuse others with Failure(kInput);
+  // other packages take all.
 
   // What the network, which is that of the entry, sees in a frame: the best first, as the package's demo decodes it.
   std::vector<Detection> Detect(const CameraFrame& frame, Model& model) const;
 
-  // The same in parts, with `model.Run()` between them: the image as the network's input, and outputs as results.
-  Frame Prepare(const Image& image, Model& model) const;
+  // The same in parts, with `model.Run()` between them: the frame as the network's input, and outputs as results.
   Frame Prepare(const CameraFrame& frame, Model& model) const;
   std::vector<Detection> Decode(const Model& model, const Frame& frame) const;
 
   // And with memory of the caller's in the place of the network's, as large as the entry says.
-  Frame Prepare(const Image& image, void* input) const;
   Frame Prepare(const CameraFrame& frame, void* input) const;
   std::vector<Detection> Decode(const std::vector<const void*>& outputs, const Frame& frame) const;
 

@@ -46,8 +46,8 @@ size_t BytesOfRow(int width, PixelFormat format) {
 
 bool HasPlanes(PixelFormat format) { return format == PixelFormat::kI420 || format == PixelFormat::kNv12; }
 
-size_t StrideOf(int width, size_t stride, PixelFormat format) {
-  return stride == 0 ? BytesOfRow(width, format) : stride;
+size_t StrideOf(const CameraFrame& frame) {
+  return frame.stride == 0 ? BytesOfRow(frame.width, frame.format) : frame.stride;
 }
 
 uint8_t* CopyRows(const uint8_t* rows, size_t count, size_t bytes, size_t stride, uint8_t* out) {
@@ -67,18 +67,19 @@ std::optional<PixelFormat> PixelFormatOf(const std::string& name) {
   return std::nullopt;
 }
 
-size_t FrameBytes(int height, int width, size_t stride, PixelFormat format) {
+size_t FrameBytes(const CameraFrame& frame) {
+  const auto [pixels, height, width, stated, format] = frame;
+  const std::string what = "a frame of " + std::to_string(width) + " x " + std::to_string(height) + " pixels";
   if (height < 1 || width < 1 || static_cast<int64_t>(height) * width > kMaximumPixels) {
-    throw Failure(Code::kInput, "a frame of " + std::to_string(width) + " x " + std::to_string(height) + " pixels",
+    throw Failure(Code::kInput, what,
                   "both sides are above zero, and there are at most " + std::to_string(kMaximumPixels) + " pixels");
   }
   const bool halves_width = HasPlanes(format) || format == PixelFormat::kYuyv;
   if ((halves_width && width % 2 != 0) || (HasPlanes(format) && height % 2 != 0)) {
-    throw Failure(Code::kInput, "a frame of " + std::to_string(width) + " x " + std::to_string(height) + " pixels",
-                  "in this format two pixels share their colour: sides are even");
+    throw Failure(Code::kInput, what, "in this format two pixels share their colour: sides are even");
   }
   const size_t least = BytesOfRow(width, format);
-  stride = StrideOf(width, stride, format);
+  const size_t stride = StrideOf(frame);
   const auto rows = static_cast<size_t>(height);
   size_t bytes = 0;
   if (stride < least || (format == PixelFormat::kI420 && stride % 2 != 0) ||
@@ -90,10 +91,10 @@ size_t FrameBytes(int height, int width, size_t stride, PixelFormat format) {
 }
 
 void CopyFrame(const CameraFrame& frame, void* memory) {
-  FrameBytes(frame.height, frame.width, frame.stride, frame.format);
+  FrameBytes(frame);
   if (!frame.pixels) throw Failure(Code::kUsage, "the pixels of a frame are null");
   const size_t row = BytesOfRow(frame.width, frame.format);
-  const size_t stride = StrideOf(frame.width, frame.stride, frame.format);
+  const size_t stride = StrideOf(frame);
   const auto rows = static_cast<size_t>(frame.height);
   uint8_t* out = CopyRows(frame.pixels, rows, row, stride, static_cast<uint8_t*>(memory));
   const uint8_t* colours = frame.pixels + stride * rows;  // of formats with planes
@@ -101,10 +102,11 @@ void CopyFrame(const CameraFrame& frame, void* memory) {
   if (frame.format == PixelFormat::kI420) CopyRows(colours, rows, row / 2, stride / 2, out);
 }
 
-Image FromFrame(const uint8_t* pixels, int height, int width, size_t stride, PixelFormat format) {
-  FrameBytes(height, width, stride, format);
+Image FromFrame(const CameraFrame& frame) {
+  FrameBytes(frame);
+  const auto [pixels, height, width, stated, format] = frame;
+  const size_t stride = StrideOf(frame);
   if (!pixels) throw Failure(Code::kUsage, "the pixels of a frame are null");
-  stride = StrideOf(width, stride, format);
   if (format == PixelFormat::kBgr) return {pixels, height, width, stride};
   Image image(height, width);
   const uint8_t* colours = pixels + stride * static_cast<size_t>(height);  // of formats with planes

@@ -29,16 +29,17 @@ struct CameraFrame {
   PixelFormat format;
 };
 
-// Bytes of a frame. `stride` bytes lie between the beginnings of two rows, of I420's planes of colour half as many; 0
-// if rows lie densely. Failure(kInput) for a size that the format does not have.
-size_t FrameBytes(int height, int width, size_t stride, PixelFormat format);
+// An image as a frame.
+inline CameraFrame FrameOf(const Image& image) {
+  return {image.Row(0), image.height(), image.width(), image.stride(), PixelFormat::kBgr};
+}
+
+// Bytes of a frame, whose pixels may be null. `stride` bytes lie between the beginnings of two rows, of I420's planes
+// of colour half as many; 0 if rows lie densely. Failure(kInput) for a size that the format does not have.
+size_t FrameBytes(const CameraFrame& frame);
 
 // A frame as an image, which borrows the pixels of one that is B G R.
-Image FromFrame(const uint8_t* pixels, int height, int width, size_t stride, PixelFormat format);
-
-inline Image FromFrame(const CameraFrame& frame) {
-  return FromFrame(frame.pixels, frame.height, frame.width, frame.stride, frame.format);
-}
+Image FromFrame(const CameraFrame& frame);
 
 // A frame as it is, with rows that lie densely; `memory` is as large as FrameBytes says of such.
 void CopyFrame(const CameraFrame& frame, void* memory);

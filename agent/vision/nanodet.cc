@@ -6,21 +6,18 @@
 namespace agent {
 namespace {
 
-constexpr int64_t kMaximumBins = 1 << 16;
-
 class NanoDet : public BoxDecoder {
  public:
-  explicit NanoDet(Parameters& parameters) : BoxDecoder(parameters, {0.4, 0.5}) {
-    ReadSuppression(parameters);
-    strides_ = parameters.Counts("strides", {8, 16, 32}, kMaximumStride);
-    output_ = parameters.Text("output", "");
-    scores_ = parameters.Texts("scores");
-    distances_ = parameters.Texts("distances");
-    bins_ = parameters.Count("bins", 8, kMaximumBins);
-    offset_ = static_cast<float>(parameters.Fraction("offset", 0.5));
-    parameters.Finish();
-    const size_t levels = output_.empty() ? strides_.size() : 0;
-    if (bins_ < 2 || scores_.size() != levels || distances_.size() != levels) {
+  explicit NanoDet(Fields& fields) : BoxDecoder(fields, {0.4f, 0.5}) {
+    ReadSuppression(fields);
+    fields.Read("strides", &strides_, Levels(kStride));
+    fields.Read("output", &output_);
+    fields.Read("scores", &scores_);
+    fields.Read("distances", &distances_);
+    fields.Read("bins", &bins_, Limits{2, 1 << 16});
+    fields.Read("offset", &offset_, kFraction);
+    const size_t levels = output_ ? 0 : strides_.size();
+    if (scores_.size() != levels || distances_.size() != levels) {
       throw JsonError("neither `output`, nor `scores` and `distances` with one output for each stride");
     }
   }
@@ -32,8 +29,8 @@ class NanoDet : public BoxDecoder {
     std::vector<Table> distances;
     std::vector<int64_t> firsts;  // the first cell of each level in its table
     int64_t classes = 0;
-    if (!output_.empty()) {
-      const Table table = outputs.TableOf(output_, CellCount(frame.network, strides_));
+    if (output_) {
+      const Table table = outputs.TableOf(*output_, CellCount(frame.network, strides_));
       classes = table.columns - sides;
       scores.assign(strides_.size(), table);
       distances.assign(strides_.size(), {table.values + classes, table.rows, table.columns});
@@ -83,16 +80,16 @@ class NanoDet : public BoxDecoder {
     return mean;
   }
 
-  std::vector<int64_t> strides_;
-  std::string output_;
+  std::vector<int64_t> strides_{8, 16, 32};
+  std::optional<std::string> output_;
   std::vector<std::string> scores_;
   std::vector<std::string> distances_;
-  int64_t bins_;
-  float offset_;
+  int64_t bins_ = 8;
+  float offset_ = 0.5f;
 };
 
 }  // namespace
 
-Fitted MakeNanoDet(Parameters& parameters, const Described&) { return {std::make_unique<NanoDet>(parameters), {}, {}}; }
+Kinds NanoDetDecoders() { return {{"nanodet", Made<NanoDet>}}; }
 
 }  // namespace agent

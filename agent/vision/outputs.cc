@@ -1,31 +1,11 @@
 #include "vision/outputs.h"
 
-#include <builtin_fp16.h>
+#include <type_traits>
 
-#include <cstring>
+#include "elements.h"
 
 namespace agent {
 namespace {
-
-template <typename Element, typename Convert>
-std::vector<float> Converted(const void* memory, size_t bytes, const Convert& convert) {
-  const auto* elements = static_cast<const Element*>(memory);
-  std::vector<float> values(bytes / sizeof(Element));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = convert(elements[i]);
-  return values;
-}
-
-template <typename Element>
-std::vector<float> Integers(const TensorSpec& spec, const void* memory) {
-  if (!spec.steps) {
-    return Converted<Element>(memory, spec.bytes, [](Element value) { return static_cast<float>(value); });
-  }
-  const int zero_point = spec.steps->zero_point;
-  const float scale = spec.steps->scale;
-  return Converted<Element>(memory, spec.bytes, [=](Element value) {
-    return static_cast<float>(static_cast<int64_t>(value) - zero_point) * scale;
-  });
-}
 
 // Failure unless a shape is a batch of one with these sizes, of which negative ones are any.
 void RequireShape(const Outputs::Output& output, const std::vector<int64_t>& wanted, const char* letters) {
@@ -45,24 +25,19 @@ Failure NotOfThisKind(const std::string& why) {
 }
 
 std::vector<float> RealNumbers(const TensorSpec& spec, const void* memory) {
-  const std::string type = spec.type.name;
-  if (type == "float32") return Converted<float>(memory, spec.bytes, [](float value) { return value; });
-  if (type == "float64") {
-    return Converted<double>(memory, spec.bytes, [](double value) { return static_cast<float>(value); });
-  }
-  if (type == "float16") {
-    return Converted<uint16_t>(memory, spec.bytes, [](uint16_t value) {
-      return __extendXfYf2__<uint16_t, uint16_t, 10, float, uint32_t, 23>(value);
-    });
-  }
-  if (type == "int8") return Integers<int8_t>(spec, memory);
-  if (type == "int16") return Integers<int16_t>(spec, memory);
-  if (type == "int32") return Integers<int32_t>(spec, memory);
-  if (type == "int64") return Integers<int64_t>(spec, memory);
-  if (type == "uint16") return Integers<uint16_t>(spec, memory);
-  if (type == "uint32") return Integers<uint32_t>(spec, memory);
-  if (type == "uint64") return Integers<uint64_t>(spec, memory);
-  return Integers<uint8_t>(spec, memory);  // and truth
+  return WithElement(spec.type, [&](auto zero) {
+    using Element = decltype(zero);
+    const auto* elements = static_cast<const Element*>(memory);
+    std::vector<float> values(spec.bytes / sizeof zero);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(elements[i]);
+      if constexpr (std::is_integral_v<Element>) {
+        const auto steps = spec.steps;
+        if (steps) values[i] = static_cast<float>(static_cast<int64_t>(elements[i]) - steps->zero_point) * steps->scale;
+      }
+    }
+    return values;
+  });
 }
 
 const Outputs::Output& Outputs::At(const std::string& name) const {
@@ -74,8 +49,8 @@ const Outputs::Output& Outputs::At(const std::string& name) const {
   throw NotOfThisKind("it has no output '" + name + "', only " + names);
 }
 
-const Outputs::Output& Outputs::FirstOr(const std::string& name) const {
-  if (!name.empty()) return At(name);
+const Outputs::Output& Outputs::FirstOr(const std::optional<std::string>& name) const {
+  if (name) return At(*name);
   if (all_.empty()) throw NotOfThisKind("it has no output");
   return all_.front();
 }

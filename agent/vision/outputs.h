@@ -1,6 +1,7 @@
 // A network's outputs as decoders read them: real numbers, by name.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,8 @@ class Outputs {
   const std::vector<Output>& all() const { return all_; }
   // Failure(kInput) for these if there is no such output.
   const Output& At(const std::string& name) const;
-  // That of a name, or the first one if the name is empty.
-  const Output& FirstOr(const std::string& name) const;
+  // That of a name, or the first one.
+  const Output& FirstOr(const std::optional<std::string>& name) const;
   // Without its batch of one; as many rows, columns or channels as stated, or any number if that is negative.
   Table TableOf(const std::string& name, int64_t rows = -1, int64_t columns = -1) const;
   Planes PlanesOf(const std::string& name, int64_t channels = -1) const;

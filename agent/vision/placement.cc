@@ -1,15 +1,14 @@
 #include "vision/placement.h"
 
-#include <builtin_fp16.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
+#include "elements.h"
 #include "failure.h"
 #include "vision/outputs.h"
-#include "vision/projection.h"
 #include "vision/resize.h"
 
 namespace agent {
@@ -75,18 +74,20 @@ void Write(const Image& pixels, const ImageInput& input, const TensorSpec& tenso
   }
 }
 
+// A value in the input's type; integers are rounded, and limited to their range.
 template <typename Element>
-void WriteIntegers(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory) {
-  const auto convert = [&](float value) {
-    if (tensor.steps) value = value / tensor.steps->scale;
+Element ElementOf(float value, const std::optional<Steps>& steps) {
+  if constexpr (!std::is_integral_v<Element>) {
+    return static_cast<Element>(value);
+  } else {
+    if (steps) value = value / steps->scale;
     value = std::nearbyint(value);
-    if (tensor.steps) value += static_cast<float>(tensor.steps->zero_point);
+    if (steps) value += static_cast<float>(steps->zero_point);
     if (std::isnan(value)) value = 0;
-    const double least = std::numeric_limits<Element>::min();
-    const double most = std::numeric_limits<Element>::max();
+    const auto least = static_cast<double>(std::numeric_limits<Element>::min());
+    const auto most = static_cast<double>(std::numeric_limits<Element>::max());
     return static_cast<Element>(std::min(std::max(double{value}, least), most));
-  };
-  Write(pixels, input, tensor, LevelTable<Element>(input, convert), memory);
+  }
 }
 
 }  // namespace
@@ -129,19 +130,14 @@ Size InputSize(const ImageInput& input, const TensorSpec& tensor) {
 
 void WriteTensor(const Image& pixels, const ImageInput& input, const TensorSpec& tensor, void* memory) {
   const std::string type = tensor.type.name;
-  const auto same = [](float x) { return x; };
-  if (type == "float32") return Write(pixels, input, tensor, LevelTable<float>(input, same), memory);
-  if (type == "float64") return Write(pixels, input, tensor, LevelTable<double>(input, same), memory);
-  if (type == "float16") {
-    const auto halved = [](float x) { return __truncXfYf2__<float, uint32_t, 23, uint16_t, uint16_t, 10>(x); };
-    return Write(pixels, input, tensor, LevelTable<uint16_t>(input, halved), memory);
+  if (type == "int64" || type == "uint32" || type == "uint64" || type == "bool") {
+    throw Failure(Code::kInput, "no image becomes an input of " + type);
   }
-  if (type == "int8") return WriteIntegers<int8_t>(pixels, input, tensor, memory);
-  if (type == "uint8") return WriteIntegers<uint8_t>(pixels, input, tensor, memory);
-  if (type == "int16") return WriteIntegers<int16_t>(pixels, input, tensor, memory);
-  if (type == "uint16") return WriteIntegers<uint16_t>(pixels, input, tensor, memory);
-  if (type == "int32") return WriteIntegers<int32_t>(pixels, input, tensor, memory);
-  throw Failure(Code::kInput, "no image becomes an input of " + type);
+  WithElement(tensor.type, [&](auto zero) {
+    using Element = decltype(zero);
+    const auto convert = [&](float value) { return ElementOf<Element>(value, tensor.steps); };
+    Write(pixels, input, tensor, LevelTable<Element>(input, convert), memory);
+  });
 }
 
 }  // namespace agent

@@ -1,9 +1,7 @@
 #include "vision/resize.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
-#include <cstring>
 
 namespace agent {
 namespace {
@@ -177,59 +175,79 @@ std::vector<Window> FilterWindows(int source, int target, int begin, int count) 
   return windows;
 }
 
+// Where the columns or rows of a network's input lie along one axis of an image: a whole pixel, and 32nds of one.
+struct Spot {
+  int first;
+  int between;
+};
+
+constexpr int kSpotBits = 5;
+constexpr int kSpots = 1 << kSpotBits;
+
+// Corners are rounded to float32, as OpenCV takes them.
+std::vector<Spot> SpotsOf(int count, double offset, double scale) {
+  const double begin = static_cast<float>(-offset / scale);
+  const double end = static_cast<float>((count - offset) / scale);
+  std::vector<Spot> spots;
+  for (int i = 0; i < count; ++i) {
+    const double place = std::nearbyint((begin + i * ((end - begin) / count)) * kSpots);
+    const double bounded = std::min(std::max(place, -32768.0 * kSpots), 32767.0 * kSpots);
+    const int fixed = static_cast<int>(bounded);
+    const int first = fixed >= 0 ? fixed / kSpots : -((-fixed + kSpots - 1) / kSpots);
+    spots.push_back({first, fixed - first * kSpots});
+  }
+  return spots;
+}
+
 }  // namespace
 
-Image Stretched(const Image& image, Size size) {
+// Resized along x, and then along y: `across` gives a value between two pixels of a row, `down` a level between two
+// such values.
+template <typename Across, typename Down>
+Image ResizedBetween(const Image& image, Size size, const std::vector<Weighted>& along_x,
+                     const std::vector<Weighted>& along_y, const Across& across, const Down& down) {
   Image result(size.height, size.width);
-  const auto along_x = TengineWeights(image.width(), size.width);
-  const auto along_y = TengineWeights(image.height(), size.height);
   const auto compute = [&](int y, int* row) {
     const uint8_t* in = image.Row(y);
     for (const Weighted& x : along_x) {
       for (int c = 0; c < kChannels; ++c) {
-        *row++ = (in[x.first * kChannels + c] * x.first_weight >> kWeightBits) +
-                 (in[x.second * kChannels + c] * x.second_weight >> kWeightBits);
+        *row++ = across(in[x.first * kChannels + c], in[x.second * kChannels + c], x);
       }
     }
   };
   Rows<int, decltype(compute)> rows(size.width * size_t{kChannels}, compute);
   for (int y = 0; y < size.height; ++y) {
-    const Weighted& place = along_y[y];
-    const int* upper = rows.Row(place.first);
-    const int* lower = rows.Row(place.second);
+    const int* upper = rows.Row(along_y[y].first);
+    const int* lower = rows.Row(along_y[y].second);
     uint8_t* out = result.MutableRow(y);
     for (int x = 0; x < size.width * kChannels; ++x) {
-      out[x] = static_cast<uint8_t>((upper[x] * place.first_weight + lower[x] * place.second_weight) >> kWeightBits);
+      out[x] = static_cast<uint8_t>(down(upper[x], lower[x], along_y[y]));
     }
   }
   return result;
 }
 
+Image Stretched(const Image& image, Size size) {
+  const auto across = [](int first, int second, const Weighted& place) {
+    return (first * place.first_weight >> kWeightBits) + (second * place.second_weight >> kWeightBits);
+  };
+  const auto down = [](int first, int second, const Weighted& place) {
+    return (first * place.first_weight + second * place.second_weight) >> kWeightBits;
+  };
+  return ResizedBetween(image, size, TengineWeights(image.width(), size.width),
+                        TengineWeights(image.height(), size.height), across, down);
+}
+
 Image Interpolated(const Image& image, Size size) {
   if (AreHalved(image, size)) return BlockMeans(image, size);
-  Image result(size.height, size.width);
-  const auto along_x = LinearWeights(image.width(), size.width, true);
-  const auto along_y = LinearWeights(image.height(), size.height, false);
-  const auto compute = [&](int y, int* row) {
-    const uint8_t* in = image.Row(y);
-    for (const Weighted& x : along_x) {
-      for (int c = 0; c < kChannels; ++c) {
-        *row++ = in[x.first * kChannels + c] * x.first_weight + in[x.second * kChannels + c] * x.second_weight;
-      }
-    }
+  const auto across = [](int first, int second, const Weighted& place) {
+    return first * place.first_weight + second * place.second_weight;
   };
-  Rows<int, decltype(compute)> rows(size.width * size_t{kChannels}, compute);
-  for (int y = 0; y < size.height; ++y) {
-    const Weighted& place = along_y[y];
-    const int* upper = rows.Row(place.first);
-    const int* lower = rows.Row(place.second);
-    uint8_t* out = result.MutableRow(y);
-    for (int x = 0; x < size.width * kChannels; ++x) {
-      const int sum = ((place.first_weight * (upper[x] >> 4)) >> 16) + ((place.second_weight * (lower[x] >> 4)) >> 16);
-      out[x] = static_cast<uint8_t>((sum + 2) >> 2);
-    }
-  }
-  return result;
+  const auto down = [](int first, int second, const Weighted& place) {
+    return ((place.first_weight * (first >> 4) >> 16) + (place.second_weight * (second >> 4) >> 16) + 2) >> 2;
+  };
+  return ResizedBetween(image, size, LinearWeights(image.width(), size.width, true),
+                        LinearWeights(image.height(), size.height, false), across, down);
 }
 
 Image Averaged(const Image& image, Size size) {
@@ -282,6 +300,32 @@ Image Filtered(const Image& image, Size whole, int left, int top, Size size) {
     }
     uint8_t* out = result.MutableRow(y);
     for (size_t x = 0; x < length; ++x) out[x] = Level(std::nearbyint(sum[x]));
+  }
+  return result;
+}
+
+Image Projected(const Image& image, Size size, const Frame& frame) {
+  Image result(size.height, size.width);
+  const auto along_x = SpotsOf(size.width, frame.offset_x, frame.scale_x);
+  const auto along_y = SpotsOf(size.height, frame.offset_y, frame.scale_y);
+  static constexpr uint8_t kBlack[kChannels] = {};
+  const auto pixel = [&](int y, int x) {
+    const bool inside = y >= 0 && y < image.height() && x >= 0 && x < image.width();
+    return inside ? image.Row(y) + static_cast<size_t>(x) * kChannels : kBlack;
+  };
+  constexpr int kHalf = kSpots * kSpots / 2;
+  for (int y = 0; y < size.height; ++y) {
+    uint8_t* out = result.MutableRow(y);
+    const Spot& row = along_y[y];
+    for (const Spot& column : along_x) {
+      const uint8_t* upper[] = {pixel(row.first, column.first), pixel(row.first, column.first + 1)};
+      const uint8_t* lower[] = {pixel(row.first + 1, column.first), pixel(row.first + 1, column.first + 1)};
+      for (int c = 0; c < kChannels; ++c) {
+        const int above = upper[0][c] * (kSpots - column.between) + upper[1][c] * column.between;
+        const int below = lower[0][c] * (kSpots - column.between) + lower[1][c] * column.between;
+        *out++ = static_cast<uint8_t>((above * (kSpots - row.between) + below * row.between + kHalf) >> 2 * kSpotBits);
+      }
+    }
   }
   return result;
 }

@@ -21,6 +21,10 @@ Image Averaged(const Image& image, Size size);
 // the pixel (left, top) on.
 Image Filtered(const Image& image, Size whole, int left, int top, Size size);
 
+// All of an image as it lies in a network's input of a size, on black: as MediaPipe's ImageToTensorCalculator has it,
+// with OpenCV's bilinear interpolation, which takes places in 32nds of a pixel.
+Image Projected(const Image& image, Size size, const Frame& frame);
+
 // OpenCV's INTER_LINEAR of single numbers, rows x columns.
 std::vector<float> Interpolated(const std::vector<float>& values, Size from, Size to);
 

@@ -25,8 +25,7 @@ Box Around(const std::array<Point, 4>& corners) {
 }
 
 Json Detection::Describe() const {
-  Json json = Json::NewObject();
-  json.Set("label", label).Set("class_id", class_id);
+  Json json = Json::NewObject({{"label", label}, {"class_id", class_id}});
   json.Set("score", score ? Json(*score) : Json());
   json.Set("box", box ? Json(Json::Array{box->x1, box->y1, box->x2, box->y2}) : Json());
   if (corners) json.Set("corners", DescribedAll(*corners));
@@ -34,15 +33,12 @@ Json Detection::Describe() const {
   if (!point_scores.empty()) json.Set("point_scores", Json(Json::Array(point_scores.begin(), point_scores.end())));
   if (!depths.empty()) json.Set("depths", Json(Json::Array(depths.begin(), depths.end())));
   if (mask) {
-    Json described = Json::NewObject();
-    described.Set("size", Json(Json::Array{mask->height, mask->width}));
-    described.Set("counts", Json(Json::Array(mask->counts.begin(), mask->counts.end())));
-    json.Set("mask", std::move(described));
+    const Json counts(Json::Array(mask->counts.begin(), mask->counts.end()));
+    json.Set("mask", Json::NewObject({{"size", Json(Json::Array{mask->height, mask->width})}, {"counts", counts}}));
   }
   if (surface) {
-    Json described = Json::NewObject();
-    described.Set("minimum", surface->minimum).Set("median", surface->median).Set("maximum", surface->maximum);
-    json.Set("surface", std::move(described));
+    const auto& [values, least, median, most] = *surface;
+    json.Set("surface", Json::NewObject({{"minimum", least}, {"median", median}, {"maximum", most}}));
   }
   return json;
 }

@@ -91,16 +91,11 @@ std::vector<Pixel> HullOf(const std::vector<Pixel>& points) {
   return hull;
 }
 
-struct Vector {
-  float x;
-  float y;
-};
-
 // A rectangle by its middle, the vectors along two sides that meet.
 struct Sides {
-  Vector centre;
-  Vector width;
-  Vector height;
+  Point centre;
+  Point width;
+  Point height;
 };
 
 // Rotating calipers (Toussaint, 1983) around a hull of three corners at least: four lines around it turn from side to
@@ -145,7 +140,7 @@ class Calipers {
   enum Line : size_t { kTop, kRight, kBottom, kLeft, kLines };
 
   struct Found {
-    Vector base;
+    Point base;
     float width;
     float height;
     size_t left;
@@ -153,7 +148,7 @@ class Calipers {
   };
 
   // The direction of a line, where the first one has that of `base_`.
-  static Vector Turned(Vector base, size_t line) {
+  static Point Turned(Point base, size_t line) {
     switch (line) {
       case kTop:
         return base;
@@ -172,55 +167,55 @@ class Calipers {
     float most = 0;
     for (size_t line = kTop; line < kLines; ++line) {
       const size_t at = touched_[line];
-      const Vector direction = Turned(base_, line);
+      const Point direction = Turned(base_, line);
       const float cosine = (direction.x * sides_[at].x + direction.y * sides_[at].y) * inverse_lengths_[at];
       if (line > kTop && !(cosine > most)) continue;
       nearest = line;
       most = cosine;
     }
     const size_t at = touched_[nearest];
-    const Vector lead{sides_[at].x * inverse_lengths_[at], sides_[at].y * inverse_lengths_[at]};
+    const Point lead{sides_[at].x * inverse_lengths_[at], sides_[at].y * inverse_lengths_[at]};
     base_ = Turned(lead, (kLines - nearest) % kLines);
     touched_[nearest] = (at + 1) % corners_.size();
   }
 
   Found Here() const {
     const auto between = [&](Line one, Line other) {
-      const Vector a = corners_[touched_[one]];
-      const Vector b = corners_[touched_[other]];
-      return Vector{a.x - b.x, a.y - b.y};
+      const Point a = corners_[touched_[one]];
+      const Point b = corners_[touched_[other]];
+      return Point{a.x - b.x, a.y - b.y};
     };
-    const Vector across = between(kRight, kLeft);
-    const Vector down = between(kBottom, kTop);
+    const Point across = between(kRight, kLeft);
+    const Point down = between(kBottom, kTop);
     return {base_, across.x * base_.x + across.y * base_.y, -down.x * base_.y + down.y * base_.x, touched_[kLeft],
             touched_[kTop]};
   }
 
   // Where the lines at the left and at the top meet, and the sides from there.
   Sides Solved(const Found& found) const {
-    const Vector along = found.base;
-    const Vector normal{-found.base.y, found.base.x};
-    const Vector left = corners_[found.left];
-    const Vector top = corners_[found.top];
+    const Point along = found.base;
+    const Point normal{-found.base.y, found.base.x};
+    const Point left = corners_[found.left];
+    const Point top = corners_[found.top];
     const float of_left = along.x * left.x + left.y * along.y;
     const float of_top = normal.x * top.x + top.y * normal.y;
     const float inverse = 1.0f / (along.x * normal.y - normal.x * along.y);
-    const Vector corner{(of_left * normal.y - of_top * along.y) * inverse,
-                        (along.x * of_top - normal.x * of_left) * inverse};
-    const Vector width{along.x * found.width, along.y * found.width};
-    const Vector height{normal.x * found.height, normal.y * found.height};
-    const Vector centre{corner.x + (width.x + height.x) * 0.5f, corner.y + (width.y + height.y) * 0.5f};
+    const Point corner{(of_left * normal.y - of_top * along.y) * inverse,
+                       (along.x * of_top - normal.x * of_left) * inverse};
+    const Point width{along.x * found.width, along.y * found.width};
+    const Point height{normal.x * found.height, normal.y * found.height};
+    const Point centre{corner.x + (width.x + height.x) * 0.5f, corner.y + (width.y + height.y) * 0.5f};
     return {centre, width, height};
   }
 
-  std::vector<Vector> corners_;
-  std::vector<Vector> sides_;
+  std::vector<Point> corners_;
+  std::vector<Point> sides_;
   std::vector<float> inverse_lengths_;
   size_t touched_[kLines];  // the corner at which each line touches the hull
-  Vector base_{1, 0};
+  Point base_{1, 0};
 };
 
-float LengthOf(Vector vector) {
+float LengthOf(Point vector) {
   const double x = vector.x;
   const double y = vector.y;
   return static_cast<float>(std::sqrt(x * x + y * y));
@@ -231,7 +226,7 @@ Sides SidesAround(const std::vector<Pixel>& hull) {
   if (hull.size() > 2) return Calipers(hull).Least();
   const Pixel first = hull.front();
   const Pixel last = hull.back();
-  const Vector centre{static_cast<float>(first.x + last.x) * 0.5f, static_cast<float>(first.y + last.y) * 0.5f};
+  const Point centre{static_cast<float>(first.x + last.x) * 0.5f, static_cast<float>(first.y + last.y) * 0.5f};
   return {centre, {static_cast<float>(last.x - first.x), static_cast<float>(last.y - first.y)}, {0, 0}};
 }
 
@@ -268,7 +263,7 @@ TurnedBox LeastBoxAround(const std::vector<Pixel>& points) {
   const double angle = static_cast<double>(static_cast<float>(degrees)) * kPi / 180;
   const float b = static_cast<float>(std::cos(angle)) * 0.5f;
   const float a = static_cast<float>(std::sin(angle)) * 0.5f;
-  const Vector centre = sides.centre;
+  const Point centre = sides.centre;
   TurnedBox box;
   box.corners = {{{centre.x - a * height - b * width, centre.y + b * height - a * width},
                   {centre.x + a * height - b * width, centre.y - b * height - a * width},

@@ -1,11 +1,195 @@
-// Networks of Ultralytics (YOLOv5, v8, 11, 26 and their kin), read as their own files say
-// (edgedeploy/vision/decoders/ultralytics.py).
+// Networks of Ultralytics (YOLOv5, v8, 11, 26 and their relatives), decoded by the metadata in their files
+// (edgedeploy/vision/decoders/ultralytics.py and ultralytics_heads.py).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
 #include "vision/decoder.h"
-#include "vision/ultralytics_heads.h"
+#include "vision/masks.h"
 #include "vision/ultralytics_metadata.h"
 
 namespace agent {
 namespace {
+
+// How the output is laid out: places are columns of x, y, width, height, scores and what the task adds; or rows, with
+// how sure the network is that there is something before the scores; or rows that the network has chosen itself, of x1,
+// y1, x2, y2, score, class and what the task adds.
+enum class Form { kChannels, kObjectness, kChosen };
+
+struct HeadParameters {
+  float threshold = 0.25f;  // which scores must exceed
+  Suppression suppression{0.7, 0, true, 300};
+  std::string output;
+  Form form;
+  int64_t extras;  // values that the task adds for each place
+};
+
+constexpr size_t kCandidates = 30000;
+
+Point ClippedTo(Point point, Size image) {
+  return {Clipped(point.x, static_cast<float>(image.width)), Clipped(point.y, static_cast<float>(image.height))};
+}
+
+class Boxes : public BoxDecoder {
+ public:
+  explicit Boxes(HeadParameters parameters)
+      : BoxDecoder(parameters.threshold, parameters.suppression, kCandidates), parameters_(std::move(parameters)) {}
+
+ protected:
+  Candidates Find(const Outputs& outputs, const Frame&) const override { return FindPlaces(outputs, true); }
+
+  Candidates Reduced(const Candidates& found) const override {
+    if (parameters_.form != Form::kChosen) return BoxDecoder::Reduced(found);
+    std::vector<size_t> first(std::min(found.size(), suppression().most));
+    std::iota(first.begin(), first.end(), size_t{0});
+    return found.Chosen(first);
+  }
+
+  // The boxes, cut off at the image's edges; none is left out for that.
+  std::vector<Detection> Results(const Candidates& found, const Outputs&, const Frame& frame,
+                                 const Labels& labels) const override {
+    std::vector<Detection> results = Named(found, labels);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Box box = frame.ToImage(found.boxes[i]);
+      const Point first = ClippedTo(Point{box.x1, box.y1}, frame.image);
+      const Point last = ClippedTo(Point{box.x2, box.y2}, frame.image);
+      results[i].box = Box{first.x, first.y, last.x, last.y};
+    }
+    return results;
+  }
+
+  // Places whose scores exceed the threshold; boxes have corners, or x, y, width and height if that is not asked for.
+  Candidates FindPlaces(const Outputs& outputs, bool as_corners) const {
+    const Table table = outputs.TableOf(parameters_.output);
+    const bool columns = parameters_.form == Form::kChannels;
+    const bool chosen = parameters_.form == Form::kChosen;
+    const int64_t count = columns ? table.columns : table.rows;
+    const int64_t width = columns ? table.rows : table.columns;
+    const int64_t step = columns ? table.columns : 1;  // between two values of a place
+    const int64_t first = parameters_.form == Form::kObjectness ? 5 : 4;
+    const int64_t last = chosen ? 6 : width - parameters_.extras;
+    if (last <= first || last + parameters_.extras != width) {
+      throw NotOfThisKind("its output '" + parameters_.output + "' has " + std::to_string(width) +
+                          " values for each place");
+    }
+    Candidates found;
+    found.extras_each = static_cast<size_t>(parameters_.extras);
+    for (int64_t place = 0; place < count; ++place) {
+      const float* values = table.values + (columns ? place : place * width);
+      Best best = chosen ? Best{values[4], ClassOf(values[5])} : BestOf(values + first * step, last - first, step);
+      if (parameters_.form == Form::kObjectness) best.value *= values[4];
+      if (!(best.value > parameters_.threshold) || best.index < 0) continue;
+      const auto at = [&](int64_t i) { return values[i * step]; };
+      bool sound = true;
+      for (int64_t i = last; i < width; ++i) sound = sound && std::isfinite(at(i));
+      if (!sound) continue;
+      found.Add(best.value,
+                chosen || !as_corners ? Box{at(0), at(1), at(2), at(3)} : Around(at(0), at(1), at(2), at(3)),
+                best.index);
+      for (int64_t i = last; i < width; ++i) found.extras.push_back(at(i));
+    }
+    return found;
+  }
+
+  const HeadParameters& parameters() const { return parameters_; }
+
+ private:
+  // -1 for what is no class's number.
+  static int64_t ClassOf(float value) {
+    if (std::isnan(value)) return 0;
+    return value > -1 && value < static_cast<float>(int64_t{1} << 31) ? static_cast<int64_t>(value) : -1;
+  }
+
+  HeadParameters parameters_;
+};
+
+class Masks : public Boxes {
+ public:
+  Masks(const HeadParameters& parameters, std::string prototypes)
+      : Boxes(parameters), prototypes_(std::move(prototypes)) {}
+
+ protected:
+  std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
+                                 const Labels& labels) const override {
+    const Planes shapes = outputs.PlanesOf(prototypes_, parameters().extras);
+    std::vector<Detection> all = Boxes::Results(found, outputs, frame, labels);
+    std::vector<Detection> results;
+    for (size_t i = 0; i < all.size(); ++i) {
+      std::vector<float> sums(static_cast<size_t>(shapes.area()));
+      for (int64_t c = 0; c < shapes.channels; ++c) {
+        const float coefficient = found.ExtrasOf(i)[c];
+        const float* plane = shapes.values + c * shapes.area();
+        for (size_t j = 0; j < sums.size(); ++j) sums[j] += coefficient * plane[j];
+      }
+      const Size size{static_cast<int>(shapes.rows), static_cast<int>(shapes.columns)};
+      all[i].mask = MaskIn(*all[i].box, OnImage(std::move(sums), size, frame), frame.image);
+      if (all[i].mask) results.push_back(std::move(all[i]));  // one without pixels is none
+    }
+    return results;
+  }
+
+ private:
+  std::string prototypes_;
+};
+
+class Points : public Boxes {
+ public:
+  Points(const HeadParameters& parameters, std::pair<int64_t, int64_t> shape) : Boxes(parameters), shape_(shape) {}
+
+ protected:
+  std::vector<Detection> Results(const Candidates& found, const Outputs& outputs, const Frame& frame,
+                                 const Labels& labels) const override {
+    std::vector<Detection> results = Boxes::Results(found, outputs, frame, labels);
+    for (size_t i = 0; i < results.size(); ++i) {
+      for (int64_t j = 0; j < shape_.first; ++j) {
+        const float* values = found.ExtrasOf(i) + j * shape_.second;
+        results[i].points.push_back(ClippedTo(frame.ToImage(Point{values[0], values[1]}), frame.image));
+        if (shape_.second > 2) results[i].point_scores.push_back(values[2]);
+      }
+    }
+    return results;
+  }
+
+ private:
+  std::pair<int64_t, int64_t> shape_;
+};
+
+class TurnedBoxes : public Boxes {
+ public:
+  using Boxes::Boxes;
+
+ protected:
+  // Boxes are x, y, width and height here, of chosen ones too.
+  Candidates Find(const Outputs& outputs, const Frame&) const override { return FindPlaces(outputs, false); }
+
+  Candidates Reduced(const Candidates& found) const override {
+    if (parameters().form == Form::kChosen) return Boxes::Reduced(found);
+    return found.Chosen(SuppressedTurned(found, suppression()));
+  }
+
+  std::vector<Detection> Results(const Candidates& found, const Outputs&, const Frame& frame,
+                                 const Labels& labels) const override {
+    std::vector<Detection> results = Named(found, labels);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Box& box = found.boxes[i];
+      const Point centre = frame.ToImage(Point{box.x1, box.y1});
+      const float half_width = box.x2 / static_cast<float>(frame.scale_x) / 2;
+      const float half_height = box.y2 / static_cast<float>(frame.scale_y) / 2;
+      const float cosine = std::cos(*found.ExtrasOf(i));
+      const float sine = std::sin(*found.ExtrasOf(i));
+      const Point along{half_width * cosine, half_width * sine};
+      const Point across{half_height * -sine, half_height * cosine};
+      const Point first{centre.x + along.x + across.x, centre.y + along.y + across.y};
+      const Point second{centre.x + along.x - across.x, centre.y + along.y - across.y};
+      const Point third{2 * centre.x - first.x, 2 * centre.y - first.y};
+      const Point fourth{2 * centre.x - second.x, 2 * centre.y - second.y};
+      results[i].corners = std::array<Point, 4>{first, second, third, fourth};
+      results[i].box = Around(*results[i].corners);
+    }
+    return results;
+  }
+};
 
 // The task of a network whose file does not say it.
 std::string TaskOf(const std::vector<TensorSpec>& outputs) {
@@ -54,25 +238,24 @@ std::unique_ptr<Decoder> MakeHead(const std::string& task, HeadParameters parame
                       : task == "obb"   ? 1
                                         : 0;
   parameters.form = FormOf(*table, parameters.extras, description);
-  if (task == "segment") return MakeMasks(parameters, prototypes->name);
-  if (task == "pose") return MakePoints(parameters, description.points);
-  if (task == "obb") return MakeTurnedBoxes(parameters);
-  return MakeBoxes(parameters);
+  if (task == "segment") return std::make_unique<Masks>(parameters, prototypes->name);
+  if (task == "pose") return std::make_unique<Points>(parameters, description.points);
+  if (task == "obb") return std::make_unique<TurnedBoxes>(parameters);
+  return std::make_unique<Boxes>(parameters);
 }
 
-}  // namespace
-
-Fitted MakeUltralytics(Parameters& parameters, const Described& network) {
-  std::string task = parameters.Text("task", "");
-  HeadParameters head{};
-  head.threshold = static_cast<float>(parameters.Fraction("threshold", 0.25));
-  head.suppression.iou_threshold = parameters.Fraction("iou_threshold", 0.7);
-  head.suppression.class_aware = parameters.Choice("suppression", {"agnostic", "class_aware"}, 1) == 1;
-  head.suppression.most = static_cast<size_t>(parameters.Count("most", 300));
-  const int64_t top = parameters.Count("top", 5);
-  parameters.Finish();
+Fitted MakeUltralytics(Fields& fields, const Described& network) {
+  std::optional<std::string> stated_task;
+  HeadParameters head;
+  int64_t top = 5;
+  fields.Read("task", &stated_task);
+  fields.Read("threshold", &head.threshold, kFraction);
+  fields.Read("iou_threshold", &head.suppression.iou_threshold, kFraction);
+  fields.Read("suppression", &head.suppression.class_aware, kSuppression);
+  fields.Read("most", &head.suppression.most, kCount);
+  fields.Read("top", &top, kCount);
   const UltralyticsDescription description = DescribeUltralytics(network.metadata);
-  if (task.empty()) task = description.task ? *description.task : TaskOf(network.outputs);
+  const std::string task = stated_task ? *stated_task : description.task ? *description.task : TaskOf(network.outputs);
   if (task == "classify") {
     Json stated = Json::NewObject();
     stated.Set("kind", "classification").Set("top", top);
@@ -88,5 +271,9 @@ Fitted MakeUltralytics(Parameters& parameters, const Described& network) {
   throw Failure(Code::kInput, "results of the task '" + task + "' are not known here",
                 "the network's outputs can be read as they are");
 }
+
+}  // namespace
+
+Kinds UltralyticsDecoders() { return {{"ultralytics", MakeUltralytics}}; }
 
 }  // namespace agent

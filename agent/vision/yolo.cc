@@ -1,4 +1,4 @@
-// The heads of YOLO v2, v3, v4 and their kin (edgedeploy/vision/decoders/yolo.py).
+// The heads of YOLO v2, v3 and v4, and YOLOX (edgedeploy/vision/decoders/yolo.py).
 #include <cmath>
 
 #include "vision/decoder.h"
@@ -16,16 +16,14 @@ float LogAddExp(float x) {
 
 class Yolo : public BoxDecoder {
  public:
-  Yolo(Parameters& parameters, const Described& network)
-      : BoxDecoder(parameters, {-1, 0.45, false}), heads_(network.heads) {
-    ReadSuppression(parameters);
-    tengine_ = parameters.Choice("confidence", {"darknet", "tengine"}, 0) == 1;
-    if (const Json* heads = parameters.Find("heads")) {
-      heads_.clear();
-      for (const Json& each : heads->array()) heads_.push_back(ReadHead(each));
-      has_own_names_ = false;
-    }
-    parameters.Finish();
+  Yolo(Fields& fields, const Described& network)
+      : BoxDecoder(fields, {std::nullopt, 0.45, false}), heads_(network.heads) {
+    std::optional<std::vector<Head>> heads;
+    ReadSuppression(fields);
+    fields.Read("confidence", &tengine_, OneOf{"darknet", "tengine"});
+    fields.Read("heads", &heads, OneOrMore());
+    has_own_names_ = !heads;
+    if (heads) heads_ = std::move(*heads);
     if (heads_.empty()) {
       throw Failure(Code::kInput, "the anchors of the network's heads are not known",
                     "neither the package's decoder states heads, nor the network's file");
@@ -92,16 +90,54 @@ class Yolo : public BoxDecoder {
   }
 
   std::vector<Head> heads_;
-  bool tengine_;
+  bool tengine_ = false;
   bool has_own_names_ = true;
 };
 
-}  // namespace
+// YOLOX: objects without anchors.
+class Yolox : public BoxDecoder {
+ public:
+  explicit Yolox(Fields& fields) : BoxDecoder(fields, {0.3f, 0.65}) {
+    ReadSuppression(fields);
+    fields.Read("output", &output_);
+    fields.Read("strides", &strides_, Levels(kStride));
+  }
 
-Fitted MakeYolo(Parameters& parameters, const Described& network) {
-  auto decoder = std::make_unique<Yolo>(parameters, network);
+ protected:
+  Candidates Find(const Outputs& outputs, const Frame& frame) const override {
+    const Table table = outputs.TableOf(output_, CellCount(frame.network, strides_));
+    if (table.columns <= kBeforeClasses) {
+      throw NotOfThisKind("its output '" + output_ + "' has " + std::to_string(table.columns) +
+                          " values for each cell");
+    }
+    Candidates found;
+    EachCell(frame.network, strides_, [&](int64_t place, float x, float y, size_t level) {
+      const float* values = table.Row(place);
+      const Best best = BestOf(values + kBeforeClasses, table.columns - kBeforeClasses);
+      const float score = values[4] * best.value;
+      if (!Reaches(score)) return;
+      const auto step = static_cast<float>(strides_[level]);
+      found.Add(score,
+                Around((x + values[0]) * step, (y + values[1]) * step, Exponential(values[2]) * step,
+                       Exponential(values[3]) * step),
+                best.index);
+    });
+    return found;
+  }
+
+ private:
+  std::string output_ = "output";
+  std::vector<int64_t> strides_{8, 16, 32};
+};
+
+Fitted MakeYolo(Fields& fields, const Described& network) {
+  auto decoder = std::make_unique<Yolo>(fields, network);
   const bool own = decoder->has_own_names();
   return {std::move(decoder), {}, {}, own};
 }
+
+}  // namespace
+
+Kinds YoloDecoders() { return {{"yolo", MakeYolo}, {"yolox", Made<Yolox>}}; }
 
 }  // namespace agent

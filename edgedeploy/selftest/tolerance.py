@@ -179,7 +179,7 @@ def other_outputs(manifest: Manifest) -> str:
 def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, float]:
     """By output, the largest difference as a fraction of the tolerance of a case; a sound result has none above 1.
 
-    Infinities and NaN must be the same. The agent compares in the same way (agent/comparison.cc).
+    Infinities and NaN must be the same. The agent compares in the same way (agent/selftest.cc).
 
     `outputs` and `expected` have the same shapes and dtypes, the latter in the network's order.
     """

@@ -243,6 +243,17 @@ def frame_of(image: np.ndarray, camera: Camera) -> np.ndarray:
     return frame
 
 
+def normalised(levels: np.ndarray, mean: np.ndarray, scale: np.ndarray, dtype: str, steps: Steps | None) -> np.ndarray:
+    """`(level - mean) * scale`, computed in float32, as `dtype`: integers are rounded and clamped to its range."""
+    values = (levels.astype(np.float32) - mean) * scale
+    if steps is not None:
+        values = steps.integers(values, dtype)
+    elif np.issubdtype(np.dtype(dtype), np.integer):
+        limits = np.iinfo(dtype)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    return values.astype(dtype)
+
+
 class Preparation(Record):
     """How a frame becomes a network's input, with the same levels as in `vision.preprocess`.
 
@@ -289,13 +300,7 @@ class Preparation(Record):
     def values(self) -> np.ndarray:
         """The input's value for each level in each channel: channels x 256, of the input's type."""
         mean, scale = (np.array(each, np.float32)[:, None] for each in (self.mean, self.scale))
-        values = (np.arange(256, dtype=np.float32) - mean) * scale
-        if self.steps is not None:
-            return self.steps.integers(values, self.dtype)
-        if np.issubdtype(np.dtype(self.dtype), np.integer):
-            limits = np.iinfo(self.dtype)
-            values = np.clip(np.rint(values), limits.min, limits.max)
-        return values.astype(self.dtype)
+        return normalised(np.arange(256), mean, scale, self.dtype, self.steps)
 
     def tensor(self, frame: np.ndarray) -> np.ndarray:
         """The network's input for a frame, by OpenCV's conversions and numpy."""

@@ -14,7 +14,7 @@ from edgedeploy.base.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.model.tensors import Steps, TensorSpec, shown
 from edgedeploy.package.usage import Fit, ModelInput
-from edgedeploy.vision.camera import resize, triangle_weights
+from edgedeploy.vision.camera import normalised, resize, triangle_weights
 from edgedeploy.vision.geometry import BORDER, Frame, framed, warp_quadrilateral
 from edgedeploy.vision.results import View
 
@@ -92,15 +92,8 @@ def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32", step
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
     elif spec.colour == "GRAY":
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)[:, :, None]
-    values = (pixels.astype(np.float32) - np.array(spec.mean, np.float32)) * np.array(spec.scale, np.float32)
-    if steps is not None:
-        values = steps.integers(values, dtype)
-    elif np.issubdtype(np.dtype(dtype), np.integer):
-        limits = np.iinfo(dtype)
-        values = np.clip(np.rint(values), limits.min, limits.max)
-    if spec.layout == "NCHW":
-        values = values.transpose(2, 0, 1)
-    return np.ascontiguousarray(values[None], dtype=dtype)
+    values = normalised(pixels, np.array(spec.mean, np.float32), np.array(spec.scale, np.float32), dtype, steps)
+    return np.ascontiguousarray((values.transpose(2, 0, 1) if spec.layout == "NCHW" else values)[None])
 
 
 def filled(values: np.ndarray, tensor: TensorSpec) -> np.ndarray:

@@ -30,10 +30,12 @@ from support.agent_vision import (
 )
 from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
 
+from edgedeploy.demo import spec as spec_of_demos
 from edgedeploy.model.metadata import kept
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import Manifest, parse_manifest
 from edgedeploy.package.usage import PIXEL_FORMATS, Camera
+from edgedeploy.vision.decoder import kind_of
 
 pytestmark = pytest.mark.compiles
 
@@ -228,8 +230,8 @@ def test_other_frames_than_the_cameras_are_refused(probe: Path, kind: str, shape
         ),
         ({"camera": {"width": 48, "height": 33, "pixels": "yuv420"}}, "sides are even"),
         ({"camera": {"width": 48, "height": 32, "pixels": "jpeg"}}, "frames of 'jpeg' are not known here"),
-        ({"camera": {"width": 0, "height": 32, "pixels": "rgb"}}, "a number that is not above zero"),
-        ({"camera": {"width": 1 << 40, "height": 32, "pixels": "rgb"}}, "an impossible side of a frame"),
+        ({"camera": {"width": 0, "height": 32, "pixels": "rgb"}}, "width: 0 is not from 1 to 16384"),
+        ({"camera": {"width": 1 << 40, "height": 32, "pixels": "rgb"}}, "is not from 1 to 16384"),
         ({"camera": {"width": 48, "height": 32}}, "there is no field 'pixels'"),
         ({"input": {"name": "image", "shape": [1, 3, 1 << 40, 8]}}, "become an impossible image"),
         ({"input": {"name": "image", "shape": [1, 1, 8, 8]}}, "its shape is 1x1x8x8"),
@@ -536,6 +538,69 @@ def refused(probe: Path, given: Manifest | bytes) -> str:
     return done.stderr.decode()
 
 
+def described_as(part: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
+    """A part of a JSON schema as the agent describes a field: limits of a list's items are those of the list."""
+    if "$ref" in part:
+        return {"fields": fields_of(records[part["$ref"].rpartition("/")[2]], records)}
+    inner = part.get("anyOf") or part.get("prefixItems") or ([part["items"]] if "items" in part else [])
+    found = described_as(inner[0], records) if inner else {}
+    names = ["minimum", "exclusiveMinimum", "maximum", "enum", *(["minItems"] if "items" in part else [])]
+    found |= {name: part[name] for name in names if name in part}
+    if part.get("type") == "integer" and "exclusiveMinimum" in found:
+        found["minimum"] = found.pop("exclusiveMinimum") + 1
+    if part.get("type") == "integer" and "exclusiveMaximum" in part:
+        found["maximum"] = part["exclusiveMaximum"] - 1
+    return found
+
+
+def in_float32(value: Any) -> Any:
+    """A default with numbers of the precision that the agent has for most of them."""
+    if isinstance(value, list | tuple):
+        return [in_float32(each) for each in value]
+    return float(np.float32(value)) if type(value) in (int, float) else value
+
+
+def fields_of(record: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
+    """Each field of a record's JSON schema as the agent describes it; of records without a default."""
+    found = {}
+    for name, part in record["properties"].items():
+        required = name in record.get("required", [])
+        found[name] = {**described_as(part, records), "required": required}
+        if not required and "fields" not in found[name]:
+            found[name]["default"] = in_float32(part["default"])
+    return found
+
+
+# Fields of drawings and of later images, and the task, which the agent reads from the network's file as well.
+NOT_DESCRIBED = {"kind", "guides", "lines", "task"}
+
+
+def without_what_only_the_agent_has(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Its fields without defaults of required ones and of records, and limits of numbers that have none in Python."""
+    fields = {}
+    for name, stated in found.items():
+        other = wanted.get(name, {})
+        fields[name] = {key: stated[key] for key in stated if key not in ("default", "maximum") or key in other}
+        if "default" in fields[name]:
+            fields[name]["default"] = in_float32(stated["default"])
+        if "fields" in other:
+            fields[name]["fields"] = without_what_only_the_agent_has(stated.get("fields", {}), other["fields"])
+    return fields
+
+
+def test_the_agents_decoders_have_the_parameters_of_the_records(probe: Path) -> None:
+    """The same names, and for each the same limits, words and default."""
+    schemas = json.loads(said(probe, "schemas", b""))
+    kinds = {kind: each for each in vars(spec_of_demos).values() if (kind := kind_of(each))}
+    assert schemas.keys() == kinds.keys()
+    for kind, decoder in kinds.items():
+        schema = decoder.model_json_schema()
+        wanted = fields_of(schema, schema.get("$defs", {}))
+        wanted = {name: wanted[name] for name in wanted if name not in NOT_DESCRIBED}
+        found = {name: each for name, each in schemas[kind].items() if name not in NOT_DESCRIBED}
+        assert without_what_only_the_agent_has(found, wanted) == wanted, kind
+
+
 def changed_usage(**fields: Any) -> bytes:
     content = yolo("yolo").manifest.written()
     return line({**content, "usage": {**content["usage"], **fields}})
@@ -546,15 +611,15 @@ def changed_usage(**fields: Any) -> bytes:
     [
         ({"decoder": {"kind": "of tomorrow", "threshold": 1}}, "decoder 'of tomorrow' is not known here"),
         ({"decoder": {"kind": "yolo", "threshold": 0.3, "new": 1}}, "the field 'new' is not known"),
-        ({"decoder": {"kind": "yolo"}}, "threshold is not from 0 to 1"),
-        ({"decoder": {"kind": "yolo", "threshold": 2}}, "threshold is not from 0 to 1"),
+        ({"decoder": {"kind": "yolo"}}, "there is no field 'threshold'"),
+        ({"decoder": {"kind": "yolo", "threshold": 2}}, "threshold: 2 is not from 0 to 1"),
         ({"decoder": {"kind": "yolo", "threshold": "x"}}, "it is not a number"),
-        ({"decoder": {"kind": "yolo", "threshold": 0.3, "suppression": "none"}}, "suppression cannot be 'none'"),
-        ({"decoder": {"kind": "yolo", "threshold": 0.3, "candidates": 0}}, "0 is not from 1 to"),
+        ({"decoder": {"kind": "yolo", "threshold": 0.3, "suppression": "none"}}, "suppression: it cannot be 'none'"),
+        ({"decoder": {"kind": "yolo", "threshold": 0.3, "candidates": 0}}, "candidates: 0 is below 1"),
         ({"decoder": {"kind": "yolox", "strides": [0]}}, "0 is not from 1 to 4096"),
         ({"decoder": {"kind": "yolox"}}, "it has no output 'output', only large, small"),
         ({"decoder": {"kind": "yolox", "output": "large"}}, "its output 'large' is 1x24x3x5, not 1x315xM"),
-        ({"decoder": {"kind": "efficientdet", "scores": ["large"], "boxes": []}}, "scores, boxes or ratios are empty"),
+        ({"decoder": {"kind": "efficientdet", "scores": ["large"], "boxes": []}}, "boxes: it is empty"),
         ({"fit": {"kind": "of tomorrow"}}, "the fit 'of tomorrow' of the package is not known here"),
         ({"fit": "of tomorrow"}, "the fit 'of tomorrow' of the package is not known here"),
     ],
@@ -570,7 +635,7 @@ def test_what_is_not_known_here_is_told(probe: Path, fields: dict[str, Any], why
     ("fields", "why"),
     [
         ({"demo": None}, "it is not a string"),
-        ({"stage": 0}, "a number that is not above zero"),
+        ({"stage": 0}, "stage: 0 is below 1"),
         ({"decoder": {}}, "there is no field 'kind'"),
         ({"decoder": "yolo"}, "it is not an object"),
         ({"fit": {}}, "there is no field 'kind'"),

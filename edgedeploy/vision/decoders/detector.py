@@ -16,14 +16,19 @@ from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 
-def suppress(
+def suppress(boxes: np.ndarray, scores: np.ndarray, iou_threshold: float, **how: Any) -> np.ndarray:
+    """The indices of the boxes that `clusters` keeps, best score first; its parameters."""
+    return np.array([group[0] for group in clusters(boxes, scores, iou_threshold, **how)], dtype=np.intp)
+
+
+def clusters(
     boxes: np.ndarray,
     scores: np.ndarray,
     iou_threshold: float,
     tie: float = 0.0,
     classes: np.ndarray | None = None,
     most: int | None = None,
-) -> np.ndarray:
+) -> list[np.ndarray]:
     """Greedy non-maximum suppression, over all classes together or within each class.
 
     The box with the best score is kept, those whose intersection over union with it exceeds `iou_threshold` are
@@ -39,21 +44,8 @@ def suppress(
         most: the most boxes to keep.
 
     Returns:
-        The indices of the kept boxes, best score first.
+        The indices of each kept box, followed by those that it suppresses; best score first.
     """
-    groups = clusters(boxes, scores, iou_threshold, tie, classes, most)
-    return np.array([group[0] for group in groups], dtype=np.intp)
-
-
-def clusters(
-    boxes: np.ndarray,
-    scores: np.ndarray,
-    iou_threshold: float,
-    tie: float = 0.0,
-    classes: np.ndarray | None = None,
-    most: int | None = None,
-) -> list[np.ndarray]:
-    """The indices of each box that `suppress` keeps, each followed by those that it suppresses, best score first."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     order = np.lexsort((-areas, -np.round(scores / tie))) if tie else np.argsort(-scores, kind="stable")
     groups: list[np.ndarray] = []
@@ -230,22 +222,18 @@ class Detector(Decoder):
             corners = np.clip(corners, 0, np.array([width - 1, height - 1], np.float32))
             inside = (corners[:, 0] < corners[:, 1]).all(axis=1)
             found, corners = found[inside], corners[inside]
-        points = frame.to_image(found.points)
+        places = corners.reshape(-1, 4).tolist(), frame.to_image(found.points).tolist()
         return [
-            Detection(
-                label=self.label(labels, class_id),
-                class_id=class_id,
-                score=score,
-                box=tuple(box),
-                points=tuple((x, y) for x, y in landmarks),
-            )
-            for score, box, class_id, landmarks in zip(
-                found.scores.tolist(),
-                corners.reshape(-1, 4).tolist(),
-                found.classes.astype(int).tolist(),
-                points.tolist(),
-                strict=True,
-            )
+            each.model_copy(update={"box": tuple(box), "points": tuple((x, y) for x, y in points)})
+            for each, box, points in zip(self._named(found, labels), *places, strict=True)
+        ]
+
+    def _named(self, found: Candidates, labels: list[str]) -> list[Detection]:
+        """The results of candidates without their places."""
+        numbers = found.classes.astype(int).tolist()
+        return [
+            Detection(label=self.label(labels, class_id), class_id=class_id, score=score)
+            for class_id, score in zip(numbers, found.scores.tolist(), strict=True)
         ]
 
     def label(self, labels: list[str], class_id: int) -> str:
@@ -258,7 +246,7 @@ class Detector(Decoder):
 
     def _kept(self, found: Candidates) -> np.ndarray:
         """The indices of candidates that survive suppression, best score first."""
-        return suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))
+        return suppress(found.boxes, found.scores, self.iou_threshold, tie=self.tie, classes=self._groups(found))
 
     def _groups(self, found: Candidates) -> np.ndarray | None:
         """The number of each candidate's group, within which boxes suppress each other; None is one group of all."""

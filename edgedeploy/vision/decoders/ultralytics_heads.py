@@ -11,12 +11,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.model.tensors import shown
-from edgedeploy.vision.decoder import Fraction, Outputs, corners, not_of_this_kind, table
+from edgedeploy.vision.decoder import Fraction, Outputs, corners, head, not_of_this_kind, table
 from edgedeploy.vision.decoders.detector import Candidates, ObjectDetector, suppress, suppress_turned
 from edgedeploy.vision.decoders.maps import on_image
 from edgedeploy.vision.geometry import Frame
-from edgedeploy.vision.results import Detection, Mask, around, label_of
+from edgedeploy.vision.results import Detection, Mask, around
 
 # The lines between the 17 points of a person, in the annotations of COCO's keypoints (there counted from 1).
 _PERSON = ((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8), (7, 9), (8, 10))
@@ -75,8 +74,8 @@ class Boxes(ObjectDetector):
     def _kept(self, found: Candidates) -> np.ndarray:
         if self.form == "chosen":
             return np.arange(len(found.scores))[: self.most]
-        groups = self._groups(found)
-        return suppress(found.boxes, found.scores, self.iou_threshold, self.tie, groups, self.most)
+        how = {"tie": self.tie, "classes": self._groups(found), "most": self.most}
+        return suppress(found.boxes, found.scores, self.iou_threshold, **how)
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """The boxes, clipped to the image; none is left out for that."""
@@ -84,8 +83,8 @@ class Boxes(ObjectDetector):
         boxes = frame.to_image(found.boxes.reshape(-1, 2, 2))
         boxes = np.clip(boxes, 0, np.array([width, height], boxes.dtype)).reshape(-1, 4)
         return [
-            Detection(label=label_of(labels, class_id), class_id=class_id, score=score, box=tuple(box))
-            for score, class_id, box in zip(found.scores.tolist(), found.classes.tolist(), boxes.tolist(), strict=True)
+            each.model_copy(update={"box": tuple(box)})
+            for each, box in zip(self._named(found, labels), boxes.tolist(), strict=True)
         ]
 
 
@@ -102,15 +101,13 @@ class Masks(Boxes):
     prototypes: str
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        shapes = outputs.get(self.prototypes, np.zeros(0))
-        if shapes.ndim != 4 or shapes.shape[:2] != (1, self.extras):
-            raise not_of_this_kind(f"its output {self.prototypes!r} is {shown(shapes.shape)}, not 1x{self.extras}xHxW")
-        flat = shapes[0].reshape(self.extras, -1).astype(np.float32)
+        shapes = head(outputs, self.prototypes, self.extras)
+        flat = shapes.reshape(self.extras, -1).astype(np.float32)
         results = []
         detections = super()._results(found, outputs, frame, labels)
         for detection, coefficients in zip(detections, found.extras.astype(np.float32), strict=True):
             left, top, right, bottom = np.ceil(np.array(detection.box)).astype(int).tolist()
-            sums = on_image((coefficients @ flat).reshape(shapes.shape[2:]), frame)
+            sums = on_image((coefficients @ flat).reshape(shapes.shape[1:]), frame)
             region = sums[top:bottom, left:right] > 0
             if region.any():
                 mask = Mask.of(region, (left, top), frame.image)
@@ -171,10 +168,7 @@ class TurnedBoxes(Boxes):
         across = halves[:, 1:] * np.concatenate([-sine, cosine], axis=1)
         four = np.stack([centres + along + across, centres + along - across], axis=1)
         four = np.concatenate([four, 2 * centres[:, None] - four], axis=1)
-        places = (around(each) for each in four)
         return [
-            Detection(label=label_of(labels, class_id), class_id=class_id, score=score, box=box, corners=turned)
-            for score, class_id, (box, turned) in zip(
-                found.scores.tolist(), found.classes.tolist(), places, strict=True
-            )
+            each.model_copy(update={"box": box, "corners": turned})
+            for each, (box, turned) in zip(self._named(found, labels), map(around, four), strict=True)
         ]

@@ -1,6 +1,7 @@
-// Lines of text from a map of probabilities: Differentiable Binarization (edgedeploy/vision/decoders/text.py).
+// Text: its regions in an image, and the characters of a line (edgedeploy/vision/decoders/text.py).
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "vision/borders.h"
@@ -19,7 +20,6 @@ constexpr int kNoise = 3;
 constexpr float kSameLine = 10;
 // How far the chords of a rounded corner may be from its arc, in pixels: that of the Clipper library.
 constexpr double kArcTolerance = 0.25;
-constexpr double kMostUnclip = 10;
 
 using Corners = std::array<Point, 4>;
 
@@ -75,25 +75,22 @@ std::vector<Pixel> Grown(const Corners& corners, double ratio) {
     const int steps = std::max(1, Rounded(per_circle * std::fabs(turn) / (2 * kPi)));
     for (int step = 0; step <= steps; ++step) {
       const double angle = step < steps ? before + step * (2 * kPi / per_circle) : normals[i];
-      points.push_back({Rounded(whole[i].x + distance * std::cos(angle)),
-                        Rounded(whole[i].y + distance * std::sin(angle))});
+      points.push_back(
+          {Rounded(whole[i].x + distance * std::cos(angle)), Rounded(whole[i].y + distance * std::sin(angle))});
     }
   }
   // The topmost point is the last one, of several the rightmost: the last bits of their rectangle depend on that.
-  const auto topmost = std::min_element(points.begin(), points.end(), [](Pixel a, Pixel b) {
-    return a.y != b.y ? a.y < b.y : a.x > b.x;
-  });
+  const auto topmost = std::min_element(points.begin(), points.end(),
+                                        [](Pixel a, Pixel b) { return a.y != b.y ? a.y < b.y : a.x > b.x; });
   if (topmost != points.end()) std::rotate(points.begin(), topmost + 1, points.end());
   return points;
 }
 
 // The mean of the values in a rectangle, whose corners are cut off to whole pixels.
 double MeanWithin(const Planes& map, const Corners& corners) {
-  const auto limits = [&](float Point::*axis, int64_t size) {
-    const auto [least, most] =
-        std::minmax_element(corners.begin(), corners.end(), [&](const Point& a, const Point& b) {
-          return a.*axis < b.*axis;
-        });
+  const auto limits = [&](float Point::* axis, int64_t size) {
+    const auto [least, most] = std::minmax_element(corners.begin(), corners.end(),
+                                                   [&](const Point& a, const Point& b) { return a.*axis < b.*axis; });
     const auto clipped = [&](float value) {
       return static_cast<int>(std::min(std::max(value, 0.0f), static_cast<float>(size - 1)));
     };
@@ -161,20 +158,19 @@ void OrderAsRead(std::vector<Region>& regions) {
   }
 }
 
+// Lines of text from a map of probabilities: Differentiable Binarization.
 class TextRegions : public Decoder {
  public:
-  explicit TextRegions(Parameters& parameters)
-      : pixel_threshold_(static_cast<float>(parameters.Fraction("pixel_threshold", 0.3))),
-        threshold_(parameters.Fraction("threshold", 0.5)),
-        unclip_(parameters.Side("unclip", 1.6)),
-        dilate_(parameters.Truth("dilate", true)),
-        candidates_(static_cast<size_t>(parameters.Count("candidates", 1000))) {
-    if (unclip_ > kMostUnclip) throw JsonError("unclip is above 10");
-    parameters.Finish();
+  explicit TextRegions(Fields& fields) {
+    fields.Read("pixel_threshold", &pixel_threshold_, kFraction);
+    fields.Read("threshold", &threshold_, kFraction);
+    fields.Read("unclip", &unclip_, Limits{0, 10, true});
+    fields.Read("dilate", &dilate_);
+    fields.Read("candidates", &candidates_, kCount);
   }
 
   std::vector<Detection> Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const override {
-    const Planes map = outputs.PlanesOf(outputs.FirstOr("").name, 1);
+    const Planes map = outputs.PlanesOf(outputs.FirstOr({}).name, 1);
     std::vector<std::vector<Pixel>> borders =
         BordersOf(Shapes(map), {static_cast<int>(map.rows), static_cast<int>(map.columns)});
     borders.resize(std::min(borders.size(), candidates_));
@@ -231,17 +227,78 @@ class TextRegions : public Decoder {
     return Region{Clockwise(grown.corners), static_cast<float>(score)};
   }
 
-  float pixel_threshold_;
-  double threshold_;
-  double unclip_;
-  bool dilate_;
-  size_t candidates_;
+  float pixel_threshold_ = 0.3f;
+  double threshold_ = 0.5;
+  double unclip_ = 1.6;
+  bool dilate_ = true;
+  size_t candidates_ = 1000;
 };
+
+// How many bytes the end of a line has at a place; 0 if there is none. It is one of those that `splitlines` of Python
+// knows.
+size_t LineEnd(const char* text) {
+  if (std::strncmp(text, "\r\n", 2) == 0) return 2;
+  if (*text != '\0' && std::strchr("\n\r\v\f\x1c\x1d\x1e", *text)) return 1;
+  if (std::strncmp(text, "\xc2\x85", 2) == 0) return 2;
+  return std::strncmp(text, "\xe2\x80\xa8", 3) == 0 || std::strncmp(text, "\xe2\x80\xa9", 3) == 0 ? 3 : 0;
+}
+
+std::vector<std::string> LinesOf(const std::string& text) {
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = LineEnd(text.c_str() + at);
+    if (end > 0) {
+      lines.push_back(text.substr(begin, at - begin));
+      begin = at + end;
+    }
+    at += std::max<size_t>(end, 1);
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
+// The text in an image of one line, by connectionist temporal classification.
+class TextLine : public Decoder {
+ public:
+  explicit TextLine(Fields& fields) { fields.Read("threshold", &threshold_, kFraction); }
+
+  std::vector<Detection> Decode(const Outputs& outputs, const Frame&, const Labels& labels) const override {
+    const Table steps = outputs.TableOf(outputs.FirstOr({}).name);
+    if (steps.columns == 0) throw NotOfThisKind("it gives no characters");
+    Detection result;
+    double sum = 0;
+    int64_t count = 0;
+    int64_t before = -1;
+    for (int64_t step = 0; step < steps.rows; ++step) {
+      const Best best = BestOf(steps.Row(step), steps.columns);
+      if (best.index != 0 && best.index != before) {  // 0 is the blank
+        const auto character = static_cast<size_t>(best.index - 1);
+        result.label += character == labels.size() ? " " : LabelOf(labels, best.index - 1);
+        sum += static_cast<double>(best.value);
+        ++count;
+      }
+      before = best.index;
+    }
+    if (count == 0 || !(sum / static_cast<double>(count) >= threshold_)) return {};
+    result.score = static_cast<float>(sum / static_cast<double>(count));
+    return {result};
+  }
+
+ private:
+  double threshold_ = 0.5;
+};
+
+Fitted MakeTextLine(Fields& fields, const Described& network) {
+  Fitted fitted{std::make_unique<TextLine>(fields)};
+  for (const auto& [key, text] : network.metadata) {
+    if (key == "character") fitted.labels = LinesOf(text);
+  }
+  return fitted;
+}
 
 }  // namespace
 
-Fitted MakeTextRegions(Parameters& parameters, const Described&) {
-  return {std::make_unique<TextRegions>(parameters), {}, {}};
-}
+Kinds TextDecoders() { return {{"text-line", MakeTextLine}, {"text-regions", Made<TextRegions>}}; }
 
 }  // namespace agent

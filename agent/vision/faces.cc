@@ -1,4 +1,7 @@
-// RetinaFace with anchors: faces with five landmarks (edgedeploy/vision/decoders/faces.py).
+// Faces with five landmarks: RetinaFace with anchors, and YuNet (edgedeploy/vision/decoders/faces.py).
+#include <algorithm>
+#include <cmath>
+
 #include "vision/decoder.h"
 
 namespace agent {
@@ -12,16 +15,16 @@ struct Level {
   std::vector<float> anchors;
 };
 
+void ReadFields(Fields& fields, Level* level) {
+  fields.Require("stride", &level->stride, kStride);
+  fields.Require("anchors", &level->anchors, OneOrMore(kPositive));
+}
+
 class RetinaFace : public BoxDecoder {
  public:
-  explicit RetinaFace(Parameters& parameters) : BoxDecoder(parameters, {0.8, 0.4}) {
+  explicit RetinaFace(Fields& fields) : BoxDecoder(fields, {0.8f, 0.4}) {
     SetNames({"face"});
-    if (const Json* levels = parameters.Find("levels")) {
-      levels_.clear();
-      for (const Json& each : levels->array()) levels_.push_back(ReadLevel(each));
-      if (levels_.empty()) throw JsonError("levels is empty");
-    }
-    parameters.Finish();
+    fields.Read("levels", &levels_, OneOrMore());
   }
 
  protected:
@@ -33,14 +36,6 @@ class RetinaFace : public BoxDecoder {
   }
 
  private:
-  static Level ReadLevel(const Json& json) {
-    Parameters parameters(json);
-    Level level{CountOf(parameters.At("stride"), kMaximumStride), {}};
-    for (const Json& each : parameters.At("anchors").array()) level.anchors.push_back(static_cast<float>(SideOf(each)));
-    if (level.anchors.empty()) throw JsonError("anchors is empty");
-    return level;
-  }
-
   void AddLevel(const Outputs& outputs, const Level& level, Candidates* found) const {
     const auto count = static_cast<int64_t>(level.anchors.size());
     const auto planes = [&](const char* what, int64_t values) {
@@ -80,10 +75,50 @@ class RetinaFace : public BoxDecoder {
   std::vector<Level> levels_{{32, {512, 256}}, {16, {128, 64}}, {8, {32, 16}}};
 };
 
+float Limited(float value) { return std::min(std::max(value, 0.0f), 1.0f); }
+
+class YuNet : public BoxDecoder {
+ public:
+  explicit YuNet(Fields& fields) : BoxDecoder(fields, {0.9f, 0.3}) {
+    SetNames({"face"});
+    fields.Read("strides", &strides_, Levels(kStride));
+  }
+
+ protected:
+  Candidates Find(const Outputs& outputs, const Frame& frame) const override {
+    Candidates found;
+    found.points_each = kPoints;
+    for (const int64_t stride : strides_) {
+      const int64_t count = CellCount(frame.network, {stride});
+      const auto table = [&](const char* what, int64_t values) {
+        return outputs.TableOf(what + ("_" + std::to_string(stride)), count, values);
+      };
+      const Table classes = table("cls", 1);
+      const Table objectness = table("obj", 1);
+      const Table boxes = table("bbox", 4);
+      const Table points = table("kps", 2 * kPoints);
+      const auto step = static_cast<float>(stride);
+      EachCell(frame.network, {stride}, [&](int64_t place, float x, float y, size_t) {
+        const float score = std::sqrt(Limited(*classes.Row(place)) * Limited(*objectness.Row(place)));
+        if (!Reaches(score)) return;
+        const float* box = boxes.Row(place);
+        found.Add(score, Around((x + box[0]) * step, (y + box[1]) * step, Exponential(box[2]) * step,
+                                Exponential(box[3]) * step));
+        for (int64_t i = 0; i < kPoints; ++i) {
+          const float* point = points.Row(place) + 2 * i;
+          found.points.push_back({(x + point[0]) * step, (y + point[1]) * step});
+        }
+      });
+    }
+    return found;
+  }
+
+ private:
+  std::vector<int64_t> strides_{8, 16, 32};
+};
+
 }  // namespace
 
-Fitted MakeRetinaFace(Parameters& parameters, const Described&) {
-  return {std::make_unique<RetinaFace>(parameters), {}, {}};
-}
+Kinds FaceDecoders() { return {{"retinaface", Made<RetinaFace>}, {"yunet", Made<YuNet>}}; }
 
 }  // namespace agent

@@ -1,5 +1,6 @@
-// For each pixel of an image the class that it shows (edgedeploy/vision/decoders/maps.py).
+// Maps over an image: the class that each pixel shows, and depth (edgedeploy/vision/decoders/maps.py).
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -13,15 +14,11 @@ constexpr int64_t kNone = -1;
 
 class Segmentation : public Decoder {
  public:
-  explicit Segmentation(Parameters& parameters)
-      : output_(parameters.Text("output", "")),
-        channels_last_(parameters.Choice("layout", {"NCHW", "NHWC"}, 0) == 1) {
-    if (const Json* background = parameters.Find("background")) {
-      background_ = background->integer();
-      if (background_ < 0) throw JsonError("background is below zero");
-    }
-    if (const Json* threshold = parameters.Find("threshold")) threshold_ = static_cast<float>(threshold->number());
-    parameters.Finish();
+  explicit Segmentation(Fields& fields) {
+    fields.Read("output", &output_);
+    fields.Read("layout", &channels_last_, OneOf{"NCHW", "NHWC"});
+    fields.Read("background", &background_, Limits{0});
+    fields.Read("threshold", &threshold_);
   }
 
   std::vector<Detection> Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const override {
@@ -84,16 +81,57 @@ class Segmentation : public Decoder {
     return classes;
   }
 
-  std::string output_;
-  bool channels_last_;
-  int64_t background_ = kNone;
+  std::optional<std::string> output_;
+  bool channels_last_ = false;
+  std::optional<int64_t> background_;
   float threshold_ = 0;
+};
+
+// The middle one, or the mean of the two in the middle.
+float MedianOf(std::vector<float> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  const float before = *std::max_element(values.begin(), middle);
+  return before + (*middle - before) / 2;
+}
+
+class Depth : public Decoder {
+ public:
+  explicit Depth(Fields& fields) { fields.Read("output", &output_); }
+
+  std::vector<Detection> Decode(const Outputs& outputs, const Frame& frame, const Labels& labels) const override {
+    const Outputs::Output& output = outputs.FirstOr(output_);
+    const size_t rank = output.shape.size();
+    if ((rank != 3 && rank != 4) ||
+        static_cast<int64_t>(output.values.size()) != output.shape[rank - 2] * output.shape[rank - 1]) {
+      throw NotOfThisKind("its output '" + output.name + "' is " + Shown(output.shape) + ", not 1x1xHxW or 1xHxW");
+    }
+    const Size size{static_cast<int>(output.shape[rank - 2]), static_cast<int>(output.shape[rank - 1])};
+    Surface surface{OnImage(output.values, size, frame), 0, 0, 0};
+    std::vector<float> finite;
+    for (const float each : surface.values) {
+      if (std::isfinite(each)) finite.push_back(each);
+    }
+    if (finite.empty()) return {};
+    const auto [least, most] = std::minmax_element(finite.begin(), finite.end());
+    surface.minimum = *least;
+    surface.maximum = *most;
+    surface.median = MedianOf(std::move(finite));
+    Detection result;
+    result.label = LabelOf(labels.empty() ? Labels{"depth"} : labels, 0);
+    result.surface = std::move(surface);
+    std::vector<Detection> results;
+    results.push_back(std::move(result));
+    return results;
+  }
+
+ private:
+  std::optional<std::string> output_;
 };
 
 }  // namespace
 
-Fitted MakeSegmentation(Parameters& parameters, const Described&) {
-  return {std::make_unique<Segmentation>(parameters), {}, {}};
-}
+Kinds MapDecoders() { return {{"depth", Made<Depth>}, {"segmentation", Made<Segmentation>}}; }
 
 }  // namespace agent
