@@ -20,18 +20,20 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.agents import emulation_here, unpack, unpacked
-from support.commands import need, output_of
+from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
+from support.commands import need, output_of, printed, refused
 from support.library_programs import (
     EXAMPLES,
     LAYOUT,
+    Making,
     assert_as_python_says,
     compiled,
     declarations,
     digit_image,
     exported,
-    network_class,
+    network,
     said,
+    written,
 )
 from support.networks import Graph, tiny
 from support.patience import generous
@@ -41,31 +43,18 @@ from edgedeploy.agent.library import platform_tag, write_library
 from edgedeploy.api.local_runtime import Network as HostNetwork
 from edgedeploy.building import build
 from edgedeploy.demo.packaged import Detector
-from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.package.abi import read_abi
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
 
+__all__ = ["network", "written"]
+
 OK, MISUSED, INPUT, PACKAGE = 0, 2, 7, 8
 ABI = ROOT / "tests" / "support" / "library_abi.txt"
-Making = Callable[..., library.Network]
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("library")
-    write_library(load_board("local"), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def network(written: Path) -> Making:
-    return network_class(written)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +86,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unpacked_digits(board: str, folder: Path) -> Path:
-    built = build(find_source("digits"), resolve(board), folder / "digits.tar.gz", use=find_use("digits"))
-    return unpack(built.path, folder / "digits")
+    return unpack(digits_with_use(folder / "digits.tar.gz", board), folder / "digits")
 
 
 def images(count: int) -> list[np.ndarray]:
@@ -137,11 +125,7 @@ def test_nothing_else_is_exported(written: Path) -> None:
 
 
 def test_it_is_small_and_needs_only_an_old_glibc(written: Path) -> None:
-    shared = written / "lib" / "libedgedeploy.so.1"
-    assert shared.stat().st_size <= 4_000_000
-    abi = read_abi(shared, load_board("local"))
-    assert not [name for name in abi.libraries if "c++" in name or "gcc" in name]
-    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    assert_needs_little(written / "lib" / "libedgedeploy.so.1", "local", most_bytes=4_000_000)
 
 
 def test_outputs_are_those_of_onnxruntime(network: Making, model: Path, package: Path) -> None:
@@ -591,9 +575,8 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
         file = tmp_path / "zig.cmake"
         output_of(command, "toolchains", "cmake", "local", "--toolchain", "zig", "--output", file)
         options.append(f"-DCMAKE_TOOLCHAIN_FILE={file}")
-    for words in (["-S", EXAMPLES / "cpp", "-B", tmp_path / "build", *options], ["--build", tmp_path / "build"]):
-        done = subprocess.run(["cmake", *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    printed("cmake", "-S", EXAMPLES / "cpp", "-B", tmp_path / "build", *options)
+    printed("cmake", "--build", tmp_path / "build")
     image = digit_image(tmp_path)
     assert_as_python_says(said([tmp_path / "build" / "detect", image, digits]), digits.with_suffix(".tar.gz"), image)
     second = unpacked_digits("local", tmp_path)
@@ -764,19 +747,16 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(command: Command, t
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
-    code, _, err = command("library", "--output", folder)
-    assert code == 10
-    assert "it holds something else" in err
+    assert "it holds something else" in refused(command, 10, "library", "--output", folder)
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
-    code, _, err = command("library", "--output", folder / "mine.txt")
-    assert (code, "cannot write" in err) == (10, True)
+    assert "cannot write" in refused(command, 10, "library", "--output", folder / "mine.txt")
 
 
 def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_path: Path) -> None:
     board = tmp_path / "sparc.yaml"
     board.write_text((ROOT / "boards" / "rpi4.yaml").read_text().replace("aarch64-unknown", "sparc64-unknown"))
-    code, _, err = command("library", "--board", board, "--output", tmp_path / "a" / "b")
-    assert (code, "no agent can be built for the architecture sparc64" in err) == (11, True), err
+    err = refused(command, 11, "library", "--board", board, "--output", tmp_path / "a" / "b")
+    assert "no agent can be built for the architecture sparc64" in err
     assert not (tmp_path / "a").exists()
 
 
@@ -787,8 +767,7 @@ def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, 
     command = emulation_here(profile)
     write_library(profile, tmp_path / "library")
     shared = tmp_path / "library" / "lib" / "libedgedeploy.so.1"
-    abi = read_abi(shared, profile)
-    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    assert_needs_little(shared, board, most_bytes=4_000_000)
     lines = ABI.read_text().splitlines()
     assert exported(shared) == [line for line in lines if line.endswith("@EDGEDEPLOY_1")]
     (tmp_path / "layout.c").write_text(LAYOUT)

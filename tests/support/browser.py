@@ -7,9 +7,8 @@ import json
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,12 +52,6 @@ class Browser:
         image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
         assert image is not None
         return image
-
-    def until(self, is_so: Callable[[], object]) -> None:
-        deadline = time.monotonic() + generous(15)
-        while not is_so():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
 
 @contextmanager
