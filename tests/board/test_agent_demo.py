@@ -21,7 +21,7 @@ import pytest
 from conftest import ROOT, Command
 from support.agents import call, command_of, digits_with_use, unpack
 from support.board_releases import BASE, Bench
-from support.commands import output_of, refused, started
+from support.commands import messages_of, output_of, started
 from support.demo_runs import masked
 from support.films import read_film
 from support.patience import generous, runs, until
@@ -305,9 +305,8 @@ def test_its_log_is_that_of_a_film(bench: Bench, board_command: Command, camera:
 
 
 def test_images_come_as_the_board_saw_them(bench: Bench, archive: Path, camera: np.ndarray) -> None:
-    pushed = bench.push(archive)
-    assert pushed.id is not None
-    with bench.connected() as connection, AgentDemo(connection, folder_of("digits", pushed.id), "rpicam") as demo:
+    folder = folder_of("digits", bench.push(archive).id)
+    with bench.connected() as connection, AgentDemo(connection, folder, "rpicam") as demo:
         shot = next(demo.shots())
         assert np.abs(shot.image.astype(int) - camera).mean() < 4
         assert shot.detections[0].class_id == 3
@@ -324,7 +323,7 @@ def test_images_come_as_the_board_saw_them(bench: Bench, archive: Path, camera: 
     ],
 )
 def test_what_no_boards_camera_shows_is_refused(bench: Bench, board_command: Command, demo: str, why: str) -> None:
-    assert why in refused(board_command, InputError.exit_code, "demo", demo, *bench.at, "--camera", "auto")
+    assert why in messages_of(board_command, InputError.exit_code, "demo", demo, *bench.at, "--camera", "auto")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import messages_of, output_of
 from support.networks import Graph
 from support.predictions import require_predictions
 
@@ -82,11 +82,10 @@ def test_engines_that_cannot_be_given_a_network_say_why(command: Command, tmp_pa
 
 def test_engines_that_are_not_predicted_are_refused(command: Command, tmp_path: Path) -> None:
     path = network(tmp_path / "net.onnx")
-    code, _, err = command("predict", path, "--board", "rpi4", "--against", "openvino")
-    assert code == UnsupportedError.exit_code
+    options = ("--board", "rpi4", "--against")
+    err = messages_of(command, UnsupportedError.exit_code, "predict", path, *options, "openvino")
     assert "there are onnxruntime, ncnn, mnn, litert" in err
-    code, _, err = command("predict", "net.tar.gz", "--board", "rpi4", "--against", "ncnn")
-    assert code == InputError.exit_code
+    err = messages_of(command, InputError.exit_code, "predict", "net.tar.gz", *options, "ncnn")
     assert "--against needs a network" in err
 
 

@@ -15,7 +15,7 @@ from cable import Cable
 from conftest import Command
 from support.agents import EMULATED
 from support.board_releases import BASE, Bench
-from support.commands import output_of
+from support.commands import messages_of, output_of
 from support.detection_networks import SIZE, detections
 from support.films import write_film
 from support.networks import Graph
@@ -39,9 +39,7 @@ from edgedeploy.zoo.source import find_source
 
 @pytest.fixture
 def folder(bench: Bench) -> str:
-    pushed = bench.push(bench.first)
-    assert pushed.id is not None
-    return folder_of("digits", pushed.id)
+    return folder_of("digits", bench.push(bench.first).id)
 
 
 @pytest.fixture
@@ -132,7 +130,6 @@ def test_one_session_of_a_connection_is_enough(bench: Bench, tmp_path: Path, ses
         address = sshd(f"MaxSessions {sessions}", "Subsystem sftp /usr/lib/openssh/sftp-server")
         with Connection(address) as connection:
             pushed = push(connection, bench.release(bench.second))
-            assert pushed.id is not None
             with RemoteSession(connection, folder_of("digits", pushed.id)) as session, locked(connection):
                 for _ in range(5):
                     assert connection.run("echo on").text == "on"
@@ -276,9 +273,7 @@ def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -
 def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Bench, board_command: Command) -> None:
     Path("dist/local").mkdir(parents=True)
     Path("dist/local/any.tar.gz").write_bytes(bench.first.read_bytes())
-    code, _, err = board_command("demo", "digits")
-    assert code == 0
-    assert "board local, the last one built for" in err
+    assert "board local, the last one built for" in messages_of(board_command, 0, "demo", "digits")
 
 
 def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import messages_of, output_of
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import becomes, generous
@@ -180,9 +180,7 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
     assert none is None
     # Where none was kept, one is built with them.
     monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path / "cache"))
-    code, _, messages = board_command("run", network, "--print-time")
-    assert code == 0, messages
-    assert "1 of 4 functions are as tuned" in messages
+    assert "1 of 4 functions are as tuned" in messages_of(board_command, 0, "run", network, "--print-time")
 
 
 @pytest.mark.slow
@@ -342,9 +340,7 @@ def test_wrong_options_are_refused_at_once(
     wrong: tuple[str, ...], error: type[Exception], message: str, network: Path, board_command: Command
 ) -> None:
     began, before = time.monotonic(), descendants()
-    code, _, messages = board_command("tune", network, *wrong)
-    assert code == error.exit_code, messages  # type: ignore[attr-defined]
-    assert message in messages
+    assert message in messages_of(board_command, error.exit_code, "tune", network, *wrong)
     assert time.monotonic() - began < generous(15)
     assert descendants() == before
 
@@ -354,11 +350,11 @@ def test_records_of_another_board_are_not_mixed_in(network: Path, board_command:
     folder = tmp_path / "records"
     output_of(board_command, "tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir()}
-    code, _, messages = board_command("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
-    assert code == RecordsError.exit_code, messages
+    tune = ("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
+    messages_of(board_command, RecordsError.exit_code, *tune)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
-    code, _, messages = board_command("build", network, "--mcpu", "x86-64-v2", "--tuning-records", folder)
-    assert code == RecordsError.exit_code, messages
+    build = ("build", network, "--mcpu", "x86-64-v2", "--tuning-records", folder)
+    messages_of(board_command, RecordsError.exit_code, *build)
 
 
 def test_tasks_are_listed_without_a_board(network: Path, board_command: Command) -> None:

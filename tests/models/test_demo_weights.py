@@ -32,9 +32,7 @@ def test_they_are_those_of_the_architectures_and_of_darknets_configurations() ->
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", WITHOUT)
 def test_it_shows_random_results_and_says_so(demo: Command, name: str) -> None:
-    code, out, err = demo(name, "--json")
-    assert code == 0, err
-    shown = json.loads(out)
+    shown = json.loads(output_of(demo, name, "--json"))
     assert shown["weights"] == "random"
     labels = load_labels(MODELS.load(DEMOS.load(name).model).labels or "")
     for result in shown["results"]:
