@@ -101,7 +101,6 @@ def test_an_agent_on_the_board_is_asked_and_none_is_sent_for_nothing(case: Case,
     content = [agent.read_bytes()]
     put = 'mkdir -p "$1" && cat >"$1/agent" && chmod 755 "$1/agent"'
     assert line.run(put, ".local/share/edgedeploy", content=content).code == 0
-    assert case.connection is not None
     sent = case.connection.sent
     found = look(case, "architecture", "agent")
     assert found["agent"].found == "it is there, runs, and belongs to this edgedeploy"

@@ -46,7 +46,6 @@ def assert_agrees(runner: Runner, source: Source) -> None:
 def test_outputs_agree_in_this_process(opencl: Any, path: Path, tmp_path: Path) -> None:
     source = source_of(path)
     built = build(source, resolve("local-opencl"), tmp_path / "net.tar.gz")
-    assert built.error is not None
     assert built.error <= 1
     assert_agrees(Session.open(built.path), source)
 

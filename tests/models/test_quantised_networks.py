@@ -21,7 +21,7 @@ from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.quantisation.agreement import Runs
-from edgedeploy.quantisation.evaluation import Classes, find_evaluation
+from edgedeploy.quantisation.evaluation import find_evaluation
 from edgedeploy.quantisation.making import Made, Settings, Task, find_task, make
 from edgedeploy.quantisation.samples import evenly
 from edgedeploy.runtime.session import Session
@@ -53,10 +53,8 @@ def task(shared: Path, model: str, photos: str = "imagenet", **options: object) 
 def test_photographs_are_told_as_well_in_bytes(shared: Path, labelled: Path) -> None:
     made = make(task(shared, "mobilenet_v1", evaluation=labelled), Settings())
     accuracy = made.record.accuracy
-    assert accuracy is not None
     assert accuracy.before >= 0.84
     assert accuracy.after >= accuracy.before - 0.08  # two of 25
-    assert made.record.agreement is not None
     assert made.record.agreement.value >= 0.88
     assert min(noise.ratio_db for noise in made.comparison.noise.values()) > 18
     assert len(made.model.SerializeToString()) < 4_600_000
@@ -65,9 +63,7 @@ def test_photographs_are_told_as_well_in_bytes(shared: Path, labelled: Path) -> 
 
 
 def _share_right(made: Made, task: Task, labelled: Path) -> float:
-    assert task.usage is not None
     evaluation = find_evaluation(labelled, task.usage)
-    assert isinstance(evaluation, Classes)
     session = cpu_session(made.model.SerializeToString())
     names = [re.sub(r"^n\d+_", "", file.parent.name).replace("_", " ").casefold() for file, _ in evaluation.images]
     right = []
@@ -81,7 +77,6 @@ def _share_right(made: Made, task: Task, labelled: Path) -> float:
 def test_faces_are_found_in_the_same_places(shared: Path) -> None:
     found = task(shared, "retinaface", ".")
     made = make(found, Settings())
-    assert made.record.agreement is not None
     assert made.record.agreement.of == "boxes"
     assert made.record.agreement.value > 0.9
 
@@ -91,7 +86,6 @@ def test_precision_is_measured_against_boxes_beside_the_images(shared: Path, tmp
     """What the float network finds is taken for the truth: it has all of it, and of the quantised one it is known how
     many of its boxes agree."""
     found = task(shared, "retinaface", ".")
-    assert found.usage is not None
     images, annotations = [], []
     run = Runs(found.prepared.stated)
     for number, sample in enumerate(found.samples):
@@ -116,10 +110,7 @@ def test_objects_are_found_in_the_same_places_with_some_layers_in_float(shared: 
     plain = make(found, Settings())
     better = make(found, Settings(max_loss=0.05))
     for made in (plain, better):
-        assert made.record.agreement is not None
         assert made.record.agreement.of == "boxes"
-    assert plain.record.loss is not None
-    assert better.record.loss is not None
     assert plain.record.loss < 0.4
     assert better.record.loss <= 0.05
     assert len(better.kept) < better.layers
@@ -164,7 +155,6 @@ def test_a_check_allows_for_rounding_behind_leaky_activations(shared: Path, tmp_
     made = make(found, Settings())
     made.write(tmp_path / "net-int8.onnx")
     built = build(Source.of(tmp_path / "net-int8.onnx", {}), resolve("local"), tmp_path / "net-int8.tar.gz")
-    assert built.error is not None
     assert built.error <= 1
     assert built.manifest.selftest.spread_to == "onnxruntime in float with some weights one bit larger"
 

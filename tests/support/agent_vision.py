@@ -126,7 +126,6 @@ def results_in_python(manifest: Manifest, outputs: Sequence[np.ndarray], image: 
         each if spec.steps is None else spec.steps.values(each)
         for spec, each in zip(manifest.outputs, outputs, strict=True)
     ]
-    assert isinstance(stage.fit, str)
     _, frame = place(np.zeros((*image, 3), np.uint8), input_size(look.input, manifest.inputs[0]), stage.fit)
     return stage.decoder.decode(dict(zip(names, real, strict=True)), frame, labels)
 

@@ -49,9 +49,7 @@ class Browser:
         element = self.run("return document.getElementById(arguments[0])", identity)
         [reference] = element.values()
         content = base64.b64decode(_call(f"{self._session}/element/{reference}/screenshot"))
-        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
-        assert image is not None
-        return image
+        return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
 
 
 @contextmanager

@@ -85,8 +85,6 @@ class Simulation:
             for trial in (measured[0], min(measured, key=lambda trial: trial.median_s or 0))
         ]
         default, best = (trial.median_s for trial in finals)
-        assert default is not None
-        assert best is not None
         events += [Measured(trial=trial, best_s=best, gflops=summary.mflop / best / 1e3) for trial in finals]
         result = TaskResult(
             number=summary.number,
