@@ -248,10 +248,10 @@ def test_a_board_runs_the_entry_that_fits(bench: Bench, board_command: Command, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_zoo")
 def test_two_networks_of_a_demo_share_a_connection(
-    bench: Bench, board_command: Command, connections: list[str], shared: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, board_command: Command, connections: list[str]
 ) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
     here = output_of(board_command, "demo", "facepipe", "--board", "local")
     there = output_of(board_command, "demo", "facepipe", *bench.at)
     assert len(connections) == 1

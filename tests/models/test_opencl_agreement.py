@@ -23,6 +23,9 @@ from edgedeploy.target.opencl.profile import OpenCL
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import Source, find_source
 
+# PoCL compiles a kernel for a second or two.
+pytestmark = pytest.mark.slow
+
 FLOAT = [path for path in FILES if not is_quantised(path)]
 
 
@@ -40,8 +43,6 @@ def assert_agrees(runner: Runner, source: Source) -> None:
         assert np.abs(found[name] - wanted).max() <= relative * np.abs(wanted).max() + absolute
 
 
-# PoCL compiles a kernel for a second or two.
-@pytest.mark.slow
 @pytest.mark.parametrize("path", FLOAT, ids=lambda path: path.stem)
 def test_outputs_agree_in_this_process(opencl: Any, path: Path, tmp_path: Path) -> None:
     source = source_of(path)
@@ -50,7 +51,6 @@ def test_outputs_agree_in_this_process(opencl: Any, path: Path, tmp_path: Path) 
     assert_agrees(Session.open(built.path), source)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", FLOAT, ids=lambda path: path.stem)
 def test_outputs_agree_on_a_board(start: Start, path: Path, tmp_path: Path) -> None:
     source = source_of(path)
@@ -70,9 +70,8 @@ See = Callable[..., list[str]]
 
 
 @pytest.fixture
-def see(board_command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch) -> See:
+def see(board_command: Command, shared_zoo: None) -> See:
     """The lines that a demo prints, but for those of times and of the board."""
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
 
     def lines(name: str, *options: str) -> list[str]:
         code, out, err = board_command("demo", name, *options)
@@ -95,14 +94,12 @@ def assert_same(found: list[str], wanted: list[str]) -> None:
             assert abs(float(number) - float(expected)) <= allowed, (line, other)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", all_demos())
 def test_a_demo_sees_on_the_device_what_it_sees_on_the_cpu(opencl: Any, see: See, name: str) -> None:
     assert_same(see(name, "--board", "local-opencl"), see(name, "--board", "local"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["retinaface", "yolo-fastest"])
 def test_a_demo_sees_on_a_board_with_a_device_what_it_sees_here(start: Start, see: See, name: str) -> None:

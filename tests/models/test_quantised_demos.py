@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.virtual_boards import Start
 
 from edgedeploy.quantisation.making import Settings, find_task, make
@@ -25,18 +26,15 @@ Result = dict[str, Any]
 
 
 @pytest.fixture
-def see(board_command: Command, start: Start, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def see(board_command: Command, start: Start, shared_zoo: None) -> Callable[..., Any]:
     """What a demo sees on its own image: the objects that `--json` prints, by a network of its own or another one."""
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
 
     def run(demo: str, board: str = "local", model: Path | None = None) -> list[Result]:
         where = [] if board == "local" else ["--virtual"]
         if where:
             start(board)
         given = ["--model", model] if model else []
-        code, printed, said = board_command("demo", demo, "--board", board, *where, *given, "--json")
-        assert code == 0, said
-        seen = json.loads(printed)
+        seen = json.loads(output_of(board_command, "demo", demo, "--board", board, *where, *given, "--json"))
         assert seen["board"] == board
         return seen["results"]
 

@@ -53,16 +53,8 @@ def trial_of(task: Task, number: int, milliseconds: float, **fields: Any) -> Tri
 
 
 def started(**changes: Any) -> RunStarted:
-    fields = {
-        "run": "first",
-        "model": "net",
-        "board": "rpi4",
-        "hosts": ["a"],
-        "tuner": "xgb",
-        "folder": "f",
-        "tasks": [],
-    }
-    return RunStarted.model_validate({**fields, **changes})
+    fields = {"run": "first", "model": "net", "board": "rpi4", "hosts": ["a"], "tuner": "xgb"}
+    return RunStarted.model_validate({**fields, "folder": "f", "tasks": [], **changes})
 
 
 def result(**changes: Any) -> TaskResult:

@@ -21,7 +21,7 @@ from edgedeploy.records.events import (
 )
 from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Conditions, Trial
-from support.tuning_records import header
+from support.tuning_records import header, started
 
 BEGIN = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
 HOSTILE = "conv\x1b[2J\n[bold red]<script>alert('x')</script>&amp;\u202e</svg>"
@@ -57,16 +57,9 @@ class Simulation:
         ]
 
     def begin(self) -> RunStarted:
-        return RunStarted(
-            run=self.run,
-            model=self.model,
-            board=self.board,
-            hosts=list(self.hosts),
-            tuner="xgb",
-            folder="/home/user/records/rpi4",
-            tasks=self.summaries(),
-            conditions=Conditions(governor="ondemand", frequency_mhz=1500, temperature_c=40),
-        )
+        conditions = Conditions(governor="ondemand", frequency_mhz=1500, temperature_c=40)
+        about = {"run": self.run, "model": self.model, "board": self.board, "hosts": list(self.hosts)}
+        return started(**about, folder="/home/user/records/rpi4", tasks=self.summaries(), conditions=conditions)
 
     def task(self, summary: TaskSummary) -> list[Event]:
         """The events of one task: its trials, the default and the best of them again, its end."""
@@ -87,13 +80,9 @@ class Simulation:
         default, best = (trial.median_s for trial in finals)
         events += [Measured(trial=trial, best_s=best, gflops=summary.mflop / best / 1e3) for trial in finals]
         result = TaskResult(
-            number=summary.number,
-            name=summary.name,
-            workload=summary.workload,
-            weight=summary.weight,
+            **summary.model_dump(include={"number", "name", "workload", "weight", "trials"}),
             default_ms=default * 1e3,
             best_ms=best * 1e3,
-            trials=summary.trials,
             failures=sum(trial.failure is not None for trial in trials),
             configuration=finals[1].configuration,
         )
