@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import psutil
 import pytest
 from conftest import Command
 from support.agents import answer, call, request, unpacked
-from support.commands import output_of
+from support.commands import output_of, started
 from support.networks import two_sides
 from support.opencl_devices import make_faulty
 from support.patience import generous
@@ -244,13 +245,11 @@ def served(kernel: Path, port: int, key: str) -> None:
 
 @pytest.mark.slow
 def test_the_agent_serves_the_device_over_rpc(agent: Path, kernel: Path) -> None:
-    with subprocess.Popen(
-        [str(agent), "rpc", "--port", "0", "--key", "nuc"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    ) as server:
-        try:
-            served(kernel, json.loads(server.stdout.readline())["port"], "nuc")
-        finally:
-            server.terminate()
+    command = (agent, "rpc", "--port", "0", "--key", "nuc")
+    with started(*command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as server:
+        served(kernel, json.loads(server.stdout.readline())["port"], "nuc")
+        server.terminate()
+        server.wait(generous(20))
 
 
 # TVM's own server in Python. Each session is a process that imports TVM anew.
@@ -275,15 +274,13 @@ def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path, tmp_path: Path
     (installed / "entry_points.txt").write_text(ENTRY_POINT)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment) as server:
+    with started(*command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment) as server:
         try:
             served(kernel, int(server.stdout.readline()), "nuc")
         finally:
             server.stdin.close()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 server.wait(generous(20))
-            except subprocess.TimeoutExpired:
-                server.kill()
 
 
 BOARD = "nuc-opencl"

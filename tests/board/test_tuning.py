@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from support.commands import messages_of, output_of
+from support.commands import messages_of, output_of, started
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import becomes, generous
@@ -95,12 +95,8 @@ class Run:
 def running(*arguments: object, **variables: str) -> Iterator[Run]:
     command = [sys.executable, "-m", "edgedeploy", "tune", *map(str, arguments), "--json"]
     pipe, environment = subprocess.PIPE, {**os.environ, **variables}
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
-        try:
-            yield Run(process)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with started(*command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        yield Run(process)
 
 
 def tuned(*arguments: object, limit_s: float = 300) -> Run:
