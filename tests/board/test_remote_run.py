@@ -18,9 +18,8 @@ from support.board_releases import BASE, Bench
 from support.commands import messages_of, output_of
 from support.detection_networks import SIZE, detections
 from support.films import write_film
-from support.networks import Graph
+from support.networks import FEATURES, Graph, streamed_lstm
 from support.ssh_servers import own_servers
-from support.streams import FEATURES, streamed_lstm
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError

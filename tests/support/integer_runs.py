@@ -12,7 +12,7 @@ from tvm import relax
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.integers.quantisation import Steps, rounded
-from edgedeploy.compile.layers import AnyAnchorOp, FirstConvolution, Product
+from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, FirstConvolution, Product
 from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.passes.fusion import LAYER_ATTRIBUTE, FusedFunction, fused_functions
 from edgedeploy.compile.schedules import Scheduled
@@ -55,18 +55,19 @@ class Case:
         return np.clip(real, tail.low, tail.high).astype(tail.dtype)
 
 
-def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    wide, weights = data.astype(np.int64), weights.astype(np.int64)
+def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+    wide, weights = data.astype(dtype), weights.astype(dtype)
     if isinstance(layer, Product):
-        return np.asarray(wide @ weights)
+        transposed = isinstance(layer, BatchMatmul) and layer.transposed
+        return np.asarray(wide @ (np.swapaxes(weights, -2, -1) if transposed else weights))
     if isinstance(layer, FirstConvolution):
         wide = np.moveaxis(wide, 1, 3)
     window, groups = layer.window, layer.groups
     top, left, bottom, right = window.padding
     padding = ((0, 0), (top, bottom), (left, right), (0, 0))
-    wide = np.pad(wide, padding, constant_values=int(window.padding_value))
+    wide = np.pad(wide, padding, constant_values=window.padding_value)
     (rows, columns), (down, across), apart = layer.size, window.strides, window.dilation
-    found = np.zeros((len(data), rows, columns, groups, layer.channels // groups), np.int64)
+    found = np.zeros((len(data), rows, columns, groups, layer.channels // groups), dtype)
     for ky, kx in np.ndindex(*window.kernel):
         row, column = ky * apart[0], kx * apart[1]
         part = wide[:, row : row + down * rows : down, column : column + across * columns : across][:, :rows, :columns]

@@ -11,10 +11,11 @@ from tvm import te
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.ir.types import is_floating
-from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Product
+from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
 from edgedeploy.compile.passes.fusion import FusedFunction
 from edgedeploy.target.board import load_board
+from support.integer_runs import exact_sums
 
 LOCAL = load_board("local")
 
@@ -22,7 +23,7 @@ LOCAL = load_board("local")
 def computed_and_exact(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """What a layer makes of random numbers in a configuration, and in float64."""
     data, weights = _random(layer.data, layer.types.data, 1), _random(layer.weights, layer.types.weights, 2)
-    return _computed(layer, chosen, data, weights, folder), _exact(layer, data, weights)
+    return _computed(layer, chosen, data, weights, folder), exact_sums(layer, data, weights, np.float64)
 
 
 def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -35,23 +36,6 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
         return generator.standard_normal(shape).astype(dtype)
     limits = np.iinfo(dtype)
     return generator.integers(limits.min, limits.max + 1, shape).astype(dtype)
-
-
-def _exact(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The layer in float64, which holds all sums of products of bytes."""
-    data, weights = data.astype(np.float64), weights.astype(np.float64)
-    if isinstance(layer, Product):
-        transposed = isinstance(layer, BatchMatmul) and layer.transposed
-        return np.asarray(data @ (np.swapaxes(weights, -2, -1) if transposed else weights))
-    if isinstance(layer, FirstConvolution):
-        data = np.moveaxis(data, 1, 3)
-    top, left, bottom, right = layer.window.padding
-    widths = ((0, 0), (top, bottom), (left, right), (0, 0))
-    padded = np.pad(data, widths, constant_values=layer.window.padding_value)
-    views = np.lib.stride_tricks.sliding_window_view(padded, layer.window.kernel, axis=(1, 2))
-    views = views[:, :: layer.window.strides[0], :: layer.window.strides[1]]
-    indices = "nyxcij,ijoc->nyxc" if isinstance(layer, DepthwiseConvolution) else "nyxcij,ijco->nyxo"
-    return np.einsum(indices, views, weights, optimize=True)
 
 
 def _computed(
