@@ -25,6 +25,7 @@ from support.networks import Graph, tiny
 from support.patience import generous
 
 from edgedeploy.building import build
+from edgedeploy.compile.output import packing
 from edgedeploy.runtime.session import Session
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
@@ -371,6 +372,86 @@ def test_serve_ends_on_request(agent: Path, package: Path) -> None:
     code, out = conversation(agent, package, b'{"command": "quit"}\n{"command": "status"}\n')
     assert code == 0
     assert len(out.splitlines()) == 2
+
+
+def layers(path: Path) -> Path:
+    """A network whose weights the agent transforms when it loads the package."""
+    graph = Graph()
+    first = graph.conv(graph.input("data", [1, 32, 24, 24]), 32, 64, 3, pads=[1] * 4)
+    return graph.save(path, graph.conv(graph.node("Relu", first), 64, 64, 3, pads=[1] * 4))
+
+
+@pytest.fixture(scope="module")
+def transforming(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = packaged(layers(tmp_path_factory.mktemp("transforming") / "net.onnx"))
+    assert len(built.manifest.transformed) == 2
+    return built.path
+
+
+@pytest.mark.parametrize(
+    "board",
+    # Agents of others are built for it alone.
+    ["local", "rpi4", *(pytest.param(each, marks=pytest.mark.slow) for each in ("rpi-armhf", "visionfive2"))],
+)
+def test_outputs_match_build_time_weights(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *options = command_of(board)
+    (tmp_path / "in.bin").write_bytes(np.random.default_rng(3).standard_normal(32 * 24 * 24).astype("<f4").tobytes())
+    outputs = []
+    for when, least in (("loaded", packing.LEAST_GROWTH), ("built", 1 << 30)):
+        monkeypatch.setattr(packing, "LEAST_GROWTH", least)
+        (tmp_path / when).mkdir()
+        built = packaged(layers(tmp_path / when / "net.onnx"), board)
+        assert bool(built.manifest.transformed) == (when == "loaded")
+        folder = unpack(built.path, tmp_path / when / "package")
+        given = ["run", folder, "--input", f"data={tmp_path / 'in.bin'}", "--output-dir", tmp_path / when / "out"]
+        [output] = answer(Path(program), *options, *given)["outputs"]
+        outputs.append(Path(output["file"]).read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+def test_transformed_weights_are_served_measured_and_profiled(agent: Path, transforming: Path, tmp_path: Path) -> None:
+    data = np.ones((1, 32, 24, 24), np.float32).tobytes()
+    requests = request("measure", data) + request("profile", data) + request("quit")
+    code, out = conversation(agent, unpack(transforming, tmp_path / "package"), requests)
+    assert code == 0
+    ready, measured, profiled, _ = map(json.loads, out.splitlines())
+    assert ready["load_ms"] > 0
+    assert measured["ok"]
+    assert profiled["functions"]
+    assert not any("transform" in name for name in profiled["functions"])  # no part of an inference
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"shape": [3, 3, 64, 32]}, "is not of the size of"),
+        ({"shape": [1 << 40]}, "an impossible shape"),
+        ({"shape": [-1]}, "an impossible shape"),
+        ({"shape": [1 << 20, 1 << 20]}, "is larger than 1 GiB"),
+        ({"name": "weights/9.bin"}, "lists no file 'weights/9.bin'"),
+        ({"name": "../net.onnx"}, "lists no file '../net.onnx'"),
+        ({"shape": [64, 64, 9]}, "cannot be loaded"),  # the library's function takes another
+        ({"dtype": "int32"}, "cannot be loaded"),
+    ],
+)
+def test_manifests_with_false_weights_fail(
+    agent: Path, transforming: Path, tmp_path: Path, damage: Json, said: str
+) -> None:
+    package = unpack(transforming, tmp_path / "package")
+    with manifest_of(package) as manifest:
+        manifest["transformed"][-1] |= damage
+    assert said in refused(agent, "run", package, "--fill", "ones", code=8)
+
+
+# Without any, nothing is transformed, and the network is called with too few.
+@pytest.mark.parametrize(("times", "said", "code"), [(2, "cannot be loaded", 8), (0, "the inference failed", 1)])
+def test_weights_that_are_too_many_or_missing_are_refused(
+    agent: Path, transforming: Path, tmp_path: Path, times: int, said: str, code: int
+) -> None:
+    package = unpack(transforming, tmp_path / "package")
+    with manifest_of(package) as manifest:
+        manifest["transformed"] *= times
+    assert said in refused(agent, "run", package, "--fill", "ones", code=code)
 
 
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
