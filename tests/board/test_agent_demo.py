@@ -277,9 +277,8 @@ def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, came
     options = ("--camera", "auto", "--serve", "--port", "0", "--json")
     command = [sys.executable, "-m", "edgedeploy", "demo", "digits", *bench.at, *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipe = subprocess.PIPE
+    with started(*command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
         told = json.loads(process.stdout.readline())
         assert told["results"][0]["label"] == "3"

@@ -73,8 +73,7 @@ def test_two_models_share_what_is_equal(bench: Bench) -> None:
 
 
 def test_a_dry_run_changes_nothing(bench: Bench) -> None:
-    with bench.connected() as connection:
-        plan = push(connection, bench.release(bench.first), dry_run=True)
+    plan = bench.push(bench.first, dry_run=True)
     assert plan.state == "would be pushed"
     assert "model.so" in plan.uploaded
     assert bench.say(f"ls {BASE} 2>/dev/null") == ""

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.browser import Browser, browser
+from support.commands import started
 from support.films import write_film
 from support.patience import generous, until
 
 from edgedeploy.vision.image import read_image
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_zoo")]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,13 +33,10 @@ def served(shared: Path, folder: Path) -> Iterator[tuple[str, dict[int, list[Any
     faces = read_image(shared / "images" / "mtcnn_face4.jpg")
     film = write_film(folder / "faces.avi", [np.roll(faces, -index // 2, axis=1) for index in range(1500)])
     command = [sys.executable, "-m", "edgedeploy", "demo", "yunet", "--image", film, "--serve", "--port", "0", "--json"]
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "EDGEDEPLOY_MODELS": f"{shared / 'models'}:{shared / 'images'}"
-    }  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     results: dict[int, list[Any]] = {}
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipe = subprocess.PIPE
+    with started(*command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
 
         def read() -> None:
             for line in process.stdout:
