@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,14 +128,14 @@ class TestCommands:
     @pytest.fixture
     def service(
         self, systemd: UserSystemd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> Callable[..., tuple[int, str, str]]:
+    ) -> Command:
         """`edgedeploy service` with the systemd here as a board's."""
         there = SimpleNamespace(run=systemd.run, address="pi@there")
         monkeypatch.setattr(connection, "Connection", lambda *arguments, **options: nullcontext(there))
         run = run_command(monkeypatch, capsys)
         return lambda *words: run("service", *words, "--board", "rpi4", "--host", "pi@there")
 
-    def test_they_say_what_they_did(self, home: Home, service: Callable[..., tuple[int, str, str]]) -> None:
+    def test_they_say_what_they_did(self, home: Home, service: Command) -> None:
         at = "$XDG_RUNTIME_DIR/edgedeploy-digits/socket"
         installed = output_of(service, "install", "digits", "--memory-max", "100M")
         assert installed == f"edgedeploy-digits.service runs on pi@there, at {at}\n"
@@ -148,9 +148,7 @@ class TestCommands:
         assert "pi@there has no service edgedeploy-digits" in messages_of(service, 26, "stop", "digits")
 
     @pytest.mark.parametrize("words", [("install", "../x"), ("status", "a b"), ("install", "x", "--cpu-quota", "2")])
-    def test_bad_names_and_limits_are_refused(
-        self, service: Callable[..., tuple[int, str, str]], words: tuple[str, ...]
-    ) -> None:
+    def test_bad_names_and_limits_are_refused(self, service: Command, words: tuple[str, ...]) -> None:
         assert service(*words)[0] == 7
 
 

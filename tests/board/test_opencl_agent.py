@@ -131,19 +131,22 @@ def refused(agent: Path, package: Path) -> OpenCLError:
     return error
 
 
-def test_an_unknown_device_lists_those_there(agent: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "GeForce")
-    error = refused(agent, package)
-    assert isinstance(error, NoOpenCLError)
-    assert "no OpenCL device here has 'GeForce' in its name: there is basic" in str(error.why)
+NO_SUCH = "no OpenCL device here has 'GeForce' in its name: there is basic"
 
 
-@pytest.mark.slow
-def test_a_driver_without_devices_is_said(agent: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POCL_DEVICES", "")
+@pytest.mark.quick("an unknown device")
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [("EDGEDEPLOY_OPENCL_DEVICE", "GeForce", NO_SUCH), ("POCL_DEVICES", "", "OpenCL has no device here")],
+    ids=["an unknown device", "a driver without devices"],
+)
+def test_a_missing_device_is_named(
+    agent: Path, package: Path, variable: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
     error = refused(agent, package)
     assert isinstance(error, NoOpenCLError)
-    assert "OpenCL has no device here" in str(error.why)
+    assert why in str(error.why)
 
 
 def test_kernels_that_do_not_build_are_shown_with_the_compilers_log(agent: Path, package: Path) -> None:

@@ -115,14 +115,9 @@ def measured(farm: Endpoint, builder: Builder, functions: list[Any], evaluation:
     ],
     ids=["in_a_group_too_large", "refused_by_the_driver", "endless"],
 )
+@pytest.mark.usefixtures("opencl")
 def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_measured(
-    opencl: Any,
-    farm: Endpoint,
-    builder: Builder,
-    function: Any,
-    failure: str,
-    why: str,
-    monkeypatch: pytest.MonkeyPatch,
+    farm: Endpoint, builder: Builder, function: Any, failure: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OpenCL, "compiling_s", 4)
     evaluation = Evaluation(timeout_s=2, device=OpenCL(name="pthread"))

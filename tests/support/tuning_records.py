@@ -58,7 +58,6 @@ def started(**changes: Any) -> RunStarted:
 
 
 def result(**changes: Any) -> TaskResult:
-    """What became of a task."""
     fields = {"number": 0, "name": "product", "workload": PRODUCT, "weight": 1, "default_ms": 3, "best_ms": 2}
     return TaskResult.model_validate({**fields, "trials": 4, "failures": 1, **changes})
 
