@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from support.browser import Browser, browser
 from support.commands import started
 from support.films import write_film
@@ -23,8 +24,6 @@ from support.patience import generous, until
 from edgedeploy.vision.image import read_image
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_zoo")]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
