@@ -21,7 +21,7 @@ import pytest
 from conftest import ROOT, Command
 from support.agents import call, command_of, digits_with_use, unpack
 from support.board_releases import BASE, Bench
-from support.commands import messages_of, output_of, started
+from support.commands import output_of, refused, started
 from support.demo_runs import masked
 from support.films import read_film
 from support.patience import generous, runs, until
@@ -322,7 +322,7 @@ def test_images_come_as_the_board_saw_them(bench: Bench, archive: Path, camera: 
     ],
 )
 def test_what_no_boards_camera_shows_is_refused(bench: Bench, board_command: Command, demo: str, why: str) -> None:
-    assert why in messages_of(board_command, InputError.exit_code, "demo", demo, *bench.at, "--camera", "auto")
+    assert why in refused(board_command, InputError.exit_code, "demo", demo, *bench.at, "--camera", "auto")
 
 
 @pytest.mark.parametrize(

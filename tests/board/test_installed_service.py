@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from conftest import Command, run_command
 from support.board_releases import Bench
-from support.commands import messages_of, output_of
+from support.commands import output_of, refused
 from support.patience import until
 from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, user_systemd
 
@@ -145,7 +145,7 @@ class TestCommands:
         assert not json.loads(output_of(service, "status", "digits", "--json"))["active"]
         output_of(service, "start", "digits")
         assert output_of(service, "uninstall", "digits") == "the service of digits is removed from pi@there\n"
-        assert "pi@there has no service edgedeploy-digits" in messages_of(service, 26, "stop", "digits")
+        assert "pi@there has no service edgedeploy-digits" in refused(service, 26, "stop", "digits")
 
     @pytest.mark.parametrize("words", [("install", "../x"), ("status", "a b"), ("install", "x", "--cpu-quota", "2")])
     def test_bad_names_and_limits_are_refused(self, service: Command, words: tuple[str, ...]) -> None:
@@ -225,7 +225,5 @@ class TestUnit:
 
 def test_a_board_without_systemd_says_so(bench: Bench, board_command: Command) -> None:
     bench.push(bench.first)
-    assert "it has no systemd" in messages_of(board_command, 26, "service", "install", "digits", *bench.at)
-    assert "has no service edgedeploy-digits" in messages_of(
-        board_command, 26, "service", "status", "digits", *bench.at
-    )
+    assert "it has no systemd" in refused(board_command, 26, "service", "install", "digits", *bench.at)
+    assert "has no service edgedeploy-digits" in refused(board_command, 26, "service", "status", "digits", *bench.at)

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
-from support.commands import messages_of, need, output_of, printed
+from support.commands import need, output_of, printed, refused
 from support.library_programs import (
     EXAMPLES,
     LAYOUT,
@@ -744,15 +744,15 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(command: Command, t
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
-    assert "it holds something else" in messages_of(command, 10, "library", "--output", folder)
+    assert "it holds something else" in refused(command, 10, "library", "--output", folder)
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
-    assert "cannot write" in messages_of(command, 10, "library", "--output", folder / "mine.txt")
+    assert "cannot write" in refused(command, 10, "library", "--output", folder / "mine.txt")
 
 
 def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_path: Path) -> None:
     board = tmp_path / "sparc.yaml"
     board.write_text((ROOT / "boards" / "rpi4.yaml").read_text().replace("aarch64-unknown", "sparc64-unknown"))
-    err = messages_of(command, 11, "library", "--board", board, "--output", tmp_path / "a" / "b")
+    err = refused(command, 11, "library", "--board", board, "--output", tmp_path / "a" / "b")
     assert "no agent can be built for the architecture sparc64" in err
     assert not (tmp_path / "a").exists()
 

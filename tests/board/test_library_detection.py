@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Command
 from support.agents import digits_with_use, unpack, unpacked
-from support.commands import messages_of, output_of
+from support.commands import output_of, refused
 from support.library_programs import Making, assert_as_python_says, compiled, digit_image, network, said, written
 from support.networks import Graph, tiny
 
@@ -275,13 +275,13 @@ def test_a_new_program_runs_the_release_in_use(
 def test_a_new_program_takes_nothings_place(command: Command) -> None:
     output_of(command, "new", "app", "--language", "c", "--model", "digits", "--output", "mine")
     Path("mine/detect.c").write_text("mine")
-    err = messages_of(command, 10, "new", "app", "--language", "c", "--model", "retinaface", "--output", "mine")
+    err = refused(command, 10, "new", "app", "--language", "c", "--model", "retinaface", "--output", "mine")
     assert "mine/detect.c is left as it is" in err
     assert Path("mine/detect.c").read_text() == "mine"
 
 
 @pytest.mark.parametrize("model", ["../x", "", '"; system("ls"); "', "x" * 101])
 def test_a_new_program_is_for_what_a_release_can_be_called(command: Command, model: str) -> None:
-    err = messages_of(command, 7, "new", "app", "--language", "c", "--model", model, "--output", "mine")
+    err = refused(command, 7, "new", "app", "--language", "c", "--model", model, "--output", "mine")
     assert "invalid name of a model" in err
     assert not Path("mine").exists()

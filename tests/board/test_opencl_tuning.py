@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from support import kernels
-from support.commands import messages_of, output_of
+from support.commands import notes_of, output_of, refused
 from support.networks import Graph
 
 from edgedeploy.errors import InputError, NoOpenCLError
@@ -61,7 +61,7 @@ def test_a_build_uses_what_tuning_found(network: Path, board: Path, board_comman
     assert [trial["failure"] for trial in trials] == [None] * 3
     assert {trial["configuration"]["form"] for trial in trials} == {"work-item"}
     # Which compares it with the reference, on the device.
-    messages = messages_of(board_command, 0, "build", network, "--board", board, "-o", tmp_path / "out")
+    messages = notes_of(board_command, "build", network, "--board", board, "-o", tmp_path / "out")
     assert "1 of 5 functions are as tuned" in messages
 
 
@@ -83,7 +83,7 @@ def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
     output = output_of(board_command, *tune, "--trials", 10, "--no-compare")
     assert [event["trial"]["number"] for event in events(output, "measured")] == [8, 9, 8, 9]
     build = ("build", network, "--board", board, "-o", tmp_path / "out", "--tuning-records", records)
-    assert re.search("2 of [0-9]+ functions are as tuned", messages_of(board_command, 0, *build))
+    assert re.search("2 of [0-9]+ functions are as tuned", notes_of(board_command, *build))
     output_of(board_command, "tune", "report", records, "-o", tmp_path / "report.html")
     assert "peak is not known: networks run on a device other than the CPU" in (tmp_path / "report.html").read_text()
 
@@ -136,7 +136,7 @@ def test_a_server_without_the_profiles_device_is_an_error(opencl: Any, farm: End
 
 def test_a_missing_device_ends_tuning(opencl: Any, network: Path, board_command: Command, tmp_path: Path) -> None:
     tune = ("tune", network, "--board", "local-opencl", "--device", "Mali", "--trials", 1, "-o", tmp_path / "records")
-    assert "no OpenCL device here has 'Mali' in its name" in messages_of(board_command, NoOpenCLError.exit_code, *tune)
+    assert "no OpenCL device here has 'Mali' in its name" in refused(board_command, NoOpenCLError.exit_code, *tune)
 
 
 def test_a_network_whose_layers_the_cpu_does_has_nothing_to_tune(board_command: Command, tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_a_network_whose_layers_the_cpu_does_has_nothing_to_tune(board_command: 
     path = graph.save(tmp_path / "small.onnx", graph.node("Softmax", value, axis=1))
     tune = ("tune", path, "--board", "local-opencl", "-o", tmp_path / "records")
     why = "nothing to tune: the board's device runs no convolution and no dense layer of it"
-    assert why in messages_of(board_command, InputError.exit_code, *tune)
+    assert why in refused(board_command, InputError.exit_code, *tune)

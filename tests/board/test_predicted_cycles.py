@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from support.commands import messages_of, output_of
+from support.commands import output_of, refused
 from support.networks import Graph
 from support.predictions import require_predictions
 from support.quantised_networks import FORMS, quantise, random_samples
@@ -117,7 +117,7 @@ def test_packages_are_taken_as_archives_and_as_folders(command: Command, tmp_pat
     cycles = [prediction(command, each, board)["cycles"] for each in (path, archive, folder)]
     assert cycles[0] == pytest.approx(cycles[1], rel=1e-3)
     assert cycles[0] == pytest.approx(cycles[2], rel=1e-3)
-    err = messages_of(command, InputError.exit_code, "predict", archive, "--board", "rpi5")
+    err = refused(command, InputError.exit_code, "predict", archive, "--board", "rpi5")
     assert "is for cortex-a72" in err
     assert "--board rpi4" in err
 
@@ -195,9 +195,9 @@ def test_engines_that_cannot_be_given_a_network_say_why(command: Command, tmp_pa
 def test_engines_that_are_not_predicted_are_refused(command: Command, tmp_path: Path) -> None:
     path = pointwise(tmp_path / "net.onnx")
     options = ("--board", "rpi4", "--against")
-    err = messages_of(command, UnsupportedError.exit_code, "predict", path, *options, "openvino")
+    err = refused(command, UnsupportedError.exit_code, "predict", path, *options, "openvino")
     assert "there are onnxruntime, ncnn, mnn, litert" in err
-    err = messages_of(command, InputError.exit_code, "predict", "net.tar.gz", *options, "ncnn")
+    err = refused(command, InputError.exit_code, "predict", "net.tar.gz", *options, "ncnn")
     assert "--against needs a network" in err
 
 

@@ -9,7 +9,7 @@ import pytest
 from cable import Cable
 from conftest import Command
 from support.board_releases import BASE, Bench, with_manifest
-from support.commands import messages_of, output_of
+from support.commands import output_of, refused
 from support.detection_networks import detections
 from support.networks import tiny
 
@@ -98,7 +98,7 @@ def test_going_back_and_forth(bench: Bench, board_command: Command) -> None:
     first, second = bench.push(bench.first), bench.push(bench.second)
     assert first.id in output_of(board_command, "releases", "rollback", "digits", *bench.at)
     assert bench.current() == first.id
-    err = messages_of(board_command, 16, "releases", "rollback", "digits", *bench.at)
+    err = refused(board_command, 16, "releases", "rollback", "digits", *bench.at)
     assert "its record knows of none in use before" in err
     assert f"releases activate digits {second.id}" in err
     assert board_command("releases", "activate", "digits", second.id, *bench.at)[0] == 0
@@ -213,7 +213,7 @@ def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command
 def test_boards_that_cannot_be_reached_are_told_before_anything_is_built(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
     nowhere = ("--host", "board@127.0.0.1:1")
-    err = messages_of(command, 13, "push", net, "--board", "rpi4", *nowhere)
+    err = refused(command, 13, "push", net, "--board", "rpi4", *nowhere)
     assert err.count("error: board@127.0.0.1:1 cannot be reached") == 1
     code, out, err = command("push", net, "--board", "rpi4", *nowhere, "--host", "board@127.0.0.1:2", "--json")
     assert code == 13
@@ -236,7 +236,7 @@ def test_a_build_that_only_the_virtual_board_checked_says_so(board_command: Comm
 @pytest.mark.parametrize("what", ["list", "gc"])
 def test_an_address_alone_says_whose_releases_are_meant(bench: Bench, board_command: Command, what: str) -> None:
     output_of(board_command, "releases", what, "--host", bench.host)
-    err = messages_of(board_command, 4, "releases", what, "--host", bench.host, "--board", "lokal")
+    err = refused(board_command, 4, "releases", what, "--host", bench.host, "--board", "lokal")
     assert "did you mean local" in err
 
 
@@ -262,7 +262,7 @@ def test_a_connection_that_ended_during_a_build_is_made_again(bench: Bench, tmp_
 
 
 def test_without_a_board_and_a_build_a_board_must_be_named(board_command: Command) -> None:
-    assert "--board" in messages_of(board_command, 7, "push")
+    assert "--board" in refused(board_command, 7, "push")
 
 
 def test_the_lock_is_held_as_long_as_its_owner_lives(bench: Bench) -> None:

@@ -15,7 +15,7 @@ import pytest
 from cable import Cable
 from conftest import Command
 from support.board_releases import BASE, Bench
-from support.commands import messages_of, output_of
+from support.commands import output_of, refused
 from support.patience import becomes
 from test_push_faults import Meddler
 
@@ -82,7 +82,7 @@ def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: C
 def test_a_board_that_lost_its_record_goes_on_working(bench: Bench, board_command: Command) -> None:
     first, second = pushed(bench, bench.first, bench.variant(1))
     bench.say(f"rm {BASE}/releases/digits/history")
-    err = messages_of(board_command, 16, "releases", "rollback", "digits", *bench.at)
+    err = refused(board_command, 16, "releases", "rollback", "digits", *bench.at)
     assert f"edgedeploy releases activate digits {first}" in err
     [third] = pushed(bench, bench.second)
     assert bench.events()[0] == ("found", second)
@@ -287,14 +287,14 @@ def profile(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_command: Command, profile: Path) -> None:
     at = ("--board", profile, "--host", bench.host)
-    assert "from the profile" in messages_of(board_command, 23, "push", bench.first, *at)
+    assert "from the profile" in refused(board_command, 23, "push", bench.first, *at)
     assert board_command("push", bench.first, *at, "--health-check", "")[0] == 0
     first = bench.current()
     out = output_of(board_command, "push", bench.second, *at, "--health-check", "echo well", "--json")
     assert json.loads(out)[0]["health_check"] == "well"
     # Going back is checked as pushing is.
     second = bench.current()
-    messages_of(board_command, 23, "releases", "rollback", "digits", *at)
+    refused(board_command, 23, "releases", "rollback", "digits", *at)
     assert bench.current() == second
     assert board_command("releases", "activate", "digits", first, *at, "--health-check", "true")[0] == 0
     assert bench.current() == first

@@ -15,7 +15,7 @@ from cable import Cable
 from conftest import Command
 from support.agents import EMULATED
 from support.board_releases import BASE, Bench
-from support.commands import messages_of, output_of
+from support.commands import notes_of, output_of
 from support.detection_networks import SIZE, detections
 from support.films import write_film
 from support.networks import FEATURES, Graph, streamed_lstm
@@ -272,7 +272,7 @@ def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -
 def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Bench, board_command: Command) -> None:
     Path("dist/local").mkdir(parents=True)
     Path("dist/local/any.tar.gz").write_bytes(bench.first.read_bytes())
-    assert "board local, the last one built for" in messages_of(board_command, 0, "demo", "digits")
+    assert "board local, the last one built for" in notes_of(board_command, "demo", "digits")
 
 
 def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from support.commands import messages_of, output_of, started
+from support.commands import notes_of, output_of, refused, started
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import becomes, generous
@@ -176,7 +176,7 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
     assert none is None
     # Where none was kept, one is built with them.
     monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path / "cache"))
-    assert "1 of 4 functions are as tuned" in messages_of(board_command, 0, "run", network, "--print-time")
+    assert "1 of 4 functions are as tuned" in notes_of(board_command, "run", network, "--print-time")
 
 
 @pytest.mark.slow
@@ -336,7 +336,7 @@ def test_wrong_options_are_refused_at_once(
     wrong: tuple[str, ...], error: type[Exception], message: str, network: Path, board_command: Command
 ) -> None:
     began, before = time.monotonic(), descendants()
-    assert message in messages_of(board_command, error.exit_code, "tune", network, *wrong)
+    assert message in refused(board_command, error.exit_code, "tune", network, *wrong)
     assert time.monotonic() - began < generous(15)
     assert descendants() == before
 
@@ -347,10 +347,10 @@ def test_records_of_another_board_are_not_mixed_in(network: Path, board_command:
     output_of(board_command, "tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir()}
     tune = ("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
-    messages_of(board_command, RecordsError.exit_code, *tune)
+    refused(board_command, RecordsError.exit_code, *tune)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
     build = ("build", network, "--mcpu", "x86-64-v2", "--tuning-records", folder)
-    messages_of(board_command, RecordsError.exit_code, *build)
+    refused(board_command, RecordsError.exit_code, *build)
 
 
 def test_tasks_are_listed_without_a_board(network: Path, board_command: Command) -> None:

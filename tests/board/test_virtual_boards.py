@@ -14,7 +14,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from conftest import Command
-from support.commands import messages_of, need, output_of, printed
+from support.commands import need, output_of, printed, refused
 from support.foreign import HOSTILE, SHOWN, assert_is_text
 from support.patience import becomes
 from support.virtual_boards import Start, root_of
@@ -182,7 +182,7 @@ def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Com
     assert "listed" in board_command("virtual", "list")[1]
     assert board_command("virtual", "down", "listed") == (0, "listed has ended\n", "")
     assert "listed" not in [virtual.name for virtual in running()]
-    assert "virtual up" in messages_of(board_command, 4, "virtual", "down", "listed")
+    assert "virtual up" in refused(board_command, 4, "virtual", "down", "listed")
 
 
 @pytest.mark.parametrize(
@@ -202,13 +202,13 @@ def test_a_name_that_is_a_path_is_refused(board_command: Command) -> None:
 
 def test_a_suite_that_does_not_exist_leaves_nothing(start: Start, board_command: Command) -> None:
     up = ("virtual", "up", "local", "--name", "none", "--suite", "nosuchsuite")
-    assert "nosuchsuite" in messages_of(board_command, 18, *up)
+    assert "nosuchsuite" in refused(board_command, 18, *up)
     assert find("none") is None
 
 
 def test_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, board_command: Command) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "sudo" in messages_of(board_command, 18, "virtual", "up", "local", "--name", "denied")
+    assert "sudo" in refused(board_command, 18, "virtual", "up", "local", "--name", "denied")
     monkeypatch.undo()
     monkeypatch.setattr(emulation.shutil, "which", lambda name: None if "qemu" in name else f"/usr/bin/{name}")
     monkeypatch.setattr(emulation.platform, "machine", lambda: "riscv64")

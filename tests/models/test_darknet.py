@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
-from support.commands import messages_of, output_of
+from support.commands import output_of, refused
 from support.darknet_interpreter import Stream, interpret
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
@@ -126,6 +126,6 @@ def test_either_file_of_the_pair_is_built_into_a_package_that_knows_its_heads(sh
 def test_the_zoos_entry_is_built_of_both_files(shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "models"))
     assert "equal to onnxruntime" in output_of(command, "build", "yolo-lite-voc-darknet")
-    said = messages_of(command, 5, "build", "yolov3-tiny-darknet-cfg")
+    said = refused(command, 5, "build", "yolov3-tiny-darknet-cfg")
     assert "the zoo has no weights of yolov3-tiny-darknet-cfg" in said
     assert "--weights random" in said

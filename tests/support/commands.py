@@ -20,11 +20,16 @@ def output_of(command: Callable[..., tuple[int, str, str]], *arguments: object) 
     return out
 
 
-def messages_of(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
-    """The messages of a command, which must end with this exit code."""
+def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
+    """The messages of a command that must end with this exit code."""
     found, out, err = command(*arguments)
     assert found == code, out + err
     return err
+
+
+def notes_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -> str:
+    """The messages of a command, which must succeed."""
+    return refused(command, 0, *arguments)
 
 
 def printed(*words: object, **options: Any) -> str:
