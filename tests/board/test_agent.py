@@ -270,7 +270,7 @@ def test_a_package_for_another_machine_is_refused_with_both_machines(agent: Path
     assert message.count("EM_") == 2
 
 
-def test_what_is_wrong_with_a_command_line_or_an_input_is_said(agent: Path, package: Path, tmp_path: Path) -> None:
+def test_wrong_command_lines_and_inputs_are_explained(agent: Path, package: Path, tmp_path: Path) -> None:
     (tmp_path / "short.bin").write_bytes(b"abc")
     assert "unknown command" in refused(agent, "fly", code=2)
     assert "--repeat" in refused(agent, "run", package, "--repeat", "many", code=2)

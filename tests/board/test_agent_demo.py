@@ -190,7 +190,7 @@ def test_a_demo_whose_reader_is_gone_ends(endless: subprocess.Popen[bytes]) -> N
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
-def test_what_cannot_be_shown_is_told(agent: Path, package: Path, words: list[str], code: int, why: str) -> None:
+def test_what_cannot_be_shown_is_refused(agent: Path, package: Path, words: list[str], code: int, why: str) -> None:
     done = call(agent, "demo", *(package if word == "PACKAGE" else word for word in words))
     message = done.stderr.decode()
     assert done.returncode == code, message

@@ -358,7 +358,7 @@ def refused_by_board(command: Command) -> str:
 
 
 @pytest.mark.slow
-def test_without_a_driver_on_the_board_that_is_said(inside: Path, board_command: Command) -> None:
+def test_a_board_without_a_driver_says_so(inside: Path, board_command: Command) -> None:
     (inside / "etc/OpenCL/vendors/pocl.icd").unlink()
     said = refused_by_board(board_command)
     assert "the self-test of digits failed on virtual:faulty: no OpenCL driver is installed here" in said
@@ -366,14 +366,14 @@ def test_without_a_driver_on_the_board_that_is_said(inside: Path, board_command:
 
 
 @pytest.mark.slow
-def test_without_opencl_on_the_board_that_is_said(inside: Path, board_command: Command) -> None:
+def test_a_board_without_opencl_says_so(inside: Path, board_command: Command) -> None:
     [library] = inside.glob("usr/lib/*/libOpenCL.so.1")
     library.unlink()
     assert "there is no OpenCL here" in refused_by_board(board_command)
 
 
 @pytest.mark.slow
-def test_a_fault_of_the_boards_device_is_said_here(inside: Path, board_command: Command, tmp_path: Path) -> None:
+def test_a_fault_of_the_boards_device_is_reported_here(inside: Path, board_command: Command, tmp_path: Path) -> None:
     """In the self-test of what lies there; the agent alone has all faults tried above."""
     assert board_command("run", "digits", "--board", BOARD, "--host", "virtual:faulty")[0] == 0
     [library] = inside.glob("usr/lib/*/libOpenCL.so.1")

@@ -202,6 +202,6 @@ def test_engines_that_are_not_predicted_are_refused(command: Command, tmp_path: 
 
 
 @needs_root
-def test_a_wheel_that_there_is_not_is_told() -> None:
+def test_a_wheel_that_does_not_exist_is_reported() -> None:
     with pytest.raises(DownloadError, match=r"no wheel of numpy 0\.0\.1 .* is known: those of"):
         site("numpy", "0.0.1", "aarch64", "3.11")

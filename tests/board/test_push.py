@@ -168,7 +168,7 @@ def test_a_second_push_at_the_same_time_is_refused(bench: Bench) -> None:
     assert bench.push(bench.first).state == "pushed"
 
 
-def test_a_board_that_is_not_ours_to_write_is_told(bench: Bench) -> None:
+def test_a_board_that_we_may_not_write_to_is_reported(bench: Bench) -> None:
     bench.say(f"mkdir -p .local/share && touch {BASE}")
     try:
         with pytest.raises(ReleaseError, match="cannot be created"):

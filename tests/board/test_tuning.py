@@ -189,8 +189,8 @@ def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path:
     assert [trial["number"] for trial in more.trials()] == [6, 7, 8, 9]
     tried = [json.dumps(trial["configuration"], sort_keys=True) for run in (first, more) for trial in run.trials()]
     assert len(set(tried)) == 10
-    anew = tuned(*arguments, "--trials", 6, "--no-resume")
-    assert [trial["number"] for trial in anew.trials()] == list(range(6))
+    restarted = tuned(*arguments, "--trials", 6, "--no-resume")
+    assert [trial["number"] for trial in restarted.trials()] == list(range(6))
 
 
 @pytest.mark.slow
