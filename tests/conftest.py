@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from edgedeploy.cli import main
 
 pytest_plugins = [
+    "support.programs",
     "support.agent_servers",
     "support.virtual_boards",
     "support.board_releases",
@@ -27,7 +28,6 @@ pytest_plugins = [
     "support.demo_runs",
     "support.fuzzing",
     "support.opencl_devices",
-    "support.programs",
     "support.services",
     "support.shells",
     "support.ssh_servers",

@@ -19,15 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from support.agents import answer, call, command_of, packaged, request, unpack, unpacked
+from support.agents import answer, assert_needs_little, call, command_of, packaged, request, unpack, unpacked
+from support.commands import printed, started
 from support.networks import Graph, tiny
 from support.patience import generous
 
-from edgedeploy.agent.build import agent_for
 from edgedeploy.building import build
-from edgedeploy.package.abi import read_abi
+from edgedeploy.compile.output import packing
 from edgedeploy.runtime.session import Session
-from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
@@ -71,10 +70,7 @@ def test_each_command_says_how_it_is_called(agent: Path) -> None:
 
 
 def test_it_is_small_and_needs_only_an_old_glibc(agent: Path) -> None:
-    assert agent.stat().st_size <= 5_000_000
-    abi = read_abi(agent, load_board("local"))
-    assert not [name for name in abi.libraries if "c++" in name or "gcc" in name]
-    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    assert_needs_little(agent, "local", most_bytes=5_000_000)
 
 
 def test_outputs_are_those_of_the_package_in_process(agent: Path, archive: Path, package: Path, tmp_path: Path) -> None:
@@ -274,7 +270,7 @@ def test_a_package_for_another_machine_is_refused_with_both_machines(agent: Path
     assert message.count("EM_") == 2
 
 
-def test_what_is_wrong_with_a_command_line_or_an_input_is_said(agent: Path, package: Path, tmp_path: Path) -> None:
+def test_wrong_command_lines_and_inputs_are_explained(agent: Path, package: Path, tmp_path: Path) -> None:
     (tmp_path / "short.bin").write_bytes(b"abc")
     assert "unknown command" in refused(agent, "fly", code=2)
     assert "--repeat" in refused(agent, "run", package, "--repeat", "many", code=2)
@@ -365,14 +361,11 @@ def test_serve_ends_while_it_measures_when_nobody_reads_its_replies(agent: Path,
 @contextmanager
 def serving(agent: Path, package: Path, said: bytes) -> Iterator[subprocess.Popen[bytes]]:
     pipe = subprocess.PIPE
-    with subprocess.Popen([agent, "serve", package], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
-        try:
-            assert process.stdout.readline()
-            process.stdin.write(said)
-            process.stdin.flush()
-            yield process
-        finally:
-            process.kill()
+    with started(agent, "serve", package, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout.readline()
+        process.stdin.write(said)
+        process.stdin.flush()
+        yield process
 
 
 def test_serve_ends_on_request(agent: Path, package: Path) -> None:
@@ -381,19 +374,94 @@ def test_serve_ends_on_request(agent: Path, package: Path) -> None:
     assert len(out.splitlines()) == 2
 
 
+def layers(path: Path) -> Path:
+    """A network whose weights the agent transforms when it loads the package."""
+    graph = Graph()
+    first = graph.conv(graph.input("data", [1, 32, 24, 24]), 32, 64, 3, pads=[1] * 4)
+    return graph.save(path, graph.conv(graph.node("Relu", first), 64, 64, 3, pads=[1] * 4))
+
+
+@pytest.fixture(scope="module")
+def transforming(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = packaged(layers(tmp_path_factory.mktemp("transforming") / "net.onnx"))
+    assert len(built.manifest.transformed) == 2
+    return built.path
+
+
+@pytest.mark.parametrize(
+    "board",
+    # Agents of others are built for it alone.
+    ["local", "rpi4", *(pytest.param(each, marks=pytest.mark.slow) for each in ("rpi-armhf", "visionfive2"))],
+)
+def test_outputs_match_build_time_weights(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *options = command_of(board)
+    (tmp_path / "in.bin").write_bytes(np.random.default_rng(3).standard_normal(32 * 24 * 24).astype("<f4").tobytes())
+    outputs = []
+    for when, least in (("loaded", packing.LEAST_GROWTH), ("built", 1 << 30)):
+        monkeypatch.setattr(packing, "LEAST_GROWTH", least)
+        (tmp_path / when).mkdir()
+        built = packaged(layers(tmp_path / when / "net.onnx"), board)
+        assert bool(built.manifest.transformed) == (when == "loaded")
+        folder = unpack(built.path, tmp_path / when / "package")
+        given = ["run", folder, "--input", f"data={tmp_path / 'in.bin'}", "--output-dir", tmp_path / when / "out"]
+        [output] = answer(Path(program), *options, *given)["outputs"]
+        outputs.append(Path(output["file"]).read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+def test_transformed_weights_are_served_measured_and_profiled(agent: Path, transforming: Path, tmp_path: Path) -> None:
+    data = np.ones((1, 32, 24, 24), np.float32).tobytes()
+    requests = request("measure", data) + request("profile", data) + request("quit")
+    code, out = conversation(agent, unpack(transforming, tmp_path / "package"), requests)
+    assert code == 0
+    ready, measured, profiled, _ = map(json.loads, out.splitlines())
+    assert ready["load_ms"] > 0
+    assert measured["ok"]
+    assert profiled["functions"]
+    assert not any("transform" in name for name in profiled["functions"])  # no part of an inference
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"shape": [3, 3, 64, 32]}, "is not of the size of"),
+        ({"shape": [1 << 40]}, "an impossible shape"),
+        ({"shape": [-1]}, "an impossible shape"),
+        ({"shape": [1 << 20, 1 << 20]}, "is larger than 1 GiB"),
+        ({"name": "weights/9.bin"}, "lists no file 'weights/9.bin'"),
+        ({"name": "../net.onnx"}, "lists no file '../net.onnx'"),
+        ({"shape": [64, 64, 9]}, "cannot be loaded"),  # the library's function takes another
+        ({"dtype": "int32"}, "cannot be loaded"),
+    ],
+)
+def test_manifests_with_false_weights_fail(
+    agent: Path, transforming: Path, tmp_path: Path, damage: Json, said: str
+) -> None:
+    package = unpack(transforming, tmp_path / "package")
+    with manifest_of(package) as manifest:
+        manifest["transformed"][-1] |= damage
+    assert said in refused(agent, "run", package, "--fill", "ones", code=8)
+
+
+# Without any, nothing is transformed, and the network is called with too few.
+@pytest.mark.parametrize(("times", "said", "code"), [(2, "cannot be loaded", 8), (0, "the inference failed", 1)])
+def test_weights_that_are_too_many_or_missing_are_refused(
+    agent: Path, transforming: Path, tmp_path: Path, times: int, said: str, code: int
+) -> None:
+    package = unpack(transforming, tmp_path / "package")
+    with manifest_of(package) as manifest:
+        manifest["transformed"] *= times
+    assert said in refused(agent, "run", package, "--fill", "ones", code=code)
+
+
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("board", "machine"), [("rpi4", "EM_AARCH64"), ("rpi-armhf", "EM_ARM"), ("visionfive2", "EM_RISCV")]
 )
 def test_the_agent_of_a_board_tests_a_package_under_emulation(board: str, machine: str, tmp_path: Path) -> None:
-    command = command_of(board)
-    built = agent_for(load_board(board)).path
-    assert built.stat().st_size <= 5_000_000
-    abi = read_abi(built, load_board(board))
-    assert abi.machine == machine
-    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    *_, built = command = command_of(board)
+    assert assert_needs_little(Path(built), board, most_bytes=5_000_000).machine == machine
     package = unpacked(tiny(tmp_path / "net.onnx"), board)
     for task in ("verify", "selftest"):
-        done = subprocess.run([*command, task, str(package)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        printed(*command, task, package)

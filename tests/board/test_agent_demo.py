@@ -19,19 +19,17 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.agents import call, command_of, unpack
+from support.agents import call, command_of, digits_with_use, unpack
 from support.board_releases import BASE, Bench
-from support.commands import output_of
+from support.commands import output_of, refused, started
 from support.demo_runs import masked
-from support.ending import assert_ends
 from support.films import read_film
-from support.patience import becomes, generous
+from support.patience import generous, runs, until
 from support.virtual_boards import Start, root_of, rpicam
 
 from edgedeploy.building import build
 from edgedeploy.demo.board_camera import AgentDemo
 from edgedeploy.demo.program import Program
-from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import folder_of
 from edgedeploy.target.resolved import resolve
@@ -44,18 +42,14 @@ HEIGHT, WIDTH = 480, 640
 AGENT = f"{BASE}/releases/digits/current/agent"
 
 
-def used(board: str, path: Path) -> Path:
-    return build(find_source("digits"), resolve(board), path, use=find_use("digits")).path
-
-
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return used("local", tmp_path_factory.mktemp("archive") / "digits.tar.gz")
+    return digits_with_use(tmp_path_factory.mktemp("archive") / "digits.tar.gz")
 
 
 @pytest.fixture(scope="module")
 def for_rpi4(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return used("rpi4", tmp_path_factory.mktemp("rpi4") / "digits.tar.gz")
+    return digits_with_use(tmp_path_factory.mktemp("rpi4") / "digits.tar.gz", "rpi4")
 
 
 @pytest.fixture
@@ -156,12 +150,11 @@ def endless(agent: Path, package: Path, tmp_path: Path) -> Iterator[subprocess.P
     camera.chmod(0o755)
     command = [agent, "demo", package, "--camera", "rpicam", "--json"]
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+    with started(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
         assert json.loads(process.stdout.readline())["kind"] == "camera"
         assert json.loads(process.stdout.readline())["results"][0]["class_id"] == 3
         yield process
-        process.kill()
-    assert_ends(int((tmp_path / "pid").read_text()))  # the camera's program
+    until(lambda: not runs(int((tmp_path / "pid").read_text())), 5)  # the camera's program
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -197,7 +190,7 @@ def test_a_demo_whose_reader_is_gone_ends(endless: subprocess.Popen[bytes]) -> N
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
-def test_what_cannot_be_shown_is_told(agent: Path, package: Path, words: list[str], code: int, why: str) -> None:
+def test_what_cannot_be_shown_is_refused(agent: Path, package: Path, words: list[str], code: int, why: str) -> None:
     done = call(agent, "demo", *(package if word == "PACKAGE" else word for word in words))
     message = done.stderr.decode()
     assert done.returncode == code, message
@@ -224,7 +217,8 @@ def test_an_emulated_board_agrees(start: Start, command: Command, for_rpi4: Path
         stack.callback(down, virtual)  # it is none of the session's: `command` has user folders of its own
         home = root_of(virtual) / "opt" / "seen"
         home.mkdir(parents=True)
-        package = unpack(for_rpi4 if board == "rpi4" else used(board, tmp_path / "digits.tar.gz"), home / "digits")
+        archive = for_rpi4 if board == "rpi4" else digits_with_use(tmp_path / "digits.tar.gz", board)
+        package = unpack(archive, home / "digits")
         shutil.copy(agent, package / "agent")
         for name, image in images.items():
             shutil.copy(image, home / name)
@@ -250,12 +244,8 @@ def camera(bench: Bench) -> Iterator[np.ndarray]:
         yield shown
 
 
-def looking(bench: Bench) -> bool:
-    return bool(bench.say("ps | grep -e '[r]picam-vid' -e '[a]gent demo'"))
-
-
-def ends(bench: Bench) -> bool:
-    return becomes(lambda: not looking(bench))
+def looking(bench: Bench) -> str:
+    return bench.say("ps | grep -e '[r]picam-vid' -e '[a]gent demo'")
 
 
 def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path, camera: np.ndarray) -> None:
@@ -268,7 +258,7 @@ def test_a_release_in_use_looks_at_the_boards_camera(bench: Bench, archive: Path
     assert frames[2].startswith("frame 2: capture ")
     assert sum(line.endswith(", 3") for line in lines) == 3
     assert re.match(r"3 frames in [\d.]+ s, [\d.]+ FPS; mean of each: capture ", lines[-1])
-    assert ends(bench)
+    until(lambda: not looking(bench))
 
 
 def test_a_boards_camera_is_watched(bench: Bench, board_command: Command, camera: np.ndarray, tmp_path: Path) -> None:
@@ -280,16 +270,15 @@ def test_a_boards_camera_is_watched(bench: Bench, board_command: Command, camera
     assert all(each["image"] == "rpicam:0" and each["machine"] for each in frames)
     assert last["summary"]["frames"] == 3
     assert read_film(tmp_path / "seen.avi")[0].shape == (HEIGHT, WIDTH, 3)
-    assert ends(bench)
+    until(lambda: not looking(bench))
 
 
 def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, camera: np.ndarray, tmp_path: Path) -> None:
     options = ("--camera", "auto", "--serve", "--port", "0", "--json")
     command = [sys.executable, "-m", "edgedeploy", "demo", "digits", *bench.at, *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipe = subprocess.PIPE
+    with started(*command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
         told = json.loads(process.stdout.readline())
         assert told["results"][0]["label"] == "3"
@@ -303,7 +292,7 @@ def test_the_boards_camera_is_shown_on_a_page_of_this_machine(bench: Bench, came
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=generous(30))
         assert process.returncode == 130
-    assert ends(bench)
+    until(lambda: not looking(bench))
 
 
 def test_its_log_is_that_of_a_film(bench: Bench, board_command: Command, camera: np.ndarray) -> None:
@@ -315,27 +304,25 @@ def test_its_log_is_that_of_a_film(bench: Bench, board_command: Command, camera:
 
 
 def test_images_come_as_the_board_saw_them(bench: Bench, archive: Path, camera: np.ndarray) -> None:
-    pushed = bench.push(archive)
-    assert pushed.id is not None
-    with bench.connected() as connection, AgentDemo(connection, folder_of("digits", pushed.id), "rpicam") as demo:
+    folder = folder_of("digits", bench.push(archive).id)
+    with bench.connected() as connection, AgentDemo(connection, folder, "rpicam") as demo:
         shot = next(demo.shots())
         assert np.abs(shot.image.astype(int) - camera).mean() < 4
         assert shot.detections[0].class_id == 3
         assert shot.parts.inference_ms > 0
         assert looking(bench)
-    assert ends(bench)
+    until(lambda: not looking(bench))
 
 
-def test_without_a_camera_the_board_says_so(bench: Bench, board_command: Command) -> None:
-    code, _, messages = board_command("demo", "digits", *bench.at, "--camera", "auto")
-    assert code == InputError.exit_code
-    assert "there is no camera on this board" in messages
-
-
-def test_a_demo_of_two_networks_is_not_shown_a_boards_camera(bench: Bench, board_command: Command) -> None:
-    code, _, messages = board_command("demo", "facepipe", *bench.at, "--camera", "auto")
-    assert code == InputError.exit_code
-    assert "--image 0" in messages
+@pytest.mark.parametrize(
+    ("demo", "why"),
+    [
+        pytest.param("digits", "there is no camera on this board", id="a board without a camera"),
+        pytest.param("facepipe", "--image 0", id="a demo of two networks"),
+    ],
+)
+def test_what_no_boards_camera_shows_is_refused(bench: Bench, board_command: Command, demo: str, why: str) -> None:
+    assert why in refused(board_command, InputError.exit_code, "demo", demo, *bench.at, "--camera", "auto")
 
 
 @pytest.mark.parametrize(

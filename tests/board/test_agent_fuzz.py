@@ -27,9 +27,7 @@ GREETING = greeting(b"client:k -timeout=0.0001")
 
 @pytest.fixture(scope="module", params=TOOLCHAINS)
 def toolchain(request: pytest.FixtureRequest) -> str:
-    name = request.param
-    assert isinstance(name, str)
-    return name
+    return request.param
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -123,10 +124,8 @@ def test_a_session_says_what_the_machine_is(server: Server, agent: Path) -> None
     facts = json.loads(session.get_function("edgedeploy.target.facts")())
     del session
     gc.collect()
-    told = answer(agent, "facts")
-    assert {name: facts[name] for name in ("machine", "elf", "cores", "agent")} == {
-        name: told[name] for name in ("machine", "elf", "cores", "agent")
-    }
+    told, names = answer(agent, "facts"), ("machine", "elf", "cores", "agent")
+    assert [facts[name] for name in names] == [told[name] for name in names]
 
 
 def test_the_port_of_a_tunnel_is_announced(agent: Path, tmp_path: Path) -> None:
@@ -237,7 +236,7 @@ def in_a_session(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
     return server
 
 
-def under_a_tracker(agent: Sequence[str], work: Path, stack: ExitStack, *, says: bytes) -> Server:
+def under_a_tracker(says: bytes, agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
     listener, address = stack.enter_context(tracker_port())
     server = stack.enter_context(serving(agent, work, "--heartbeat", "60", "--tracker", address))
     stream = stack.enter_context(listener.accept()[0])
@@ -245,14 +244,6 @@ def under_a_tracker(agent: Sequence[str], work: Path, stack: ExitStack, *, says:
     if says:
         stack.enter_context(dripping(stream, says))
     return server
-
-
-def under_a_silent_tracker(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
-    return under_a_tracker(agent, work, stack, says=b"")
-
-
-def under_a_slow_tracker(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
-    return under_a_tracker(agent, work, stack, says=struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 100)
 
 
 def under_a_tracker_that_takes_no_connection(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
@@ -296,19 +287,20 @@ def while_nobody_reads_its_messages(agent: Sequence[str], work: Path, stack: Exi
     return server
 
 
-STATES = [
-    waiting_for_a_greeting,
-    in_a_session,
-    under_a_silent_tracker,
-    under_a_slow_tracker,
-    under_a_tracker_that_takes_no_connection,
-    while_a_name_is_asked_for,
-    while_nobody_reads_its_messages,
-]
+SLOWLY = struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 100
+STATES = {
+    "waiting_for_a_greeting": waiting_for_a_greeting,
+    "in_a_session": in_a_session,
+    "under_a_silent_tracker": partial(under_a_tracker, b""),
+    "under_a_slow_tracker": partial(under_a_tracker, SLOWLY),
+    "under_a_tracker_that_takes_no_connection": under_a_tracker_that_takes_no_connection,
+    "while_a_name_is_asked_for": while_a_name_is_asked_for,
+    "while_nobody_reads_its_messages": while_nobody_reads_its_messages,
+}
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", pytest.param("the end of its input", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("start", STATES, ids=lambda start: start.__name__)
+@pytest.mark.parametrize("start", STATES.values(), ids=STATES)
 @pytest.mark.parametrize("board", BOARDS)
 def test_it_ends_when_asked_to_in_every_state(board: str, start: Start, how: str, tmp_path: Path) -> None:
     with ExitStack() as stack:

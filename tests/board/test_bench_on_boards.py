@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Command
@@ -24,9 +25,6 @@ from edgedeploy.runtime.opening import Place
 from edgedeploy.target.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
 
-# Slow, as every test that needs an agent for another architecture.
-slow = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def board(start: Start) -> VirtualBoard:
@@ -34,18 +32,21 @@ def board(start: Start) -> VirtualBoard:
     return start("rpi4", name="rpi4-with-python", packages=["python3", "libgomp1", "libstdc++6"])
 
 
+def measured(board: VirtualBoard, command: Command, network: Path, *options: object) -> dict[str, Any]:
+    """What `edgedeploy bench` says of a network there, of one thread."""
+    options = ("--board", "rpi4", "--host", f"virtual:{board.name}", *options, "--threads", 1, "--json")
+    return json.loads(output_of(command, "bench", network, *options))
+
+
 def left_behind(board: VirtualBoard) -> list[Path]:
     return list((root_of(board) / "home" / board.user).glob(".edgedeploy-bench-*"))
 
 
-@slow
+@pytest.mark.slow
 def test_engines_take_turns_on_the_board(board: VirtualBoard, board_command: Command, tmp_path: Path) -> None:
-    net = tiny(tmp_path / "net.onnx")
     vcgencmd(root_of(board) / "usr/local/bin")
-    host = ["--board", "rpi4", "--host", f"virtual:{board.name}"]
-    options = ["--against", "ncnn,onnxruntime,openvino", "--rounds", 3, "--runs", 6, "--threads", 1, "--json"]
-    options += ["--profile", "--energy"]
-    said = json.loads(output_of(board_command, "bench", net, *host, *options))
+    options = ("--against", "ncnn,onnxruntime,openvino", "--rounds", 3, "--runs", 6, "--profile", "--energy")
+    said = measured(board, board_command, tiny(tmp_path / "net.onnx"), *options)
     left_out = {each["engine"]: each["reason"] for each in said["skipped"]}
     if any("pip" in reason and "wheel" in reason for reason in left_out.values()):
         pytest.skip(f"no wheels can be had: {left_out}")
@@ -70,7 +71,7 @@ def test_engines_take_turns_on_the_board(board: VirtualBoard, board_command: Com
     assert left_behind(board) == []
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
@@ -97,10 +98,8 @@ def test_an_engine_that_the_board_cannot_load_is_named_with_the_reason(
     (tmp_path / "wheel" / "numpy" / "__init__.py").write_text(module)
     wheel = Site(tmp_path / "wheel", "numpy", "1.0", "0" * 64)
     monkeypatch.setattr(board_engines, "site", lambda *_, **__: wheel)
-    net = tiny(tmp_path / "net.onnx")
-    host = ["--board", "rpi4", "--host", f"virtual:{board.name}"]
-    options = ["--against", "onnxruntime", "--rounds", 1, "--runs", 1, "--threads", 1, "--json"]
-    said = json.loads(output_of(board_command, "bench", net, *host, *options))
+    options = ("--against", "onnxruntime", "--rounds", 1, "--runs", 1)
+    said = measured(board, board_command, tiny(tmp_path / "net.onnx"), *options)
     assert [each["engine"] for each in said["rows"]] == ["edgedeploy"]
     [skipped] = said["skipped"]
     assert skipped["engine"] == "onnxruntime"
@@ -167,7 +166,7 @@ def test_the_tables_name_the_board(bench: Bench, board_command: Command) -> None
 
 @pytest.mark.slow
 def test_an_emulated_boards_times_are_not_passed_off_as_a_boards(board_command: Command) -> None:
-    out = output_of(board_command, "bench", "digits", "--board", "rpi4", "--virtual", "--rounds", 1, "--json")
-    said = json.loads(out)
+    options = ("--board", "rpi4", "--virtual", "--rounds", 1, "--json")
+    said = json.loads(output_of(board_command, "bench", "digits", *options))
     assert said["machine"]["emulated"]
     assert said["rows"][0]["max_rel_diff"] < 1e-4

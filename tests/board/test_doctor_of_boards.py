@@ -66,10 +66,10 @@ def look(case: Case, *names: str) -> dict[str, Finding]:
     return {each.check.name: each.finding for each in examine(case, [NAMED[name] for name in names])}
 
 
-def fault(case: Case, *names: str) -> Finding:
-    """What the last of some checks finds, which is a fault."""
+def finding(case: Case, *names: str, state: State = State.FAILED) -> Finding:
+    """What the last of some checks finds."""
     found = look(case, *names)[names[-1]]
-    assert found.state is State.FAILED
+    assert found.state is state
     return found
 
 
@@ -101,7 +101,6 @@ def test_an_agent_on_the_board_is_asked_and_none_is_sent_for_nothing(case: Case,
     content = [agent.read_bytes()]
     put = 'mkdir -p "$1" && cat >"$1/agent" && chmod 755 "$1/agent"'
     assert line.run(put, ".local/share/edgedeploy", content=content).code == 0
-    assert case.connection is not None
     sent = case.connection.sent
     found = look(case, "architecture", "agent")
     assert found["agent"].found == "it is there, runs, and belongs to this edgedeploy"
@@ -111,9 +110,7 @@ def test_an_agent_on_the_board_is_asked_and_none_is_sent_for_nothing(case: Case,
 @pytest.mark.slow
 def test_an_agent_not_built_yet_is_no_fault(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = look(case, "architecture", "agent")["agent"]
-    assert found.state is State.WARNING
-    assert "not built yet" in found.found
+    assert "not built yet" in finding(case, "architecture", "agent", state=State.WARNING).found
 
 
 @pytest.fixture
@@ -197,7 +194,7 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
 @pytest.mark.slow
 def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line: Connection) -> None:
     line.run("mkdir -p .local/share && chmod 500 .local/share")
-    found = fault(case, "releases")
+    found = finding(case, "releases")
     assert "may not write there" in found.found
     assert "chown" in found.hints[0]
 
@@ -207,19 +204,16 @@ def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
     full = start("local", name="full", disk_mib=16)
     with Connection(address_of(full)) as connection, case_of(resolve("local"), ["virtual:full"]) as case:
         connection.run("dd if=/dev/zero of=filler bs=1M count=12")
-        found = fault(case, *WAY, "releases")
-        assert "8 MiB could not be written" in found.found
+        assert "8 MiB could not be written" in finding(case, *WAY, "releases").found
         assert connection.run(EVERYTHING).text == "./filler"
         connection.run("rm filler")
-        found = look(case, "releases")["releases"]
-        assert (found.state, "16 MiB are free" in found.found) == (State.WARNING, True)
+        assert "16 MiB are free" in finding(case, "releases", state=State.WARNING).found
 
 
 @pytest.mark.slow
 def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, tmp_path: Path) -> None:
     with case_of(resolve(write_profile(tmp_path, "local", glibc="2.99")), ["virtual:patient"]) as case:
-        found = fault(case, *WAY, "architecture", "glibc")
-    assert found.found.startswith("2.36, the profile states 2.99")
+        assert finding(case, *WAY, "architecture", "glibc").found.startswith("2.36, the profile states 2.99")
 
 
 @contextmanager
@@ -234,7 +228,7 @@ def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, s
     link = 'mkdir few && for name in sh cat dd df find id mkdir rm sed; do ln -s "$(command -v $name)" few/; done'
     assert line.run(link).code == 0
     with through(case, sshd(f"SetEnv PATH={line.run('pwd').text}/few")) as poor:
-        found = fault(poor, "programs for releases")
+        found = finding(poor, "programs for releases")
     # Busybox's shell has many of the programs in itself.
     assert re.fullmatch(r"the board has no ((chmod|cut|du|ln|mv|readlink|sha256sum), )*flock(, .*)?", found.found)
 
@@ -242,7 +236,7 @@ def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, s
 @pytest.mark.slow
 def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., Address]) -> None:
     with through(case, sshd()) as without:
-        found = fault(without, "programs for releases")
+        found = finding(without, "programs for releases")
     assert "has no SFTP" in found.found
     assert "apt-get install openssh-sftp-server there" in found.hints
 
@@ -251,9 +245,7 @@ def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., 
 @pytest.mark.parametrize("line", ["AllowTcpForwarding no", "PermitOpen none", "PermitListen none"])
 def test_a_server_without_port_forwarding_is_a_warning(case: Case, sshd: Callable[..., Address], line: str) -> None:
     with through(case, sshd(line)) as closed:
-        found = look(closed, "port forwarding")["port forwarding"]
-    assert found.state is State.WARNING
-    assert "tuning needs that" in found.found
+        assert "tuning needs that" in finding(closed, "port forwarding", state=State.WARNING).found
 
 
 @pytest.mark.slow
@@ -265,10 +257,9 @@ def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: 
     subprocess.run([*inside, "mount", *options, home], check=True)
     try:
         shutil.copy("/bin/true", case.program)
-        found = look(case, "program there")["program there"]
+        found = finding(case, "program there")
     finally:
         subprocess.run([*inside, "umount", "--lazy", home], check=True)
-    assert found.state is State.FAILED
     assert "does not allow programs there" in found.found
     assert "noexec" in found.hints[0]
 
@@ -276,8 +267,7 @@ def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: 
 @pytest.mark.slow
 def test_a_program_that_does_not_run_there_is_found(case: Case, line: Connection) -> None:
     case.program.write_bytes(b"#!/bin/sh\necho no memory >&2; kill -SEGV $$\n")
-    found = fault(case, "program there")
-    assert "it was ended by SIGSEGV" in found.found
+    assert "it was ended by SIGSEGV" in finding(case, "program there").found
     assert ".edgedeploy-doctor" not in line.run(EVERYTHING).text
     assert becomes(lambda: "sleep" not in line.run("ps").text), "what watched over the program ends with it"
 
@@ -290,9 +280,9 @@ def graphics(case: Case) -> Case:
 
 @pytest.mark.slow
 def test_a_board_without_opencl_says_what_to_install_there(graphics: Case) -> None:
-    found = fault(graphics, "toolchain", "ICD files")
-    assert found.hints == ("on the board: sudo apt install intel-opencl-icd",)
-    found = fault(graphics, "devices")
+    hints = finding(graphics, "toolchain", "ICD files").hints
+    assert hints == ("on the board: sudo apt install intel-opencl-icd",)
+    found = finding(graphics, "devices")
     assert found.found.startswith("no libOpenCL: ")
     assert found.hints == ("on the board: sudo apt install ocl-icd-libopencl1",)
 
@@ -303,16 +293,13 @@ def test_a_graphics_node_that_the_user_may_not_open_names_the_group(
 ) -> None:
     line.run("mkdir -p fake/dev/dri && : >fake/dev/dri/renderD128 && chmod 0 fake/dev/dri/renderD128")
     monkeypatch.setattr(opencl, "ROOT", line.run("cd fake && pwd").text)
-    found = look(graphics, "GPU nodes")["GPU nodes"]
-    user = virtual.user
-    assert found.state is State.FAILED
+    found, user = finding(graphics, "GPU nodes"), virtual.user
     assert found.found == f"{user} may not open /dev/dri/renderD128 (group {user})"
     assert found.hints == (f"on the board: sudo usermod -aG {user} {user}, and log in again",)
     line.run("chmod 600 fake/dev/dri/renderD128")
-    assert look(graphics, "GPU nodes")["GPU nodes"].state is State.OK
+    finding(graphics, "GPU nodes", state=State.OK)
 
 
 @pytest.mark.slow
 def test_graphics_without_a_node_are_not_known_to_the_kernel(graphics: Case) -> None:
-    found = look(graphics, "GPU nodes")["GPU nodes"]
-    assert (found.state, found.found) == (State.FAILED, "there is no /dev/dri/renderD*")
+    assert finding(graphics, "GPU nodes").found == "there is no /dev/dri/renderD*"

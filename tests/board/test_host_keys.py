@@ -25,11 +25,6 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's c
 ALIAS = "desk"
 
 
-def cases(table: dict[str, object], *quick: str) -> list[object]:
-    """The names of a table's cases as parameters; all but the quick ones wait for `make test-all`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in table]
-
-
 @dataclass
 class Server:
     address: Address
@@ -111,7 +106,7 @@ KNOWN = {
 }
 
 
-QUICK = (
+@pytest.mark.quick(
     "another key of the same type stands before it",
     "the name is hashed",
     "the name is a pattern",
@@ -120,9 +115,7 @@ QUICK = (
     "an authority of this host is known, and no key",
     "the key is revoked",
 )
-
-
-@pytest.mark.parametrize("case", cases(KNOWN, *QUICK))
+@pytest.mark.parametrize("case", KNOWN)
 def test_a_host_key_is_trusted_where_openssh_trusts_it(case: str, server: Server, tmp_path: Path) -> None:
     text, trusted = KNOWN[case]
     values = {"name": server.name, "key": server.key, "other": new_key(), "spaced": server.key.replace(" ", "\t  ")}
@@ -150,7 +143,8 @@ CONFIGURED = {
 }
 
 
-@pytest.mark.parametrize("case", cases(CONFIGURED, "HostKeyAlias", "Include"))
+@pytest.mark.quick("HostKeyAlias", "Include")
+@pytest.mark.parametrize("case", CONFIGURED)
 def test_what_is_configured_means_what_it_means_to_openssh(case: str, server: Server, tmp_path: Path) -> None:
     lines, known, trusted = CONFIGURED[case]
     for name in ("elsewhere", "a b"):
@@ -252,7 +246,8 @@ CERTIFICATES = {
 }
 
 
-@pytest.mark.parametrize("case", cases(CERTIFICATES, "expired"))
+@pytest.mark.quick("expired")
+@pytest.mark.parametrize("case", CERTIFICATES)
 def test_a_host_certificate_is_trusted_where_openssh_trusts_it(case: str, certified: Certify, authority: Path) -> None:
     options, trusted = CERTIFICATES[case]
     server = certified(*options)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from conftest import Command, run_command
 from support.board_releases import Bench
-from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, until, user_systemd
+from support.commands import output_of, refused
+from support.patience import until
+from support.services import BASE, FIRST, SECOND, Client, Home, UserSystemd, events, user_systemd
 
 from edgedeploy.errors import InputError, ServiceError
 from edgedeploy.remote import connection
@@ -126,42 +128,34 @@ class TestCommands:
     @pytest.fixture
     def service(
         self, systemd: UserSystemd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> Callable[..., tuple[int, str, str]]:
+    ) -> Command:
         """`edgedeploy service` with the systemd here as a board's."""
         there = SimpleNamespace(run=systemd.run, address="pi@there")
         monkeypatch.setattr(connection, "Connection", lambda *arguments, **options: nullcontext(there))
         run = run_command(monkeypatch, capsys)
         return lambda *words: run("service", *words, "--board", "rpi4", "--host", "pi@there")
 
-    def test_they_say_what_they_did(self, home: Home, service: Callable[..., tuple[int, str, str]]) -> None:
-        code, out, err = service("install", "digits", "--memory-max", "100M")
-        assert (code, out) == (
-            0, "edgedeploy-digits.service runs on pi@there, at $XDG_RUNTIME_DIR/edgedeploy-digits/socket\n"
-        )  # fmt: skip
-        code, out, _ = service("status", "digits", "--json")
-        assert code == 0
-        assert json.loads(out)["release"] == FIRST
-        code, out, _ = service("status", "digits")
-        assert "active (running)" in out
-        assert service("stop", "digits")[0] == 0
-        assert not json.loads(service("status", "digits", "--json")[1])["active"]
-        assert service("start", "digits")[0] == 0
-        code, out, _ = service("uninstall", "digits")
-        assert (code, out) == (0, "the service of digits is removed from pi@there\n")
-        code, _, err = service("stop", "digits")
-        assert (code, "pi@there has no service edgedeploy-digits" in err) == (26, True)
+    def test_they_say_what_they_did(self, home: Home, service: Command) -> None:
+        at = "$XDG_RUNTIME_DIR/edgedeploy-digits/socket"
+        installed = output_of(service, "install", "digits", "--memory-max", "100M")
+        assert installed == f"edgedeploy-digits.service runs on pi@there, at {at}\n"
+        assert json.loads(output_of(service, "status", "digits", "--json"))["release"] == FIRST
+        assert "active (running)" in output_of(service, "status", "digits")
+        output_of(service, "stop", "digits")
+        assert not json.loads(output_of(service, "status", "digits", "--json"))["active"]
+        output_of(service, "start", "digits")
+        assert output_of(service, "uninstall", "digits") == "the service of digits is removed from pi@there\n"
+        assert "pi@there has no service edgedeploy-digits" in refused(service, 26, "stop", "digits")
 
     @pytest.mark.parametrize("words", [("install", "../x"), ("status", "a b"), ("install", "x", "--cpu-quota", "2")])
-    def test_bad_names_and_limits_are_refused(
-        self, service: Callable[..., tuple[int, str, str]], words: tuple[str, ...]
-    ) -> None:
+    def test_bad_names_and_limits_are_refused(self, service: Command, words: tuple[str, ...]) -> None:
         assert service(*words)[0] == 7
 
 
 def test_logs_are_printed_and_followed_over_ssh(bench: Bench, board_command: Command) -> None:
     bench.say(f"mkdir -p {BASE}/logs && cd {BASE}/logs && seq 3 >digits.jsonl.1 && seq 4 6 >digits.jsonl")
-    code, out, _ = board_command("service", "logs", "digits", *bench.at, "--lines", 4)
-    assert (code, out.split()) == (0, ["3", "4", "5", "6"])
+    out = output_of(board_command, "service", "logs", "digits", *bench.at, "--lines", 4)
+    assert out.split() == ["3", "4", "5", "6"]
     with bench.connected() as connected:
         program = OnBoard(connected).start(LOGS, str(BASE), "digits", "1", "follow")
         lines = program.lines()
@@ -190,10 +184,8 @@ class TestUnit:
         command = ["systemd-analyze", "verify", "--man=no", *([] if user else ["--user"]), str(unit)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(tmp_path)})
         said = [line for line in done.stderr.splitlines() if "edgedeploy-digits" in line]
-        version = int(
-            re.search(r"systemd (\d+)", subprocess.check_output(["systemd-analyze", "--version"], text=True))[1]
-        )  # type: ignore[index]
-        if systemd >= 254 > version:
+        version = re.match(r"systemd (\d+)", subprocess.check_output(["systemd-analyze", "--version"], text=True))
+        if systemd >= 254 > int(version[1]):
             said = [line for line in said if "RestartSteps" not in line and "RestartMaxDelaySec" not in line]
         assert said == []
 
@@ -233,7 +225,5 @@ class TestUnit:
 
 def test_a_board_without_systemd_says_so(bench: Bench, board_command: Command) -> None:
     bench.push(bench.first)
-    code, _, err = board_command("service", "install", "digits", *bench.at)
-    assert (code, "it has no systemd" in err) == (26, True)
-    code, _, err = board_command("service", "status", "digits", *bench.at)
-    assert (code, "has no service edgedeploy-digits" in err) == (26, True)
+    assert "it has no systemd" in refused(board_command, 26, "service", "install", "digits", *bench.at)
+    assert "has no service edgedeploy-digits" in refused(board_command, 26, "service", "status", "digits", *bench.at)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,20 @@ import cv2
 import numpy as np
 import pytest
 from conftest import ROOT, Command
-from support.agents import emulation_here, unpack, unpacked
-from support.commands import need, output_of
+from support.agents import assert_needs_little, digits_with_use, emulation_here, unpack, unpacked
+from support.commands import need, output_of, printed, refused
 from support.library_programs import (
     EXAMPLES,
     LAYOUT,
+    Making,
     assert_as_python_says,
     compiled,
     declarations,
     digit_image,
     exported,
-    network_class,
+    network,
     said,
+    written,
 )
 from support.networks import Graph, tiny
 from support.patience import generous
@@ -41,31 +43,18 @@ from edgedeploy.agent.library import platform_tag, write_library
 from edgedeploy.api.local_runtime import Network as HostNetwork
 from edgedeploy.building import build
 from edgedeploy.demo.packaged import Detector
-from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import InputError, PackageError
 from edgedeploy.model.onnxruntime_session import cpu_session
-from edgedeploy.package.abi import read_abi
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.source import find_source
 
+__all__ = ["network", "written"]
+
 OK, MISUSED, INPUT, PACKAGE = 0, 2, 7, 8
 ABI = ROOT / "tests" / "support" / "library_abi.txt"
-Making = Callable[..., library.Network]
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("library")
-    write_library(load_board("local"), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def network(written: Path) -> Making:
-    return network_class(written)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +67,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def package(model: Path) -> Path:
     return model.with_suffix("")
+
+
+@pytest.fixture
+def opened(network: Making, package: Path) -> Iterator[library.Network]:
+    with network(package) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +92,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unpacked_digits(board: str, folder: Path) -> Path:
-    built = build(find_source("digits"), resolve(board), folder / "digits.tar.gz", use=find_use("digits"))
-    return unpack(built.path, folder / "digits")
+    return unpack(digits_with_use(folder / "digits.tar.gz", board), folder / "digits")
 
 
 def images(count: int) -> list[np.ndarray]:
@@ -137,29 +131,23 @@ def test_nothing_else_is_exported(written: Path) -> None:
 
 
 def test_it_is_small_and_needs_only_an_old_glibc(written: Path) -> None:
-    shared = written / "lib" / "libedgedeploy.so.1"
-    assert shared.stat().st_size <= 4_000_000
-    abi = read_abi(shared, load_board("local"))
-    assert not [name for name in abi.libraries if "c++" in name or "gcc" in name]
-    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    assert_needs_little(written / "lib" / "libedgedeploy.so.1", "local", most_bytes=4_000_000)
 
 
-def test_outputs_are_those_of_onnxruntime(network: Making, model: Path, package: Path) -> None:
+def test_outputs_are_those_of_onnxruntime(opened: library.Network, model: Path, package: Path) -> None:
     [data] = images(1)
-    with network(package) as opened:
-        assert_agree(opened(data), reference(model, data))
-        assert_agree(opened.run({"data": data.astype(np.float64)}), reference(model, data))
-        [spec] = opened.inputs
-        assert (spec.name, spec.dtype, spec.shape, spec.layout) == ("data", np.float32, (1, 3, 8, 8), "NCHW")
-        assert opened.release == str(package.resolve())
+    assert_agree(opened(data), reference(model, data))
+    assert_agree(opened.run({"data": data.astype(np.float64)}), reference(model, data))
+    [spec] = opened.inputs
+    assert (spec.name, spec.dtype, spec.shape, spec.layout) == ("data", np.float32, (1, 3, 8, 8), "NCHW")
+    assert opened.release == str(package.resolve())
 
 
-def test_what_was_set_stays_and_begins_as_zeros(network: Making, model: Path, package: Path) -> None:
+def test_what_was_set_stays_and_begins_as_zeros(opened: library.Network, model: Path) -> None:
     [data] = images(1)
-    with network(package) as opened:
-        assert_agree(opened.run({}), reference(model, np.zeros_like(data)))
-        opened(data)
-        assert_agree(opened.run({}), reference(model, data))
+    assert_agree(opened.run({}), reference(model, np.zeros_like(data)))
+    opened(data)
+    assert_agree(opened.run({}), reference(model, data))
 
 
 def test_outputs_outlive_the_network(network: Making, model: Path, package: Path) -> None:
@@ -187,17 +175,16 @@ def test_networks_run_at_the_same_time_in_one_process(network: Making, model: Pa
         each.close()
 
 
-def test_one_network_is_used_by_several_threads(network: Making, model: Path, package: Path) -> None:
+def test_one_network_is_used_by_several_threads(opened: library.Network, model: Path) -> None:
     data = images(4)
     wanted = [reference(model, each) for each in data]
-    with network(package) as opened:
 
-        def work(place: int) -> None:
-            for _ in range(100):
-                assert_agree(opened(data[place]), wanted[place])
+    def work(place: int) -> None:
+        for _ in range(100):
+            assert_agree(opened(data[place]), wanted[place])
 
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(work, range(4)))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 def test_threads_change_while_another_network_of_the_library_runs(network: Making, model: Path, package: Path) -> None:
@@ -293,69 +280,66 @@ def aligned(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def test_an_input_is_read_from_the_callers_buffer(network: Making, model: Path, package: Path) -> None:
+def test_an_input_is_read_from_the_callers_buffer(opened: library.Network, model: Path) -> None:
     first, second = images(2)
     buffer = aligned(first)
-    with network(package) as opened:
-        calls, handle = opened._library, opened._handle
-        assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes) == OK
-        assert_agree(opened.run({}), reference(model, first))
-        buffer[:] = second
-        assert_agree(opened.run({}), reference(model, second))
-        opened(first)  # a copy again
-        np.testing.assert_array_equal(buffer, second)
-        buffer[:] = 0
-        assert_agree(opened.run({}), reference(model, first))
-        assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes) == OK
-        assert calls.ed_bind_input(handle, 0, None, 0) == OK
-        assert_agree(opened.run({}), reference(model, np.zeros_like(first)))
+    calls, handle = opened._library, opened._handle
+    assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes) == OK
+    assert_agree(opened.run({}), reference(model, first))
+    buffer[:] = second
+    assert_agree(opened.run({}), reference(model, second))
+    opened(first)  # a copy again
+    np.testing.assert_array_equal(buffer, second)
+    buffer[:] = 0
+    assert_agree(opened.run({}), reference(model, first))
+    assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes) == OK
+    assert calls.ed_bind_input(handle, 0, None, 0) == OK
+    assert_agree(opened.run({}), reference(model, np.zeros_like(first)))
 
 
-def test_a_buffer_that_cannot_be_read_is_refused(network: Making, package: Path) -> None:
+def test_a_buffer_that_cannot_be_read_is_refused(opened: library.Network) -> None:
     buffer = aligned(images(1)[0])
-    with network(package) as opened:
-        calls, handle = opened._library, opened._handle
-        assert calls.ed_bind_input(handle, 0, buffer.ctypes.data + 4, buffer.nbytes) == MISUSED
-        assert b"no multiple of 64 bytes" in calls.ed_error()
-        assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes - 4) == INPUT
-        assert calls.ed_run(handle) == OK
+    calls, handle = opened._library, opened._handle
+    assert calls.ed_bind_input(handle, 0, buffer.ctypes.data + 4, buffer.nbytes) == MISUSED
+    assert b"no multiple of 64 bytes" in calls.ed_error()
+    assert calls.ed_bind_input(handle, 0, buffer.ctypes.data, buffer.nbytes - 4) == INPUT
+    assert calls.ed_run(handle) == OK
 
 
-def test_wrong_calls_are_told_and_change_nothing(network: Making, model: Path, package: Path) -> None:
+def test_wrong_calls_are_told_and_change_nothing(opened: library.Network, model: Path, package: Path) -> None:
     [data] = images(1)
     size = data.nbytes
-    with network(package) as opened:
-        calls, handle, text = opened._library, opened._handle, str(package).encode()
-        place, tensor, values = ctypes.c_void_p(), library._Tensor(), data.ctypes.data
-        none = ctypes.POINTER(ctypes.c_void_p)()
-        wrong = [
-            (calls.ed_open(text, 0, none), MISUSED, "network is null"),
-            (calls.ed_open(None, 0, ctypes.byref(place)), MISUSED, "release is null"),
-            (calls.ed_open(text, -1, ctypes.byref(place)), MISUSED, "-1 threads"),
-            (calls.ed_open(text, 100_000, ctypes.byref(place)), INPUT, "100000 threads were asked for"),
-            (calls.ed_open(b"", 0, ctypes.byref(place)), MISUSED, "is not a model name"),
-            (calls.ed_open(b"..", 0, ctypes.byref(place)), MISUSED, "is not a model name"),
-            (calls.ed_open(b"x" * 100_000, 0, ctypes.byref(place)), MISUSED, "is not a model name"),
-            (calls.ed_open(b"/x" * 10_000, 0, ctypes.byref(place)), PACKAGE, "there is no release"),
-            (calls.ed_open(b"/no/such", 0, ctypes.byref(place)), PACKAGE, "there is no release /no/such"),
-            (calls.ed_open(b"/proc", 0, ctypes.byref(place)), PACKAGE, "manifest.json"),
-            (calls.ed_set_input(handle, 0, None, size), MISUSED, "are null"),
-            (calls.ed_set_input(handle, 1, values, size), MISUSED, "there is no input 1"),
-            (calls.ed_set_input(handle, 2**64 - 1, values, size), MISUSED, "there is no input"),
-            (calls.ed_set_input(handle, 0, values, size - 1), INPUT, f"'data' has {size} bytes: {size - 1} were given"),
-            (calls.ed_bind_input(handle, 7, values, size), MISUSED, "there is no input 7"),
-            (calls.ed_describe_input(handle, 1, ctypes.byref(tensor)), MISUSED, "there is no tensor 1"),
-            (calls.ed_describe_output(handle, 0, None), MISUSED, "tensor is null"),
-            (calls.ed_get_output(handle, 0, none), MISUSED, "values is null"),
-            (calls.ed_get_output(handle, 0, ctypes.byref(place)), MISUSED, "there are no outputs yet"),
-            (calls.ed_get_output(handle, 9, ctypes.byref(place)), MISUSED, "there is no output 9"),
-            (calls.ed_set_threads(handle, 0), MISUSED, "0 threads"),
-            (calls.ed_set_entry(handle, 1), MISUSED, "there is no entry 1"),
-        ]
-        assert [status for status, _, _ in wrong] == [wanted for _, wanted, _ in wrong]
-        assert calls.ed_set_input(handle, 0, None, size) == MISUSED
-        assert place.value is None
-        assert_agree(opened(data), reference(model, data))
+    calls, handle, text = opened._library, opened._handle, str(package).encode()
+    place, tensor, values = ctypes.c_void_p(), library._Tensor(), data.ctypes.data
+    none = ctypes.POINTER(ctypes.c_void_p)()
+    wrong = [
+        (calls.ed_open(text, 0, none), MISUSED, "network is null"),
+        (calls.ed_open(None, 0, ctypes.byref(place)), MISUSED, "release is null"),
+        (calls.ed_open(text, -1, ctypes.byref(place)), MISUSED, "-1 threads"),
+        (calls.ed_open(text, 100_000, ctypes.byref(place)), INPUT, "100000 threads were asked for"),
+        (calls.ed_open(b"", 0, ctypes.byref(place)), MISUSED, "is not a model name"),
+        (calls.ed_open(b"..", 0, ctypes.byref(place)), MISUSED, "is not a model name"),
+        (calls.ed_open(b"x" * 100_000, 0, ctypes.byref(place)), MISUSED, "is not a model name"),
+        (calls.ed_open(b"/x" * 10_000, 0, ctypes.byref(place)), PACKAGE, "there is no release"),
+        (calls.ed_open(b"/no/such", 0, ctypes.byref(place)), PACKAGE, "there is no release /no/such"),
+        (calls.ed_open(b"/proc", 0, ctypes.byref(place)), PACKAGE, "manifest.json"),
+        (calls.ed_set_input(handle, 0, None, size), MISUSED, "are null"),
+        (calls.ed_set_input(handle, 1, values, size), MISUSED, "there is no input 1"),
+        (calls.ed_set_input(handle, 2**64 - 1, values, size), MISUSED, "there is no input"),
+        (calls.ed_set_input(handle, 0, values, size - 1), INPUT, f"'data' has {size} bytes: {size - 1} were given"),
+        (calls.ed_bind_input(handle, 7, values, size), MISUSED, "there is no input 7"),
+        (calls.ed_describe_input(handle, 1, ctypes.byref(tensor)), MISUSED, "there is no tensor 1"),
+        (calls.ed_describe_output(handle, 0, None), MISUSED, "tensor is null"),
+        (calls.ed_get_output(handle, 0, none), MISUSED, "values is null"),
+        (calls.ed_get_output(handle, 0, ctypes.byref(place)), MISUSED, "there are no outputs yet"),
+        (calls.ed_get_output(handle, 9, ctypes.byref(place)), MISUSED, "there is no output 9"),
+        (calls.ed_set_threads(handle, 0), MISUSED, "0 threads"),
+        (calls.ed_set_entry(handle, 1), MISUSED, "there is no entry 1"),
+    ]
+    assert [status for status, _, _ in wrong] == [wanted for _, wanted, _ in wrong]
+    assert calls.ed_set_input(handle, 0, None, size) == MISUSED
+    assert place.value is None
+    assert_agree(opened(data), reference(model, data))
 
 
 @pytest.mark.parametrize(
@@ -391,13 +375,12 @@ def test_a_network_that_is_not_open_is_known_as_that(network: Making, package: P
     assert calls.ed_close(number) == (OK if number is None else MISUSED)
 
 
-def test_errors_belong_to_the_thread_that_made_them(network: Making, package: Path) -> None:
-    with network(package) as opened:
-        calls = opened._library
-        assert calls.ed_open(b"/no/such", 0, ctypes.byref(ctypes.c_void_p())) == PACKAGE
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(calls.ed_error).result() == b""
-        assert b"/no/such" in calls.ed_error()
+def test_errors_belong_to_the_thread_that_made_them(opened: library.Network) -> None:
+    calls = opened._library
+    assert calls.ed_open(b"/no/such", 0, ctypes.byref(ctypes.c_void_p())) == PACKAGE
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(calls.ed_error).result() == b""
+    assert b"/no/such" in calls.ed_error()
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "model.so"])
@@ -413,18 +396,25 @@ def test_a_damaged_package_is_refused(network: Making, model: Path, tmp_path: Pa
         assert caught.value.code == PACKAGE
 
 
-def test_arrays_that_fit_no_input_are_refused(network: Making, package: Path) -> None:
+def test_arrays_that_fit_no_input_are_refused(opened: library.Network) -> None:
     [data] = images(1)
-    with network(package) as opened:
-        for arrays, named in (
-            ((data[:, :2],), r"has shape \(1, 2, 8, 8\)"),
-            ((data.astype(np.complex64),), "has dtype complex64"),
-            ((), "0 arrays were given"),
-        ):
-            with pytest.raises(library.NetworkError, match=named):
-                opened(*arrays)
-        with pytest.raises(library.NetworkError, match="unknown input 'x': the network's inputs are data"):
-            opened.run({"x": data})
+    for arrays, named in (
+        ((data[:, :2],), r"has shape \(1, 2, 8, 8\)"),
+        ((data.astype(np.complex64),), "has dtype complex64"),
+        ((), "0 arrays were given"),
+    ):
+        with pytest.raises(library.NetworkError, match=named):
+            opened(*arrays)
+    with pytest.raises(library.NetworkError, match="unknown input 'x': the network's inputs are data"):
+        opened.run({"x": data})
+
+
+@pytest.fixture
+def link(package: Path, tmp_path: Path) -> Path:
+    """A link to a package, as that to the release in use is one."""
+    path = tmp_path / "current"
+    path.symlink_to(package)
+    return path
 
 
 def switch(link: Path, target: Path) -> None:
@@ -441,9 +431,7 @@ def run_until(done: Callable[[], bool], opened: library.Network) -> None:
         assert time.monotonic() < end
 
 
-def test_a_network_follows_releases(network: Making, model: Path, package: Path, other: Path, tmp_path: Path) -> None:
-    link = tmp_path / "current"
-    link.symlink_to(package)
+def test_a_network_follows_releases(network: Making, model: Path, package: Path, other: Path, link: Path) -> None:
     [data] = images(1)
     told: list[tuple[str, str | None]] = []
     with network(link, follow=True, switched=lambda *what: told.append(what)) as opened:
@@ -458,9 +446,7 @@ def test_a_network_follows_releases(network: Making, model: Path, package: Path,
         assert_agree(opened.run({}), reference(model, data))
 
 
-def test_a_bound_buffer_moves_to_the_next_release(network: Making, package: Path, other: Path, tmp_path: Path) -> None:
-    link = tmp_path / "current"
-    link.symlink_to(package)
+def test_a_bound_buffer_moves_to_the_next_release(network: Making, other: Path, link: Path) -> None:
     first, second = images(2)
     buffer = aligned(first)
     told: list[str] = []
@@ -473,9 +459,8 @@ def test_a_bound_buffer_moves_to_the_next_release(network: Making, package: Path
         assert_agree(opened.run({}), reference(other, second))
 
 
-def test_a_bad_release_is_told_once(network: Making, model: Path, package: Path, other: Path, tmp_path: Path) -> None:
-    link, broken = tmp_path / "current", tmp_path / "broken"
-    link.symlink_to(package)
+def test_a_bad_release_is_told_once(network: Making, model: Path, other: Path, link: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{}")
     [data] = images(1)
@@ -496,10 +481,7 @@ def test_a_bad_release_is_told_once(network: Making, model: Path, package: Path,
         assert_agree(opened.run({}), reference(other, data))
 
 
-def test_the_inference_raises_a_callbacks_error(network: Making, package: Path, other: Path, tmp_path: Path) -> None:
-    link = tmp_path / "current"
-    link.symlink_to(package)
-
+def test_the_inference_raises_a_callbacks_error(network: Making, other: Path, link: Path) -> None:
     def told(*_: object) -> None:
         assert opened.inputs[0].name == "data"
         assert opened._library.ed_run(opened._handle) == MISUSED
@@ -591,9 +573,8 @@ def test_the_examples_in_cxx_classify_and_follow_releases(
         file = tmp_path / "zig.cmake"
         output_of(command, "toolchains", "cmake", "local", "--toolchain", "zig", "--output", file)
         options.append(f"-DCMAKE_TOOLCHAIN_FILE={file}")
-    for words in (["-S", EXAMPLES / "cpp", "-B", tmp_path / "build", *options], ["--build", tmp_path / "build"]):
-        done = subprocess.run(["cmake", *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    printed("cmake", "-S", EXAMPLES / "cpp", "-B", tmp_path / "build", *options)
+    printed("cmake", "--build", tmp_path / "build")
     image = digit_image(tmp_path)
     assert_as_python_says(said([tmp_path / "build" / "detect", image, digits]), digits.with_suffix(".tar.gz"), image)
     second = unpacked_digits("local", tmp_path)
@@ -731,7 +712,6 @@ def test_the_wheel_is_the_same_each_time(written: Path, tmp_path: Path) -> None:
 )
 def test_wheels_have_the_tag_of_the_boards_system(board: str, tag: str) -> None:
     machine = architecture_of(load_board(board).triple).python
-    assert machine is not None
     assert platform_tag(machine, "2.28") == tag
 
 
@@ -764,19 +744,16 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(command: Command, t
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
-    code, _, err = command("library", "--output", folder)
-    assert code == 10
-    assert "it holds something else" in err
+    assert "it holds something else" in refused(command, 10, "library", "--output", folder)
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
-    code, _, err = command("library", "--output", folder / "mine.txt")
-    assert (code, "cannot write" in err) == (10, True)
+    assert "cannot write" in refused(command, 10, "library", "--output", folder / "mine.txt")
 
 
 def test_a_library_that_cannot_be_built_leaves_no_folder(command: Command, tmp_path: Path) -> None:
     board = tmp_path / "sparc.yaml"
     board.write_text((ROOT / "boards" / "rpi4.yaml").read_text().replace("aarch64-unknown", "sparc64-unknown"))
-    code, _, err = command("library", "--board", board, "--output", tmp_path / "a" / "b")
-    assert (code, "no agent can be built for the architecture sparc64" in err) == (11, True), err
+    err = refused(command, 11, "library", "--board", board, "--output", tmp_path / "a" / "b")
+    assert "no agent can be built for the architecture sparc64" in err
     assert not (tmp_path / "a").exists()
 
 
@@ -787,8 +764,7 @@ def test_programs_of_a_board_classify_under_emulation(board: str, digits: Path, 
     command = emulation_here(profile)
     write_library(profile, tmp_path / "library")
     shared = tmp_path / "library" / "lib" / "libedgedeploy.so.1"
-    abi = read_abi(shared, profile)
-    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    assert_needs_little(shared, board, most_bytes=4_000_000)
     lines = ABI.read_text().splitlines()
     assert exported(shared) == [line for line in lines if line.endswith("@EDGEDEPLOY_1")]
     (tmp_path / "layout.c").write_text(LAYOUT)

@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from packaging.requirements import Requirement
+from support.agents import digits_with_use
+from support.commands import printed
 from support.virtual_boards import Start
 from support.wheels import target, wheel
 
-from edgedeploy.building import build
-from edgedeploy.demo.usage import find_use
 from edgedeploy.errors import NotInstalledError
-from edgedeploy.target.resolved import resolve
-from edgedeploy.zoo.source import find_source
 
 __all__ = ["target", "wheel"]
 
@@ -71,16 +69,8 @@ def edgedeploy(target: Path, site: Path, tmp_path: Path) -> Edgedeploy:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("packages")
-    return {
-        board: build(
-            find_source("digits"),
-            resolve(board),
-            folder / board / "digits.tar.gz",
-            use=find_use("digits"),
-            checks="none",
-        ).path
-        for board in ("local", "rpi4")
-    }
+    boards = ("local", "rpi4")
+    return {board: digits_with_use(folder / board / "digits.tar.gz", board, checks="none") for board in boards}
 
 
 def test_tvm_onnx_and_zig_are_not_there(site: Path) -> None:
@@ -125,10 +115,8 @@ for call in (ed.build, ed.open, lambda name: ed.bench([name]), lambda name: ed.q
 
 def test_the_python_api_does_what_the_commands_do(target: Path, site: Path, packages: dict[str, Path]) -> None:
     image = ROOT / "models" / "digit.png"
-    command = [sys.executable, "-I", "-S", "-c", _CALLS, target, site, packages["local"], image]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["3", *["NotInstalledError pip install 'edgedeploy[build]'"] * 4]
+    said = printed(sys.executable, "-I", "-S", "-c", _CALLS, target, site, packages["local"], image)
+    assert said.splitlines() == ["3", *["NotInstalledError pip install 'edgedeploy[build]'"] * 4]
 
 
 @pytest.mark.parametrize(

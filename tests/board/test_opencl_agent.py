@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import psutil
 import pytest
 from conftest import Command
 from support.agents import answer, call, request, unpacked
-from support.commands import output_of
+from support.commands import output_of, started
 from support.networks import two_sides
 from support.opencl_devices import make_faulty
 from support.patience import generous
@@ -127,23 +128,25 @@ def refused(agent: Path, package: Path) -> OpenCLError:
     assert done.returncode == 21, done.stderr
     assert done.stdout == b""
     error = failure(done.returncode, "it", done.stderr.decode())
-    assert isinstance(error, OpenCLError)
     return error
 
 
-def test_an_unknown_device_lists_those_there(agent: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "GeForce")
-    error = refused(agent, package)
-    assert isinstance(error, NoOpenCLError)
-    assert "no OpenCL device here has 'GeForce' in its name: there is basic" in str(error.why)
+NO_SUCH = "no OpenCL device here has 'GeForce' in its name: there is basic"
 
 
-@pytest.mark.slow
-def test_a_driver_without_devices_is_said(agent: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POCL_DEVICES", "")
+@pytest.mark.quick("an unknown device")
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [("EDGEDEPLOY_OPENCL_DEVICE", "GeForce", NO_SUCH), ("POCL_DEVICES", "", "OpenCL has no device here")],
+    ids=["an unknown device", "a driver without devices"],
+)
+def test_a_missing_device_is_named(
+    agent: Path, package: Path, variable: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
     error = refused(agent, package)
     assert isinstance(error, NoOpenCLError)
-    assert "OpenCL has no device here" in str(error.why)
+    assert why in str(error.why)
 
 
 def test_kernels_that_do_not_build_are_shown_with_the_compilers_log(agent: Path, package: Path) -> None:
@@ -245,13 +248,11 @@ def served(kernel: Path, port: int, key: str) -> None:
 
 @pytest.mark.slow
 def test_the_agent_serves_the_device_over_rpc(agent: Path, kernel: Path) -> None:
-    with subprocess.Popen(
-        [str(agent), "rpc", "--port", "0", "--key", "nuc"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    ) as server:
-        try:
-            served(kernel, json.loads(server.stdout.readline())["port"], "nuc")
-        finally:
-            server.terminate()
+    command = (agent, "rpc", "--port", "0", "--key", "nuc")
+    with started(*command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as server:
+        served(kernel, json.loads(server.stdout.readline())["port"], "nuc")
+        server.terminate()
+        server.wait(generous(20))
 
 
 # TVM's own server in Python. Each session is a process that imports TVM anew.
@@ -276,15 +277,13 @@ def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path, tmp_path: Path
     (installed / "entry_points.txt").write_text(ENTRY_POINT)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment) as server:
+    with started(*command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment) as server:
         try:
             served(kernel, int(server.stdout.readline()), "nuc")
         finally:
             server.stdin.close()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 server.wait(generous(20))
-            except subprocess.TimeoutExpired:
-                server.kill()
 
 
 BOARD = "nuc-opencl"
@@ -359,7 +358,7 @@ def refused_by_board(command: Command) -> str:
 
 
 @pytest.mark.slow
-def test_without_a_driver_on_the_board_that_is_said(inside: Path, board_command: Command) -> None:
+def test_a_board_without_a_driver_says_so(inside: Path, board_command: Command) -> None:
     (inside / "etc/OpenCL/vendors/pocl.icd").unlink()
     said = refused_by_board(board_command)
     assert "the self-test of digits failed on virtual:faulty: no OpenCL driver is installed here" in said
@@ -367,14 +366,14 @@ def test_without_a_driver_on_the_board_that_is_said(inside: Path, board_command:
 
 
 @pytest.mark.slow
-def test_without_opencl_on_the_board_that_is_said(inside: Path, board_command: Command) -> None:
+def test_a_board_without_opencl_says_so(inside: Path, board_command: Command) -> None:
     [library] = inside.glob("usr/lib/*/libOpenCL.so.1")
     library.unlink()
     assert "there is no OpenCL here" in refused_by_board(board_command)
 
 
 @pytest.mark.slow
-def test_a_fault_of_the_boards_device_is_said_here(inside: Path, board_command: Command, tmp_path: Path) -> None:
+def test_a_fault_of_the_boards_device_is_reported_here(inside: Path, board_command: Command, tmp_path: Path) -> None:
     """In the self-test of what lies there; the agent alone has all faults tried above."""
     assert board_command("run", "digits", "--board", BOARD, "--host", "virtual:faulty")[0] == 0
     [library] = inside.glob("usr/lib/*/libOpenCL.so.1")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 from support.commands import need
-from support.consoles import follow
-from support.snippets import BOARD, lay_out, run, snippets
+from support.pages import BOARD, follow, lay_out, run, snippets
 from support.virtual_boards import Start, emptied, rpicam
 
 from edgedeploy.vision.image import read_image

@@ -32,28 +32,24 @@ def remember(host: str, hour: int = 0, board: str = "mine", **facts: object) -> 
     store(Probed(board=board, host=host, time=NOON.replace(hour=hour), facts=Facts(**facts)))  # type: ignore[arg-type]
 
 
-def test_nothing_known_means_one_thread_and_no_floor(open_profile: str) -> None:
-    board = resolve(open_profile).profile
-    assert (board.cores, board.glibc) == (1, None)
-
-
-def test_what_a_profile_leaves_open_is_what_its_board_said(open_profile: str) -> None:
-    remember("pi@a", cores=4, glibc="2.36")
-    remember("pi@b", cores=64, glibc="2.17", board="another")
-    board = resolve(open_profile).profile
-    assert (board.cores, board.glibc) == (4, "2.36")
-
-
-def test_of_several_boards_the_fewest_cores_and_the_oldest_glibc_count(open_profile: str) -> None:
-    remember("pi@a", cores=2, glibc="2.36")
-    remember("pi@b", cores=4, glibc="2.9.1")
-    board = resolve(open_profile).profile
-    assert (board.cores, board.glibc) == (2, "2.9")
-
-
-def test_a_virtual_boards_cores_are_not_the_boards(open_profile: str) -> None:
-    remember("virtual:mine", cores=96, glibc="2.99")
-    assert resolve(open_profile).profile.cores == 1
+@pytest.mark.parametrize(
+    ("probed", "known"),
+    [
+        pytest.param([], (1, None), id="nothing known means one thread and no floor"),
+        pytest.param([("mine", "pi@a", 4, "2.36"), ("another", "pi@b", 64, "2.17")], (4, "2.36"), id="its own board"),
+        pytest.param(
+            [("mine", "pi@a", 2, "2.36"), ("mine", "pi@b", 4, "2.9.1")], (2, "2.9"), id="fewest cores, oldest glibc"
+        ),
+        pytest.param([("mine", "virtual:mine", 96, "2.99")], (1, None), id="a virtual board is none"),
+    ],
+)
+def test_what_a_profile_leaves_open_is_what_its_boards_said(
+    open_profile: str, probed: list[tuple[str, str, int, str]], known: tuple[int, str | None]
+) -> None:
+    for board, host, cores, glibc in probed:
+        remember(host, board=board, cores=cores, glibc=glibc)
+    profile = resolve(open_profile).profile
+    assert (profile.cores, profile.glibc) == known
 
 
 def test_the_profile_goes_before_what_was_probed_and_the_command_line_before_both(open_profile: str) -> None:

@@ -44,9 +44,7 @@ from edgedeploy.zoo.source import find_source
 
 @pytest.fixture
 def old(bench: Bench) -> str:
-    pushed = bench.push(bench.first)
-    assert pushed.id is not None
-    return pushed.id
+    return str(bench.push(bench.first).id)
 
 
 class Meddler(Progress):
@@ -289,7 +287,6 @@ def test_the_host_key_changes(bench: Bench, old: str, tmp_path: Path, start: Sta
     stranger = start("local", name="second")
     with Cable(bench.virtual, tmp_path) as cable:
         known = cable.address.known_hosts
-        assert known is not None
         theirs = known.read_text()
         known.write_text(f"[127.0.0.1]:{cable.address.port} {stranger.known_hosts.read_text().partition(' ')[2]}")
         with pytest.raises(HostKeyError, match="nothing was sent") as caught:

@@ -15,7 +15,7 @@ import pytest
 from cable import Cable
 from conftest import Command
 from support.board_releases import BASE, Bench
-from support.commands import output_of
+from support.commands import output_of, refused
 from support.patience import becomes
 from test_push_faults import Meddler
 
@@ -70,11 +70,11 @@ def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: C
     assert board_command("releases", "rollback", "digits", *bench.at)[0] == 0
     bench.bring(bench.variant(1))
     [trial] = bench.trials()
-    code, out, _ = board_command("releases", "gc", "--keep", 1, *bench.at)
-    assert (code, out) == (0, f"digits/{second} is removed\ndigits/{trial} is removed, a trial\n")
+    collect = ("releases", "gc", "--keep", 1, *bench.at)
+    removed = f"digits/{second} is removed\ndigits/{trial} is removed, a trial\n"
+    assert output_of(board_command, *collect) == removed
     assert (bench.releases(), bench.trials()) == ([first], [])
-    code, out, _ = board_command("releases", "gc", "--keep", 1, *bench.at)
-    assert (code, out) == (0, "no model has more than 1 release, and there are no trials\n")
+    assert output_of(board_command, *collect) == "no model has more than 1 release, and there are no trials\n"
     assert bench.current_works()
 
 
@@ -82,8 +82,7 @@ def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: C
 def test_a_board_that_lost_its_record_goes_on_working(bench: Bench, board_command: Command) -> None:
     first, second = pushed(bench, bench.first, bench.variant(1))
     bench.say(f"rm {BASE}/releases/digits/history")
-    code, _, err = board_command("releases", "rollback", "digits", *bench.at)
-    assert code == 16
+    err = refused(board_command, 16, "releases", "rollback", "digits", *bench.at)
     assert f"edgedeploy releases activate digits {first}" in err
     [third] = pushed(bench, bench.second)
     assert bench.events()[0] == ("found", second)
@@ -189,7 +188,6 @@ SICK = HealthCheck("echo the reader does not answer; exit 3")
 def test_a_healthy_release_is_confirmed(bench: Bench) -> None:
     script = 'echo "$EDGEDEPLOY_MODEL $EDGEDEPLOY_RELEASE"; ls; readlink ../current'
     done = bench.push(bench.first, health=HealthCheck(script))
-    assert done.health is not None
     name, *files, target = done.health.splitlines()
     assert name == f"digits {done.id}"
     assert {"agent", "manifest.json", "model.so"} <= set(files)
@@ -267,7 +265,6 @@ def test_a_check_that_leaves_a_program_running_does_not_hold_the_push(bench: Ben
 def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Command) -> None:
     script = r"head -c 50000000 /dev/zero | tr '\0' x; printf '\nlast \033[2Jwords\n'"
     said = bench.push(bench.first, health=HealthCheck(script)).health
-    assert said is not None
     assert len(said) <= MOST_BYTES
     assert said.endswith("\nlast \x1b[2Jwords")
     out = output_of(board_command, "push", bench.first, *bench.at, "--health-check", r"printf 'fine \033[2J'")
@@ -290,17 +287,14 @@ def profile(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_command_line_goes_before_the_profiles_check(bench: Bench, board_command: Command, profile: Path) -> None:
     at = ("--board", profile, "--host", bench.host)
-    code, _, err = board_command("push", bench.first, *at)
-    assert code == 23
-    assert "from the profile" in err
+    assert "from the profile" in refused(board_command, 23, "push", bench.first, *at)
     assert board_command("push", bench.first, *at, "--health-check", "")[0] == 0
     first = bench.current()
     out = output_of(board_command, "push", bench.second, *at, "--health-check", "echo well", "--json")
     assert json.loads(out)[0]["health_check"] == "well"
     # Going back is checked as pushing is.
     second = bench.current()
-    code, _, err = board_command("releases", "rollback", "digits", *at)
-    assert code == 23
+    refused(board_command, 23, "releases", "rollback", "digits", *at)
     assert bench.current() == second
     assert board_command("releases", "activate", "digits", first, *at, "--health-check", "true")[0] == 0
     assert bench.current() == first

@@ -15,12 +15,11 @@ from cable import Cable
 from conftest import Command
 from support.agents import EMULATED
 from support.board_releases import BASE, Bench
-from support.commands import output_of
+from support.commands import notes_of, output_of
 from support.detection_networks import SIZE, detections
 from support.films import write_film
-from support.networks import Graph
+from support.networks import FEATURES, Graph, streamed_lstm
 from support.ssh_servers import own_servers
-from support.streams import FEATURES, streamed_lstm
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
@@ -39,9 +38,7 @@ from edgedeploy.zoo.source import find_source
 
 @pytest.fixture
 def folder(bench: Bench) -> str:
-    pushed = bench.push(bench.first)
-    assert pushed.id is not None
-    return folder_of("digits", pushed.id)
+    return folder_of("digits", bench.push(bench.first).id)
 
 
 @pytest.fixture
@@ -132,7 +129,6 @@ def test_one_session_of_a_connection_is_enough(bench: Bench, tmp_path: Path, ses
         address = sshd(f"MaxSessions {sessions}", "Subsystem sftp /usr/lib/openssh/sftp-server")
         with Connection(address) as connection:
             pushed = push(connection, bench.release(bench.second))
-            assert pushed.id is not None
             with RemoteSession(connection, folder_of("digits", pushed.id)) as session, locked(connection):
                 for _ in range(5):
                     assert connection.run("echo on").text == "on"
@@ -251,10 +247,10 @@ def test_a_board_runs_the_entry_that_fits(bench: Bench, board_command: Command, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_zoo")
 def test_two_networks_of_a_demo_share_a_connection(
-    bench: Bench, board_command: Command, connections: list[str], shared: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, board_command: Command, connections: list[str]
 ) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
     here = output_of(board_command, "demo", "facepipe", "--board", "local")
     there = output_of(board_command, "demo", "facepipe", *bench.at)
     assert len(connections) == 1
@@ -276,9 +272,7 @@ def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -
 def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Bench, board_command: Command) -> None:
     Path("dist/local").mkdir(parents=True)
     Path("dist/local/any.tar.gz").write_bytes(bench.first.read_bytes())
-    code, _, err = board_command("demo", "digits")
-    assert code == 0
-    assert "board local, the last one built for" in err
+    assert "board local, the last one built for" in notes_of(board_command, "demo", "digits")
 
 
 def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:

@@ -24,12 +24,11 @@ import numpy as np
 import psutil
 import pytest
 from conftest import ROOT
-from support.agents import command_of, request
-from support.patience import generous
-from support.services import FIRST, SECOND, Client, Home, events, until
+from support.agents import command_of, digits_with_use, request
+from support.patience import generous, until
+from support.services import FIRST, SECOND, Client, Home, events
 
 from edgedeploy.building import build
-from edgedeploy.demo.usage import find_use
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
@@ -277,7 +276,7 @@ def seeing(home: Home, tmp_path: Path) -> Home:
     """A release in use that says how images become its input, and another."""
     for name in (FIRST, SECOND):
         shutil.rmtree(home.releases / name)
-    package = build(find_source("digits"), resolve("local"), tmp_path / "used.tar.gz", use=find_use("digits")).path
+    package = digits_with_use(tmp_path / "used.tar.gz")
     for name in (FIRST, SECOND):
         home.add(package, name)
     return home

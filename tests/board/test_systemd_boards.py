@@ -16,7 +16,8 @@ from conftest import Command
 from support.agents import unpack
 from support.board_releases import two_packages
 from support.commands import output_of
-from support.services import BASE, Client, until
+from support.patience import until
+from support.services import BASE, Client
 from support.virtual_boards import Start
 
 from edgedeploy.errors import VirtualBoardError

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import notes_of, output_of, refused, started
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import becomes, generous
@@ -95,12 +95,8 @@ class Run:
 def running(*arguments: object, **variables: str) -> Iterator[Run]:
     command = [sys.executable, "-m", "edgedeploy", "tune", *map(str, arguments), "--json"]
     pipe, environment = subprocess.PIPE, {**os.environ, **variables}
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
-        try:
-            yield Run(process)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with started(*command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        yield Run(process)
 
 
 def tuned(*arguments: object, limit_s: float = 300) -> Run:
@@ -180,9 +176,7 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
     assert none is None
     # Where none was kept, one is built with them.
     monkeypatch.setenv("EDGEDEPLOY_CACHE", str(tmp_path / "cache"))
-    code, _, messages = board_command("run", network, "--print-time")
-    assert code == 0, messages
-    assert "1 of 4 functions are as tuned" in messages
+    assert "1 of 4 functions are as tuned" in notes_of(board_command, "run", network, "--print-time")
 
 
 @pytest.mark.slow
@@ -195,8 +189,8 @@ def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path:
     assert [trial["number"] for trial in more.trials()] == [6, 7, 8, 9]
     tried = [json.dumps(trial["configuration"], sort_keys=True) for run in (first, more) for trial in run.trials()]
     assert len(set(tried)) == 10
-    anew = tuned(*arguments, "--trials", 6, "--no-resume")
-    assert [trial["number"] for trial in anew.trials()] == list(range(6))
+    restarted = tuned(*arguments, "--trials", 6, "--no-resume")
+    assert [trial["number"] for trial in restarted.trials()] == list(range(6))
 
 
 @pytest.mark.slow
@@ -342,9 +336,7 @@ def test_wrong_options_are_refused_at_once(
     wrong: tuple[str, ...], error: type[Exception], message: str, network: Path, board_command: Command
 ) -> None:
     began, before = time.monotonic(), descendants()
-    code, _, messages = board_command("tune", network, *wrong)
-    assert code == error.exit_code, messages  # type: ignore[attr-defined]
-    assert message in messages
+    assert message in refused(board_command, error.exit_code, "tune", network, *wrong)
     assert time.monotonic() - began < generous(15)
     assert descendants() == before
 
@@ -354,11 +346,11 @@ def test_records_of_another_board_are_not_mixed_in(network: Path, board_command:
     folder = tmp_path / "records"
     output_of(board_command, "tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir()}
-    code, _, messages = board_command("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
-    assert code == RecordsError.exit_code, messages
+    tune = ("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
+    refused(board_command, RecordsError.exit_code, *tune)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
-    code, _, messages = board_command("build", network, "--mcpu", "x86-64-v2", "--tuning-records", folder)
-    assert code == RecordsError.exit_code, messages
+    build = ("build", network, "--mcpu", "x86-64-v2", "--tuning-records", folder)
+    refused(board_command, RecordsError.exit_code, *build)
 
 
 def test_tasks_are_listed_without_a_board(network: Path, board_command: Command) -> None:

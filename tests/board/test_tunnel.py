@@ -146,7 +146,7 @@ def test_a_port_that_is_asked_for_is_had_if_it_is_free(virtual: VirtualBoard) ->
 
 
 @DIRECTIONS
-def test_an_ssh_server_that_forwards_nothing_is_said(sshd: Callable[..., Address], direction: str) -> None:
+def test_an_ssh_server_that_forwards_nothing_is_reported(sshd: Callable[..., Address], direction: str) -> None:
     with (
         Connection(sshd("AllowTcpForwarding no")) as connection,
         pytest.raises(BoardConnectionError, match="forwards no ports") as refused,

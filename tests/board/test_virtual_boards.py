@@ -7,7 +7,6 @@ import os
 import platform
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import need, output_of, printed, refused
 from support.foreign import HOSTILE, SHOWN, assert_is_text
 from support.patience import becomes
 from support.virtual_boards import Start, root_of
@@ -183,9 +182,7 @@ def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Com
     assert "listed" in board_command("virtual", "list")[1]
     assert board_command("virtual", "down", "listed") == (0, "listed has ended\n", "")
     assert "listed" not in [virtual.name for virtual in running()]
-    code, _, err = board_command("virtual", "down", "listed")
-    assert code == 4
-    assert "virtual up" in err
+    assert "virtual up" in refused(board_command, 4, "virtual", "down", "listed")
 
 
 @pytest.mark.parametrize(
@@ -195,15 +192,8 @@ def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Com
 )
 def test_logs_in_with_openssh(start: Start, words: list[str], answer: str) -> None:
     start("local", name="own")
-    done = subprocess.run(
-        [sys.executable, "-m", "edgedeploy", "virtual", "ssh", "own", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "there is no ssh" in done.stderr:
-        pytest.skip("OpenSSH's client is not installed")
-    assert done.stdout == answer, done.stderr
+    need("ssh", "openssh-client")
+    assert printed(sys.executable, "-m", "edgedeploy", "virtual", "ssh", "own", *words) == answer
 
 
 def test_a_name_that_is_a_path_is_refused(board_command: Command) -> None:
@@ -211,17 +201,14 @@ def test_a_name_that_is_a_path_is_refused(board_command: Command) -> None:
 
 
 def test_a_suite_that_does_not_exist_leaves_nothing(start: Start, board_command: Command) -> None:
-    code, _, err = board_command("virtual", "up", "local", "--name", "none", "--suite", "nosuchsuite")
-    assert code == 18
-    assert "nosuchsuite" in err
+    up = ("virtual", "up", "local", "--name", "none", "--suite", "nosuchsuite")
+    assert "nosuchsuite" in refused(board_command, 18, *up)
     assert find("none") is None
 
 
 def test_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, board_command: Command) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    code, _, err = board_command("virtual", "up", "local", "--name", "denied")
-    assert code == 18
-    assert "sudo" in err
+    assert "sudo" in refused(board_command, 18, "virtual", "up", "local", "--name", "denied")
     monkeypatch.undo()
     monkeypatch.setattr(emulation.shutil, "which", lambda name: None if "qemu" in name else f"/usr/bin/{name}")
     monkeypatch.setattr(emulation.platform, "machine", lambda: "riscv64")

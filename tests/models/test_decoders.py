@@ -15,9 +15,7 @@ from support.demo_runs import demo_network
 
 from edgedeploy.demo.pipeline import Network
 from edgedeploy.demo.spec import Stage
-from edgedeploy.vision.decoders.detector import Detector
 from edgedeploy.vision.decoders.keypoints import Landmark
-from edgedeploy.vision.decoders.yolo import Yolo
 from edgedeploy.vision.geometry import Frame
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.preprocess import input_size, place, to_tensor
@@ -35,11 +33,6 @@ class Seen:
     outputs: dict[str, np.ndarray]
     frame: Frame
     found: list[Detection]
-
-    @property
-    def detector(self) -> Detector:
-        assert isinstance(self.stage.decoder, Detector)
-        return self.stage.decoder
 
 
 Look = Callable[..., Seen]
@@ -66,7 +59,7 @@ def run_on(network: Network, image: Path) -> tuple[dict[str, np.ndarray], Frame]
 @pytest.mark.parametrize("image", FACES)
 def test_yunet(look: Look, image: str) -> None:
     seen = look("yunet", image)
-    expected = plain.kept(plain.yunet(seen.outputs, seen.frame.network, seen.detector.threshold), 0.3)
+    expected = plain.kept(plain.yunet(seen.outputs, seen.frame.network, seen.stage.decoder.threshold), 0.3)
     assert expected
     plain.assert_reported(seen.found, expected, seen.frame)
 
@@ -76,14 +69,13 @@ def test_yunet_finds_what_opencv_finds(look: Look, shared: Path, image: str) -> 
     """OpenCV runs the network and decodes its outputs; it compares boxes of whole pixels with one another."""
     seen = look("yunet", image)
     network = next((shared / "models" / "yunet").glob("*.onnx"))
-    detector = cv2.FaceDetectorYN.create(str(network), "", (320, 320), seen.detector.threshold, 0.3, 5000)
+    detector = cv2.FaceDetectorYN.create(str(network), "", (320, 320), seen.stage.decoder.threshold, 0.3, 5000)
     pixels, frame = place(read_image(shared / "images" / image), (320, 320), "pad")
     _, faces = detector.detect(pixels)
     assert len(faces) == len(seen.found)
     width, height = frame.image[1] - 1, frame.image[0] - 1
     for face, found in zip(faces, seen.found, strict=True):
         corners = np.array([face[:2], face[:2] + face[2:4]]) / frame.scale
-        assert found.box is not None
         assert np.abs(np.clip(corners, 0, (width, height)).ravel() - found.box).max() < 0.5
         assert np.abs(face[4:14].reshape(5, 2) / frame.scale - found.points).max() < 0.5
         assert found.score == pytest.approx(face[14], abs=1e-3)
@@ -120,7 +112,6 @@ def test_retinaface(look: Look, image: str) -> None:
 def test_yolo_fastest(look: Look, image: str) -> None:
     seen = look("yolo-fastest", image)
     decoder = seen.stage.decoder
-    assert isinstance(decoder, Yolo)
     heads = [("output0", [(115, 73), (119, 199), (242, 238)]), ("output1", [(12, 18), (37, 49), (52, 132)])]
     for confidence, threshold in (("tengine", 0.48), ("darknet", 0.2)):
         chosen = decoder.model_copy(update={"confidence": confidence, "threshold": threshold, "tie": 0.0})
@@ -142,8 +133,8 @@ def test_yolo_lite(look: Look, image: str) -> None:
     cells = [(1.08, 1.19), (3.42, 4.41), (6.63, 11.38), (9.42, 5.11), (16.62, 10.52)]
     seen = look("yolo-lite", image)
     anchors = [(32 * width, 32 * height) for width, height in cells]
-    for threshold in (seen.detector.threshold, 0.05):
-        chosen = seen.detector.model_copy(update={"threshold": threshold})
+    for threshold in (seen.stage.decoder.threshold, 0.05):
+        chosen = seen.stage.decoder.model_copy(update={"threshold": threshold})
         places = plain.yolo(seen.outputs["output0"], anchors, seen.frame.network, threshold, region=True)
         expected = plain.kept(places, 0.45, class_aware=True)
         assert expected or threshold > 0.05
@@ -154,8 +145,6 @@ def test_yolo_lite_sees_dog_and_bicycle(look: Look) -> None:
     """Where the published Yolo-Fastest sees them."""
     bicycle, dog = look("yolo-lite", "dog.jpg").found[:2]
     assert (bicycle.label, dog.label) == ("bicycle", "dog")
-    assert bicycle.box is not None
-    assert dog.box is not None
     assert plain.overlap_of(bicycle.box, (243, 187, 589, 422)) > 0.5
     assert plain.overlap_of(dog.box, (122, 221, 366, 516)) > 0.5
 

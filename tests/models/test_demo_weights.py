@@ -16,12 +16,6 @@ from edgedeploy.zoo.entry import MODELS, load_labels
 WITHOUT = sorted(set(all_demos("random")) - set(all_demos()))
 
 
-@pytest.fixture
-def demo(command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
-    return lambda *arguments: command("demo", *arguments, "--weights", "random")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_they_are_those_of_the_architectures_and_of_darknets_configurations() -> None:
@@ -30,11 +24,11 @@ def test_they_are_those_of_the_architectures_and_of_darknets_configurations() ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared_zoo")
 @pytest.mark.parametrize("name", WITHOUT)
-def test_it_shows_random_results_and_says_so(demo: Command, name: str) -> None:
-    code, out, err = demo(name, "--json")
-    assert code == 0, err
-    shown = json.loads(out)
+def test_it_shows_random_results_and_says_so(command: Command, name: str) -> None:
+    demo = ("demo", name, "--weights", "random")
+    shown = json.loads(output_of(command, *demo, "--json"))
     assert shown["weights"] == "random"
     labels = load_labels(MODELS.load(DEMOS.load(name).model).labels or "")
     for result in shown["results"]:
@@ -43,8 +37,7 @@ def test_it_shows_random_results_and_says_so(demo: Command, name: str) -> None:
         assert 0 <= x1 < x2
         assert 0 <= y1 < y2
     assert shown["results"]
-    out = output_of(demo, name)
-    *lines, last = out.splitlines()
+    *lines, last = output_of(command, *demo).splitlines()
     assert last == "weights : random, seeded: what it sees means nothing"
     number = r" *\d+(\.\d+)?"
     line = rf"[ \d]\d:{number}%, \[{number}, {number}, {number}, {number}\], .+"
@@ -67,7 +60,6 @@ def test_a_demo_runs_from_public_files_alone(
     demo: str, shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     entry = MODELS.load(DEMOS.load(demo).model)
-    assert entry.same_as
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     for file in MODELS.load(entry.same_as).files:

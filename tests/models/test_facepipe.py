@@ -46,7 +46,6 @@ def test_faces_and_landmarks_match_onnxruntime(facepipe: DemoSession, shared: Pa
     assert len(outcome.detections) == len(outcome.then) == len(expected.detections) >= count
     for face, wanted, then in zip(outcome.detections, expected.detections, outcome.then, strict=True):
         assert face.score == pytest.approx(wanted.score, abs=1e-4)
-        assert face.box is not None
         corners, wanted_corners = np.reshape(face.box, (2, 2)), np.reshape(wanted.box or (), (2, 2))
         assert (np.abs(corners - wanted_corners) / size).max() < 1e-4
         # The crop, cut out a second time: a square of 1.1 times the longer side around the box, black outside.
@@ -67,7 +66,6 @@ def test_landmarks_lie_where_retinaface_sees_eyes_and_mouth(facepipe: DemoSessio
     image = read_image(shared / "images" / "mtcnn_face4.jpg")
     outcome = facepipe.infer(Shot(0, Path("image"), image)).outcome
     for face, then in zip(outcome.detections, outcome.then, strict=True):
-        assert face.box is not None
         size = max(face.box[2] - face.box[0], face.box[3] - face.box[1])
         points = np.array(then.detections[0].points)
         coarse = np.array(face.points)  # eyes, nose, corners of the mouth

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from support.browser import Browser, browser
+from support.commands import started
 from support.films import write_film
-from support.patience import generous
+from support.patience import generous, until
 
 from edgedeploy.vision.image import read_image
 
-pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_zoo")]
 
 
 @contextmanager
@@ -32,13 +32,10 @@ def served(shared: Path, folder: Path) -> Iterator[tuple[str, dict[int, list[Any
     faces = read_image(shared / "images" / "mtcnn_face4.jpg")
     film = write_film(folder / "faces.avi", [np.roll(faces, -index // 2, axis=1) for index in range(1500)])
     command = [sys.executable, "-m", "edgedeploy", "demo", "yunet", "--image", film, "--serve", "--port", "0", "--json"]
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "EDGEDEPLOY_MODELS": f"{shared / 'models'}:{shared / 'images'}"
-    }  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     results: dict[int, list[Any]] = {}
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipe = subprocess.PIPE
+    with started(*command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
 
         def read() -> None:
             for line in process.stdout:
@@ -66,7 +63,7 @@ def frame_of(page: Browser) -> int:
 def paused(page: Browser) -> int:
     """Pauses with the keyboard, and waits until nothing moves; the image that is shown."""
     page.press(" ")
-    page.until(lambda: page.text("state") == "paused")
+    until(lambda: page.text("state") == "paused")
     shown = [-2, frame_of(page)]
 
     def rests() -> bool:
@@ -74,14 +71,14 @@ def paused(page: Browser) -> int:
         shown.append(frame_of(page))
         return shown[-1] == shown[-2]
 
-    page.until(rests)
+    until(rests)
     return shown[-1]
 
 
 def test_boxes_are_drawn_where_the_results_are_and_keys_work(shared: Path, tmp_path: Path) -> None:
     with served(shared, tmp_path) as (address, results, process), browser(tmp_path) as page:
         page.open(address)
-        page.until(lambda: frame_of(page) >= 20)
+        until(lambda: frame_of(page) >= 20)
         rates = r"frame \d+, [\d.]+ frames per second, capture [\d.]+ ms, preparation [\d.]+ ms, inference [\d.]+ ms, "
         assert re.fullmatch(rates + r"decoding [\d.]+ ms, drawing [\d.]+ ms", page.text("rates"))
         index = paused(page)
@@ -91,7 +88,7 @@ def test_boxes_are_drawn_where_the_results_are_and_keys_work(shared: Path, tmp_p
 
         page.press("s")
         saved = tmp_path / "saved" / f"frame-{index:06}.jpg"
-        page.until(saved.is_file)
+        until(saved.is_file)
         height, width = read_image(saved).shape[:2]
         assert (height, width) == read_image(shared / "images" / "mtcnn_face4.jpg").shape[:2]
 
@@ -113,14 +110,14 @@ def test_boxes_are_drawn_where_the_results_are_and_keys_work(shared: Path, tmp_p
         assert is_drawn[~expected].mean() < 0.002
 
         page.press(" ")
-        page.until(lambda: frame_of(page) > index)
+        until(lambda: frame_of(page) > index)
         process.terminate()
-        page.until(lambda: page.text("state").startswith("ended"))
+        until(lambda: page.text("state").startswith("ended"))
         assert page.run("return document.getElementById('pause').disabled")
 
 
 def assert_results_are_seen_with_the_picture(page: Browser, height: int) -> None:
-    page.until(lambda: page.run("return document.querySelectorAll('#results li').length"))
+    until(lambda: page.run("return document.querySelectorAll('#results li').length"))
     places = "return [...document.querySelectorAll('#video, #results li')].map(each => each.getBoundingClientRect())"
     for box in page.run(places):
         assert 0 <= box["top"] < box["bottom"] <= height
@@ -130,7 +127,7 @@ def assert_results_are_seen_with_the_picture(page: Browser, height: int) -> None
 def test_it_fits_a_phone_and_has_names_for_screen_readers(shared: Path, tmp_path: Path) -> None:
     with served(shared, tmp_path) as (address, _, _), browser(tmp_path, 360, 740) as page:
         page.open(address)
-        page.until(lambda: frame_of(page) >= 1)
+        until(lambda: frame_of(page) >= 1)
         assert page.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360]
         boxes = page.run(
             "return ['pause', 'save', 'video'].map(id => document.getElementById(id).getBoundingClientRect())"
@@ -146,9 +143,9 @@ def test_it_fits_a_phone_and_has_names_for_screen_readers(shared: Path, tmp_path
         assert_results_are_seen_with_the_picture(page, 740)
         with browser(tmp_path / "wide", 1280, 720) as wide:
             wide.open(address)
-            wide.until(lambda: frame_of(wide) >= 1)
+            until(lambda: frame_of(wide) >= 1)
             assert_results_are_seen_with_the_picture(wide, 720)
         page.press("\ue004")  # Tab
         page.press("\ue007")  # Enter
-        page.until(lambda: page.text("state") == "paused")
+        until(lambda: page.text("state") == "paused")
         assert page.text("pause") == "Resume"

@@ -19,7 +19,6 @@ from support.running import outputs_of
 
 from edgedeploy.building import prepare
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.ncnn import FORMAT
 from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
@@ -49,7 +48,6 @@ def image(name: str) -> dict[str, np.ndarray]:
 
 def imported(name: str) -> onnx.ModelProto:
     source = find_source(name)
-    assert isinstance(source.format, ConvertedFormat)
     return source.format.convert(source.files, source.shapes).model
 
 

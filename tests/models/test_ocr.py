@@ -13,6 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from conftest import ROOT, SHARED
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.demo.pipeline import Network, SizedNetwork, infer_with
@@ -25,9 +26,7 @@ from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 SIGN = ROOT / "demos" / "ocr.png"
-SHARED = ROOT.parent / "shared" / "images"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,9 +103,10 @@ def scanned(name: str) -> np.ndarray:
 
 
 def shared(name: str) -> np.ndarray:
-    if not (SHARED / name).is_file():
-        pytest.skip(f"needs ../shared/images/{name}")
-    return cv2.imread(str(SHARED / name))
+    path = SHARED / "images" / name
+    if not path.is_file():
+        pytest.skip(f"needs {path}")
+    return cv2.imread(str(path))
 
 
 IMAGES = {

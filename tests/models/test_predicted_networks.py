@@ -29,10 +29,10 @@ def test_every_network_has_its_cycles_in_the_file(board: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_zoo")
 @pytest.mark.parametrize("board", predictable())
 @pytest.mark.parametrize("network", NETWORKS)
-def test_no_network_becomes_slower(network: str, board: str, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+def test_no_network_becomes_slower(network: str, board: str) -> None:
     before = read()[board][network]
     try:
         means = Means.of(board, load_board(board))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from support.commands import output_of
+from support.plain_decoders import overlap_of
 from support.virtual_boards import Start
 
 from edgedeploy.quantisation.making import Settings, find_task, make
@@ -25,18 +27,15 @@ Result = dict[str, Any]
 
 
 @pytest.fixture
-def see(board_command: Command, start: Start, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def see(board_command: Command, start: Start, shared_zoo: None) -> Callable[..., Any]:
     """What a demo sees on its own image: the objects that `--json` prints, by a network of its own or another one."""
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
 
     def run(demo: str, board: str = "local", model: Path | None = None) -> list[Result]:
         where = [] if board == "local" else ["--virtual"]
         if where:
             start(board)
         given = ["--model", model] if model else []
-        code, printed, said = board_command("demo", demo, "--board", board, *where, *given, "--json")
-        assert code == 0, said
-        seen = json.loads(printed)
+        seen = json.loads(output_of(board_command, "demo", demo, "--board", board, *where, *given, "--json"))
         assert seen["board"] == board
         return seen["results"]
 
@@ -58,13 +57,6 @@ def quantised(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return file
 
 
-def overlap(one: list[float], other: list[float]) -> float:
-    sides = [min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1)]
-    both = max(sides[0], 0) * max(sides[1], 0)
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return both / (sum(areas) - both)
-
-
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize(("demo", "model"), [("retinaface", "retinaface"), ("yolo-fastest", "yolo-fastest-1.1")])
 def test_boxes_are_those_of_the_float_network(
@@ -74,8 +66,8 @@ def test_boxes_are_those_of_the_float_network(
     certain = [each for each in wanted if each["score"] > CERTAIN]
     assert 2 <= len(certain) <= len(found) <= len(wanted)
     for each in certain:
-        [same] = [other for other in found if overlap(each["box"], other["box"]) > 0.7]
-        print(board, each["label"], each["score"], same["score"], overlap(each["box"], same["box"]))
+        [same] = [other for other in found if overlap_of(each["box"], other["box"]) > 0.7]
+        print(board, each["label"], each["score"], same["score"], overlap_of(each["box"], same["box"]))
         assert same["label"] == each["label"]
         assert same["score"] == pytest.approx(each["score"], abs=0.2)
 

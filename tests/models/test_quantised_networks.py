@@ -21,7 +21,7 @@ from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.onnxruntime_session import cpu_session
 from edgedeploy.quantisation.agreement import Runs
-from edgedeploy.quantisation.evaluation import Classes, find_evaluation
+from edgedeploy.quantisation.evaluation import find_evaluation
 from edgedeploy.quantisation.making import Made, Settings, Task, find_task, make
 from edgedeploy.quantisation.samples import evenly
 from edgedeploy.runtime.session import Session
@@ -29,10 +29,7 @@ from edgedeploy.target.board import load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.zoo.source import Source
 
-
-@pytest.fixture(autouse=True)
-def _mirror(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_zoo")]
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +46,11 @@ def task(shared: Path, model: str, photos: str = "imagenet", **options: object) 
     return find_task(model, shared / "images" / photos, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_photographs_are_told_as_well_in_bytes(shared: Path, labelled: Path) -> None:
     made = make(task(shared, "mobilenet_v1", evaluation=labelled), Settings())
     accuracy = made.record.accuracy
-    assert accuracy is not None
     assert accuracy.before >= 0.84
     assert accuracy.after >= accuracy.before - 0.08  # two of 25
-    assert made.record.agreement is not None
     assert made.record.agreement.value >= 0.88
     assert min(noise.ratio_db for noise in made.comparison.noise.values()) > 18
     assert len(made.model.SerializeToString()) < 4_600_000
@@ -65,9 +59,7 @@ def test_photographs_are_told_as_well_in_bytes(shared: Path, labelled: Path) -> 
 
 
 def _share_right(made: Made, task: Task, labelled: Path) -> float:
-    assert task.usage is not None
     evaluation = find_evaluation(labelled, task.usage)
-    assert isinstance(evaluation, Classes)
     session = cpu_session(made.model.SerializeToString())
     names = [re.sub(r"^n\d+_", "", file.parent.name).replace("_", " ").casefold() for file, _ in evaluation.images]
     right = []
@@ -77,21 +69,17 @@ def _share_right(made: Made, task: Task, labelled: Path) -> float:
     return float(np.mean(right))
 
 
-@pytest.mark.slow
 def test_faces_are_found_in_the_same_places(shared: Path) -> None:
     found = task(shared, "retinaface", ".")
     made = make(found, Settings())
-    assert made.record.agreement is not None
     assert made.record.agreement.of == "boxes"
     assert made.record.agreement.value > 0.9
 
 
-@pytest.mark.slow
 def test_precision_is_measured_against_boxes_beside_the_images(shared: Path, tmp_path: Path) -> None:
     """What the float network finds is taken for the truth: it has all of it, and of the quantised one it is known how
     many of its boxes agree."""
     found = task(shared, "retinaface", ".")
-    assert found.usage is not None
     images, annotations = [], []
     run = Runs(found.prepared.stated)
     for number, sample in enumerate(found.samples):
@@ -110,22 +98,17 @@ def test_precision_is_measured_against_boxes_beside_the_images(shared: Path, tmp
     assert 0.85 < after <= 1
 
 
-@pytest.mark.slow
 def test_objects_are_found_in_the_same_places_with_some_layers_in_float(shared: Path) -> None:
     found = task(shared, "yolo-fastest-1.1", ".", most=12)
     plain = make(found, Settings())
     better = make(found, Settings(max_loss=0.05))
     for made in (plain, better):
-        assert made.record.agreement is not None
         assert made.record.agreement.of == "boxes"
-    assert plain.record.loss is not None
-    assert better.record.loss is not None
     assert plain.record.loss < 0.4
     assert better.record.loss <= 0.05
     assert len(better.kept) < better.layers
 
 
-@pytest.mark.slow
 def test_a_darknet_network_is_quantised_as_the_same_in_onnx(shared: Path) -> None:
     noises = []
     for model in ("yolo-fastest-1.1", "yolo-fastest-1.1-darknet"):
@@ -135,7 +118,6 @@ def test_a_darknet_network_is_quantised_as_the_same_in_onnx(shared: Path) -> Non
     np.testing.assert_allclose(*noises, atol=1)
 
 
-@pytest.mark.slow
 def test_compiled_it_sees_what_onnxruntime_sees(shared: Path, tmp_path: Path) -> None:
     found = task(shared, "mobilenet_v1_0.25")
     made = make(found, Settings())
@@ -156,7 +138,6 @@ def test_compiled_it_sees_what_onnxruntime_sees(shared: Path, tmp_path: Path) ->
     assert same >= 9
 
 
-@pytest.mark.slow
 def test_a_check_allows_for_rounding_behind_leaky_activations(shared: Path, tmp_path: Path) -> None:
     """Convolutions with a leaky ReLU inside the loop are floats in the reference, whose graph is the same without
     optimisation: calibrated with these images, edge inputs lead to halves, and the outputs differ by five steps."""
@@ -164,7 +145,6 @@ def test_a_check_allows_for_rounding_behind_leaky_activations(shared: Path, tmp_
     made = make(found, Settings())
     made.write(tmp_path / "net-int8.onnx")
     built = build(Source.of(tmp_path / "net-int8.onnx", {}), resolve("local"), tmp_path / "net-int8.tar.gz")
-    assert built.error is not None
     assert built.error <= 1
     assert built.manifest.selftest.spread_to == "onnxruntime in float with some weights one bit larger"
 
@@ -182,7 +162,6 @@ CASES = [
 
 
 @pytest.mark.skipif(not IMAGES, reason=f"there are no images in {SHARED / 'images'}")
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "file", "form"), CASES, ids=lambda value: Path(value).stem)
 def test_a_quantised_network_matches_onnxruntime(model: str, file: str, form: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from support.snippets import run, snippets
+from support.pages import run, snippets
 
 
 def test_the_snippet_of_the_readme_finds_faces(

@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.agreement import random_inputs, results_of
 from support.running import outputs_of
 
 from edgedeploy.compile.output.explain import explain
@@ -42,12 +43,8 @@ INTEGER = [
 def test_values_are_litert_s(shared: Path, name: str) -> None:
     path = shared / "models" / name
     network = describing(path)[0].read([path], {})
-    random = np.random.default_rng(0)
-    inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
-    found = outputs_of(compile_network(network, load_board("local")), inputs)
-    wanted = network.reference(inputs)
-    assert [spec.name for spec in network.outputs] == list(wanted)
-    for array, expected in zip(found, wanted.values(), strict=True):
+    compiled = compile_network(network, load_board("local"))
+    for array, expected in results_of(compiled, network, random_inputs(network, 0)):
         assert np.abs(array - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
@@ -67,21 +64,15 @@ def test_quantised_networks_agree_with_litert_as_its_own_kernels_do(shared: Path
     network = describing(shared / "models" / name)[0].read([shared / "models" / name], {})
     compiled = compile_network(network, load_board("local"))
     assert explain(compiled)["transposes"]["inside"] == 0
-    assert network.other_kernels is not None
     [given], same, away, between = network.inputs, 0, [], []
     images = sorted((shared / "images").rglob("*.jpg"))[:12]
     for path in images:
         pixels = cv2.cvtColor(resize(cv2.imread(str(path)), *given.shape[1:3]), cv2.COLOR_BGR2RGB)[None]
         levels = pixels if given.dtype == "uint8" else (pixels.astype(np.int16) - 128).astype(np.int8)
         inputs = {given.name: levels}
-        [found], [wanted], [other] = (
-            list(arrays)
-            for arrays in (
-                outputs_of(compiled, inputs),
-                network.reference(inputs).values(),
-                network.other_kernels(inputs).values(),
-            )
-        )
+        [found] = outputs_of(compiled, inputs)
+        [wanted] = network.reference(inputs).values()
+        [other] = network.other_kernels(inputs).values()
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
         same += int(found.argmax() == wanted.argmax())
         away.append(np.abs(found.astype(int) - wanted).max())
@@ -98,7 +89,6 @@ def test_litert_s_recorded_outputs_are_met_from_the_very_bytes(shared: Path) -> 
     for image, wanted in zip(recorded["input_u8_nhwc_rgb"], recorded["output"], strict=True):
         [found] = outputs_of(compiled, {"input": image[None]})
         [spec] = network.outputs
-        assert spec.steps is not None
         values = spec.steps.values(found[0])
         assert values.argmax() == wanted.argmax()
         assert np.abs(values - wanted).max() < 0.06

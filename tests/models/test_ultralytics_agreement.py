@@ -48,17 +48,14 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     with subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
-        assert process.stdin
-        assert process.stdout
-        requests, answers = process.stdin, process.stdout
 
         def write(case: Path, result: Path) -> None:
-            print(case, result, sep="\t", file=requests, flush=True)
-            while (line := answers.readline()) != "done\n":
+            print(case, result, sep="\t", file=process.stdin, flush=True)
+            while (line := process.stdout.readline()) != "done\n":
                 assert line, "Ultralytics' process has ended"
 
         yield write
-        requests.close()
+        process.stdin.close()
 
 
 def picture(size: tuple[int, int]) -> np.ndarray:
@@ -133,7 +130,6 @@ def test_masks(ask: Ask, tmp_path: Path, size: tuple[int, int], crafted: bool, f
     ours, theirs = both(ask, tmp_path, "segment", outputs, size, end2end=form == "chosen")
     assert_boxes(ours, theirs["boxes"])
     for detection, mask in zip(ours, theirs["masks"], strict=True):
-        assert detection.mask is not None
         pixels = detection.mask.pixels()
         assert pixels.shape == mask.shape == size
         # Where a sum is zero to the last bit, rounding decides.
@@ -187,6 +183,5 @@ def test_classes_of_pixels(ask: Ask, tmp_path: Path, size: tuple[int, int], dtyp
     ours, theirs = both(ask, tmp_path, "semantic", {"output0": output0}, size)
     found = np.full(size, -1)
     for each in ours:
-        assert each.mask is not None
         found[each.mask.pixels()] = each.class_id
     assert np.mean(found != theirs["classes"]) < 1e-3

@@ -14,12 +14,10 @@ import pytest
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.target.board import load_board
+from support.commands import started
 
 # tvm/rpc/base.py
 MAGIC = struct.pack("<i", 0xFF271)
-
-# A server whose tests are killed should not stay.
-ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM")
 
 
 @pytest.fixture(scope="session")
@@ -45,15 +43,12 @@ class Server:
 
 @contextmanager
 def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int | None = None) -> Iterator[Server]:
-    called = [str(agent)] if isinstance(agent, Path) else agent
-    command = [*ENDING_WITH_US, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), *options]
+    called = [agent] if isinstance(agent, Path) else agent
+    ending_with_us = ("setpriv", "--pdeathsig", "TERM")  # also where the tests are killed
+    command = [*ending_with_us, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", work, *options]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
-        try:
-            yield Server(process, json.loads(process.stdout.readline())["port"], work)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with started(*command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
+        yield Server(process, json.loads(process.stdout.readline())["port"], work)
 
 
 def greeting(text: bytes) -> bytes:

@@ -124,7 +124,6 @@ def results_in_python(manifest: Manifest, outputs: Sequence[np.ndarray], image: 
         each if spec.steps is None else spec.steps.values(each)
         for spec, each in zip(manifest.outputs, outputs, strict=True)
     ]
-    assert isinstance(look.stage.fit, str)
     _, frame = place(np.zeros((*image, 3), np.uint8), input_size(look.input, manifest.inputs[0]), look.stage.fit)
     return look.stage.decoder.decode(dict(zip(names, real, strict=True)), frame, look.labels)
 

@@ -16,8 +16,10 @@ import pytest
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, Product, agent_for, build_product
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.building import Built, build
+from edgedeploy.demo.usage import find_use
+from edgedeploy.package.abi import read_abi
 from edgedeploy.package.archive import manifest_bytes, read_package
-from edgedeploy.package.manifest import MANIFEST_NAME
+from edgedeploy.package.manifest import MANIFEST_NAME, Abi
 from edgedeploy.target.board import Board, load_board
 from edgedeploy.target.resolved import resolve
 from edgedeploy.target.triples import architecture_of, multiarch
@@ -104,6 +106,20 @@ def packaged(network: Path, board: str = "local") -> Built:
 
 def unpacked(network: Path, board: str = "local") -> Path:
     return unpack(packaged(network, board).path, network.with_suffix(""))
+
+
+def digits_with_use(path: Path, board: str = "local", **options: Any) -> Path:
+    """The package of the bundled network, which says how images become its input."""
+    return build(find_source("digits"), resolve(board), path, use=find_use("digits"), **options).path
+
+
+def assert_needs_little(path: Path, board: str, *, most_bytes: int) -> Abi:
+    """A program or library is small, has the C++ library in itself, and runs with glibc 2.28; what it needs."""
+    assert path.stat().st_size <= most_bytes
+    abi = read_abi(path, load_board(board))
+    assert not [name for name in abi.libraries if "c++" in name or "gcc" in name]
+    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    return abi
 
 
 def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

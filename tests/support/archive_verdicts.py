@@ -17,8 +17,6 @@ from support.archives import peak_bytes
 
 def main(reader: str, *archives: str) -> None:
     spec = importlib.util.spec_from_file_location("reader", reader)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["reader"] = module
     spec.loader.exec_module(module)

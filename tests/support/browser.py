@@ -7,9 +7,8 @@ import json
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,15 +49,7 @@ class Browser:
         element = self.run("return document.getElementById(arguments[0])", identity)
         [reference] = element.values()
         content = base64.b64decode(_call(f"{self._session}/element/{reference}/screenshot"))
-        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
-        assert image is not None
-        return image
-
-    def until(self, is_so: Callable[[], object]) -> None:
-        deadline = time.monotonic() + generous(15)
-        while not is_so():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
 
 
 @contextmanager

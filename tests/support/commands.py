@@ -1,9 +1,12 @@
-"""The command line in tests, where it is to do what it is asked for; and programs of others that tests need."""
+"""The command line in tests, and other programs that they run or need."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,35 @@ def output_of(command: Callable[..., tuple[int, str, str]], *arguments: object) 
     code, out, err = command(*arguments)
     assert code == 0, out + err
     return out
+
+
+def refused(command: Callable[..., tuple[int, str, str]], code: int, *arguments: object) -> str:
+    """The messages of a command that must end with this exit code."""
+    found, out, err = command(*arguments)
+    assert found == code, out + err
+    return err
+
+
+def notes_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -> str:
+    """The messages of a command, which must succeed."""
+    return refused(command, 0, *arguments)
+
+
+def printed(*words: object, **options: Any) -> str:
+    """What a program prints on standard output; it must succeed."""
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextmanager
+def started(*words: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program that runs while the block does, and is killed if it does not end by itself."""
+    with subprocess.Popen([*map(str, words)], **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def need(program: str, package: str) -> None:

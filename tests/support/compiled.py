@@ -34,7 +34,7 @@ _CODE = _KeptObjects("code")
 
 
 class _Library:
-    """As the LLVM module that an object file was written from, which is made anew for what is not kept of it."""
+    """Stands for the LLVM module of an object file, and compiles it again for what is not kept."""
 
     def __init__(self, folder: Path, make: Callable[[Path], Any]) -> None:
         self._folder, self._make = folder, make

@@ -40,7 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def facts_of(level: str) -> dict[str, Any]:
     """This machine's facts if its CPU were of that level, with two cores and caches as many have."""
     vector = architecture_of("x86_64").vector_of(level)
-    assert vector is not None
     return {
         **host_facts(),
         "cpu": level,

@@ -28,6 +28,12 @@ RunDemo = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
+def shared_zoo(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zoo's networks and images come from the development material."""
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+
+
+@pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Stands in for building; collects what was asked to be built."""
     asked: list[dict[str, Any]] = []

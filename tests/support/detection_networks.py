@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import flatbuffers
 import numpy as np
 import onnx
 import tflite
@@ -12,7 +11,7 @@ from flatbuffers import flexbuffers
 from onnx import TensorProto, helper
 
 from support.networks import Graph
-from support.tflite_networks import Writer
+from support.tflite_networks import Steps, Writer
 
 CLASSES, SIZE = 3, 16
 PLACES = SIZE * SIZE
@@ -58,41 +57,46 @@ def detections(path: Path) -> Path:
     return path
 
 
-def post_processed(*, regular: bool = False, classes_each: int = 1, threshold: float = 0.5) -> bytes:
-    """Convolutions that give offsets and probabilities, and TFLite_Detection_PostProcess."""
+def post_processed(
+    *, regular: bool = False, classes_each: int = 1, threshold: float = 0.5, quantised: bool = False
+) -> bytes:
+    """Convolutions that give offsets and probabilities, and TFLite_Detection_PostProcess.
+
+    That reads uint8 if it is `quantised`.
+    """
     random, write = np.random.default_rng(1), Writer()
-    offsets = (random.standard_normal((4, 1, 1, 3)) * 1.5).astype(np.float32)
-    scores = (random.standard_normal((CLASSES + 1, 1, 1, 3)) * 2).astype(np.float32)
+    image = write.tensor("image", [1, SIZE, SIZE, 3])
+    values = random.standard_normal((4, 1, 1, 3)) * 1.5, random.standard_normal((CLASSES + 1, 1, 1, 3)) * 2
+    none = write.constant("no bias", np.zeros(4, "f4"))
+    convolution = {"Padding": tflite.Padding.VALID, "StrideH": 1, "StrideW": 1}
+    heads = []
+    for name, weights, steps in zip(
+        ("offsets", "logits"), values, (Steps("uint8", 0.03, 133), Steps("uint8", 1 / 256)), strict=True
+    ):
+        each = len(weights)
+        kernel = write.constant(f"weights of {name}", weights.astype(np.float32))
+        maps, flat = write.tensor(f"maps of {name}", [1, SIZE, SIZE, each]), write.tensor(name, [1, PLACES, each])
+        write.operator("CONV_2D", [image, kernel, none], [maps], "Conv2DOptions", convolution)
+        write.operator("RESHAPE", [maps], [flat], "ReshapeOptions", {"NewShape": [1, PLACES, each]})
+        if name == "logits":
+            logits, flat = flat, write.tensor("probabilities", [1, PLACES, each])
+            write.operator("LOGISTIC", [logits], [flat])
+        if quantised:
+            fields = {"Quantization": steps.table(write)}
+            real, flat = flat, write.tensor(f"{name} in integers", [1, PLACES, each], "uint8", **fields)
+            write.operator("QUANTIZE", [real], [flat])
+        heads.append(flat)
     rows, columns = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     anchors = np.stack([rows, columns, np.full_like(rows, 0.15), np.full_like(rows, 0.2)], axis=-1).reshape(-1, 4)
-    contents = (
-        None,
-        offsets.tobytes(),
-        scores.tobytes(),
-        anchors.astype(np.float32).tobytes(),
-        np.zeros(4, "f4").tobytes(),
-    )
-    buffers = [write.table("Buffer", Data=content) for content in contents]
-    tensors = [
-        write.table("Tensor", Name=name, Shape=shape, Type=tflite.TensorType.FLOAT32, Buffer=buffer)
-        for name, shape, buffer in (
-            ("image", [1, SIZE, SIZE, 3], 0),
-            ("offset weights", [4, 1, 1, 3], 1),
-            ("score weights", [CLASSES + 1, 1, 1, 3], 2),
-            ("no bias", [4], 4),
-            ("anchors", [PLACES, 4], 3),
-            ("offset maps", [1, SIZE, SIZE, 4], 0),
-            ("score maps", [1, SIZE, SIZE, CLASSES + 1], 0),
-            ("offsets", [1, PLACES, 4], 0),
-            ("logits", [1, PLACES, CLASSES + 1], 0),
-            ("probabilities", [1, PLACES, CLASSES + 1], 0),
-            ("boxes", [1, 10 * classes_each, 4], 0),
-            ("classes", [1, 10 * classes_each], 0),
-            ("scores", [1, 10 * classes_each], 0),
-            ("count", [1], 0),
-        )
-    ]
-    convolution = {"Padding": tflite.Padding.VALID, "StrideH": 1, "StrideW": 1}
+    anchors = anchors.astype(np.float32)
+    if quantised:
+        levels = np.rint(anchors * 255).astype(np.uint8)
+        heads.append(write.constant("anchors", levels, Quantization=Steps("uint8", 1 / 255).table(write)))
+    else:
+        heads.append(write.constant("anchors", anchors))
+    most = 10 * classes_each
+    shapes = {"boxes": [1, most, 4], "classes": [1, most], "scores": [1, most], "count": [1]}
+    found = [write.tensor(name, shape) for name, shape in shapes.items()]
     options = flexbuffers.Dumps(
         {
             "max_detections": 10, "max_classes_per_detection": classes_each, "detections_per_class": 6,
@@ -100,66 +104,5 @@ def post_processed(*, regular: bool = False, classes_each: int = 1, threshold: f
             "num_classes": CLASSES, "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0,
         }
     )  # fmt: skip
-    operators, codes = [], []
-    for operator, inputs, outputs, kind, fields in (
-        ("CONV_2D", [0, 1, 3], [5], "Conv2DOptions", convolution),
-        ("CONV_2D", [0, 2, 3], [6], "Conv2DOptions", convolution),
-        ("RESHAPE", [5], [7], "ReshapeOptions", {"NewShape": [1, PLACES, 4]}),
-        ("RESHAPE", [6], [8], "ReshapeOptions", {"NewShape": [1, PLACES, CLASSES + 1]}),
-        ("LOGISTIC", [8], [9], None, {}),
-        ("CUSTOM", [7, 9, 4], [10, 11, 12, 13], None, {}),
-    ):
-        custom = operator == "CUSTOM"
-        operators.append(
-            write.table(
-                "Operator",
-                OpcodeIndex=len(operators),
-                Inputs=inputs,
-                Outputs=outputs,
-                BuiltinOptionsType=getattr(tflite.BuiltinOptions, kind) if kind else None,
-                BuiltinOptions=write.table(kind, **fields) if kind else None,
-                CustomOptions=bytes(options) if custom else None,
-            )
-        )
-        code = getattr(tflite.BuiltinOperator, operator)
-        name = "TFLite_Detection_PostProcess" if custom else None
-        codes.append(
-            write.table("OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, CustomCode=name)
-        )
-    parts = {"Tensors": write.tables(tensors), "Operators": write.tables(operators)}
-    graph = write.table("SubGraph", Inputs=[0], Outputs=[10, 11, 12, 13], **parts)
-    return write.file([graph], codes, buffers)
-
-
-def with_quantised_heads(content: bytes) -> bytes:
-    """The same with offsets, probabilities and anchors of uint8."""
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = schema.ModelT.InitFromPackedBuf(content, 0)
-    graph = model.subgraphs[0]
-    code = schema.OperatorCodeT()
-    code.builtinCode = code.deprecatedBuiltinCode = tflite.BuiltinOperator.QUANTIZE
-    model.operatorCodes.append(code)
-    detection = graph.operators[-1]
-    detection.inputs = detection.inputs.copy()
-    for index, scale, zero_point in ((0, 0.03, 133), (1, 1 / 256, 0)):
-        place = int(detection.inputs[index])
-        tensor = schema.TensorT()
-        tensor.name, tensor.shape = graph.tensors[place].name + b" in integers", graph.tensors[place].shape
-        tensor.type, tensor.quantization = tflite.TensorType.UINT8, schema.QuantizationParametersT()
-        tensor.quantization.scale, tensor.quantization.zeroPoint = [scale], [zero_point]
-        graph.tensors.append(tensor)
-        step = schema.OperatorT()
-        step.opcodeIndex = len(model.operatorCodes) - 1
-        step.inputs, step.outputs = np.array([place], np.int32), np.array([len(graph.tensors) - 1], np.int32)
-        graph.operators.insert(len(graph.operators) - 1, step)
-        detection.inputs[index] = len(graph.tensors) - 1
-    anchors = graph.tensors[detection.inputs[2]]
-    buffer = model.buffers[anchors.buffer]
-    values = np.frombuffer(bytes(buffer.data), np.float32)
-    buffer.data = np.rint(values * 255).astype(np.uint8)
-    anchors.type, anchors.quantization = tflite.TensorType.UINT8, schema.QuantizationParametersT()
-    anchors.quantization.scale, anchors.quantization.zeroPoint = [1 / 255], [0]
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
+    write.operator("TFLite_Detection_PostProcess", heads, found, CustomOptions=bytes(options))
+    return write.file(write.graph([image], found))

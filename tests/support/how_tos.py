@@ -64,13 +64,11 @@ def templates(path: Path) -> set[str]:
     from edgedeploy.compile.pipeline import compile_network
     from edgedeploy.frontends.formats import describing
     from edgedeploy.target.board import load_board
-    from support.running import outputs_of
+    from support.agreement import random_inputs, results_of
 
     network = describing(path)[0].read([path], {})
-    random = np.random.default_rng(1)
-    inputs = {each.name: random.standard_normal(each.shape, dtype=np.float32) for each in network.inputs}
     compiled = compile_network(network, load_board("local"))
-    for found, wanted in zip(outputs_of(compiled, inputs), network.reference(inputs).values(), strict=True):
+    for found, wanted in results_of(compiled, network, random_inputs(network)):
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     return {*compiled.templates.values()}

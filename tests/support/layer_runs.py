@@ -1,20 +1,166 @@
-"""Single layers on this machine, and in float64 by numpy."""
+"""Single layers, those of integers with what follows them, compiled for a CPU and run: here, or by qemu."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tvm
-from tvm import te
+from tvm import relax, te
 
-from edgedeploy.compile.backends import backend_of
+from edgedeploy.compile.backends import backend_of, host_of
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.integers.quantisation import Steps, rounded
+from edgedeploy.compile.ir.expressions import Emitter
 from edgedeploy.compile.ir.types import is_floating
-from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Product
+from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, FirstConvolution, Product
 from edgedeploy.compile.output.codegen import THREAD_POOL, link_shared
-from edgedeploy.compile.passes.fusion import FusedFunction
-from edgedeploy.target.board import load_board
+from edgedeploy.compile.passes.fusion import LAYER_ATTRIBUTE, FusedFunction, fused_functions
+from edgedeploy.compile.schedules import Scheduled
+from edgedeploy.target.board import Board, load_board
+from support.emulated import emulated_program
+
+
+@dataclass(frozen=True)
+class Requantisation:
+    """What makes bytes of sums: `clip(rint(float32(sum + bias) * scale) + zero_point, low, high)`.
+
+    `largest` is what no product exceeds.
+    """
+
+    bias: np.ndarray
+    scale: np.ndarray
+    zero_point: int
+    low: int
+    high: int
+    dtype: str
+    largest: float
+
+
+@dataclass(frozen=True)
+class Case:
+    layer: AnyAnchorOp
+    data: np.ndarray
+    weights: np.ndarray
+    tail: Requantisation
+
+    @property
+    def sums(self) -> np.ndarray:
+        return exact_sums(self.layer, self.data, self.weights)
+
+    @property
+    def expected(self) -> np.ndarray:
+        tail, sums = self.tail, self.sums + self.tail.bias
+        assert np.abs(sums).max() < 2**31
+        real = np.rint(sums.astype(np.int32).astype(np.float32) * tail.scale) + np.float32(tail.zero_point)
+        return np.clip(real, tail.low, tail.high).astype(tail.dtype)
+
+
+def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+    wide, weights = data.astype(dtype), weights.astype(dtype)
+    if isinstance(layer, Product):
+        transposed = isinstance(layer, BatchMatmul) and layer.transposed
+        return np.asarray(wide @ (np.swapaxes(weights, -2, -1) if transposed else weights))
+    if isinstance(layer, FirstConvolution):
+        wide = np.moveaxis(wide, 1, 3)
+    window, groups = layer.window, layer.groups
+    top, left, bottom, right = window.padding
+    padding = ((0, 0), (top, bottom), (left, right), (0, 0))
+    wide = np.pad(wide, padding, constant_values=window.padding_value)
+    (rows, columns), (down, across), apart = layer.size, window.strides, window.dilation
+    found = np.zeros((len(data), rows, columns, groups, layer.channels // groups), dtype)
+    for ky, kx in np.ndindex(*window.kernel):
+        row, column = ky * apart[0], kx * apart[1]
+        part = wide[:, row : row + down * rows : down, column : column + across * columns : across][:, :rows, :columns]
+        grouped = part.reshape(*part.shape[:3], groups, -1)
+        found += np.einsum("nyxgi,igo->nyxgo", grouped, weights[ky, kx].reshape(layer.inputs, groups, -1))
+    return found.reshape(len(data), rows, columns, layer.channels)
+
+
+def random_case(
+    layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int = -127, *, growth: float = 1, zero_point: int = 117
+) -> Case:
+    """Random integers over the whole ranges of their types, and runs of extreme ones.
+
+    `least_weight` bounds weights of bytes, `growth` is how many times larger than usual results are before bounds, and
+    `zero_point` counts from the least byte.
+    """
+    random, limits = np.random.default_rng(seed), np.iinfo(layer.types.data)
+    data = random.integers(limits.min, limits.max + 1, layer.data).astype(layer.types.data)
+    data.flat[: data.size // 8] = limits.max
+    data.flat[-data.size // 8 :] = limits.min
+    low, high = (-255, 255) if layer.types.weights == "int16" else (least_weight, 128)
+    weights = random.integers(low, high, layer.weights).astype(layer.types.weights)
+    weights[..., 0] = high - 1
+    weights[..., -1] = low
+    channels = layer.channels
+    bias = random.integers(-(2**14), 2**14, channels).astype(np.int32)
+    bound = np.iinfo(dtype)
+    scale = (growth * random.uniform(0.5, 2, channels) / (40 * layer.terms**0.5 * (high - 1) / 127)).astype(np.float32)
+    largest = float(np.abs((exact_sums(layer, data, weights) + bias) * scale).max())
+    tail = Requantisation(bias, scale, bound.min + zero_point, bound.min + 3, bound.max - 1, dtype, largest)
+    return Case(layer, data, weights, tail)
+
+
+def requantised_group(layer: AnyAnchorOp, tail: Requantisation) -> FusedFunction:
+    """The function of a layer and of what makes bytes of its sums."""
+    build, channels = relax.BlockBuilder(), layer.channels
+    types = [(layer.data, layer.types.data), (layer.weights, layer.types.weights)]
+    types += [((channels,), "int32"), ((channels,), "float32")]
+    parameters = [relax.Var(f"p{index}", relax.TensorType(*each)) for index, each in enumerate(types)]
+    with build.function("main", parameters):
+        with build.dataflow():
+            form, said = layer.canonical(), {LAYER_ATTRIBUTE: layer.model_dump_json()}
+            value = build.call_te(
+                lambda *tensors: form(*tensors), *parameters[:2], primfunc_name_hint=layer.name, primfunc_attrs=said
+            )
+            value = build.emit(value)
+            value = build.emit(relax.op.add(value, parameters[2]))
+            value = build.emit(relax.op.multiply(relax.op.astype(value, "float32"), parameters[3]))
+            steps = Steps(np.float32(1), tail.zero_point, tail.dtype)
+            output = build.emit_output(rounded(Emitter(build), value, steps, (tail.low, tail.high), tail.largest))
+        build.emit_func_output(output)
+    module = relax.transform.LegalizeOps()(build.get())
+    module = relax.transform.FuseOps()(relax.transform.AnnotateTIROpPattern()(module))
+    return next(each for each in fused_functions(module).values() if isinstance(each.function, relax.Function))
+
+
+def scheduled(group: FusedFunction, board: Board, chosen: Configuration) -> Scheduled:
+    with tvm.target.Target(board.cpu_target()):
+        return host_of(board).configured(group, chosen, {group.weights})
+
+
+def assembly(function: tvm.tirx.PrimFunc, board: Board, folder: Path) -> str:
+    from edgedeploy.compile.backends.cpu import codegen
+
+    module = tvm.IRModule({"layer": function.with_attr("global_symbol", "layer")})
+    library = codegen.write_object(module, tvm.target.Target(board.cpu_target()), folder / "layer.o")
+    return str(library.inspect_source("asm"))
+
+
+def results(case: Case, board: Board, chosen: Configuration, folder: Path) -> tuple[np.ndarray, str]:
+    """What a CPU makes of a case in a configuration, and the code."""
+    done = scheduled(requantised_group(case.layer, case.tail), board, chosen)
+    weights = done.packing.pack(case.weights) if done.packing else case.weights
+    tensors = [case.data, weights, case.tail.bias, case.tail.scale]
+    return run_function(done.function, tensors, np.zeros(case.expected.shape, case.tail.dtype), board, folder)
+
+
+def run_function(
+    function: tvm.tirx.PrimFunc, tensors: list[np.ndarray], empty: np.ndarray, board: Board, folder: Path
+) -> tuple[np.ndarray, str]:
+    """What a scheduled function makes of tensors on a CPU, in the shape and type of an empty array, and the code."""
+    code = assembly(function, board, folder)
+    if board.is_x86 or board.runs_here:
+        link_shared([folder / "layer.o", THREAD_POOL], folder / "layer.so", board)
+        output = tvm.runtime.tensor(empty)
+        called = tvm.runtime.load_module(str(folder / "layer.so"))["layer"]
+        called(*map(tvm.runtime.tensor, tensors), output)
+        return np.asarray(output.numpy()), code
+    program = emulated_program([folder / "layer.o"], board, folder)
+    return program("layer", [*tensors, empty])[-1], code
+
 
 LOCAL = load_board("local")
 
@@ -22,7 +168,7 @@ LOCAL = load_board("local")
 def computed_and_exact(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """What a layer makes of random numbers in a configuration, and in float64."""
     data, weights = _random(layer.data, layer.types.data, 1), _random(layer.weights, layer.types.weights, 2)
-    return _computed(layer, chosen, data, weights, folder), _exact(layer, data, weights)
+    return _computed(layer, chosen, data, weights, folder), exact_sums(layer, data, weights, np.float64)
 
 
 def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -37,23 +183,6 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return generator.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
-def _exact(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The layer in float64, which holds all sums of products of bytes."""
-    data, weights = data.astype(np.float64), weights.astype(np.float64)
-    if isinstance(layer, Product):
-        transposed = isinstance(layer, BatchMatmul) and layer.transposed
-        return np.asarray(data @ (np.swapaxes(weights, -2, -1) if transposed else weights))
-    if isinstance(layer, FirstConvolution):
-        data = np.moveaxis(data, 1, 3)
-    top, left, bottom, right = layer.window.padding
-    widths = ((0, 0), (top, bottom), (left, right), (0, 0))
-    padded = np.pad(data, widths, constant_values=layer.window.padding_value)
-    views = np.lib.stride_tricks.sliding_window_view(padded, layer.window.kernel, axis=(1, 2))
-    views = views[:, :: layer.window.strides[0], :: layer.window.strides[1]]
-    indices = "nyxcij,ijoc->nyxc" if isinstance(layer, DepthwiseConvolution) else "nyxcij,ijco->nyxo"
-    return np.einsum(indices, views, weights, optimize=True)
-
-
 def _computed(
     layer: AnyAnchorOp, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path
 ) -> np.ndarray:
@@ -61,13 +190,8 @@ def _computed(
     canonical = te.create_prim_func([*tensors, layer.canonical()(*tensors)])
     with tvm.target.Target(LOCAL.cpu_target()):
         packable = {1} if layer.constant else set[int]()
-        scheduled = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, packable)
-    backend.write_objects(tvm.IRModule({"layer": scheduled.function.with_attr("global_symbol", "layer")}), folder)
-    link_shared([*folder.glob("*.o"), THREAD_POOL], folder / "layer.so", LOCAL)
-    packed = scheduled.packing.pack(weights) if scheduled.packing else weights
+        done = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, packable)
+    packed = done.packing.pack(weights) if done.packing else weights
     result = canonical.params[-1].ty
-    output = tvm.runtime.empty([int(size) for size in result.shape], str(result.dtype))
-    tvm.runtime.load_module(str(folder / "layer.so"))["layer"](
-        tvm.runtime.tensor(data), tvm.runtime.tensor(packed), output
-    )
-    return np.asarray(output.numpy())
+    empty = np.zeros([int(size) for size in result.shape], str(result.dtype))
+    return run_function(done.function, [data, packed], empty, LOCAL, folder)[0]

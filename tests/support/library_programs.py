@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 from conftest import ROOT
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 
 from edgedeploy.agent import edgedeploy_runtime as library
 from edgedeploy.agent.build import OLDEST_GLIBC
+from edgedeploy.agent.library import write_library
 from edgedeploy.demo.packaged import Detector
 from edgedeploy.target.board import load_board
 from edgedeploy.target.toolchain import c_compiler, cxx_compiler
 from edgedeploy.vision.image import read_image
+from support.commands import printed
 
 EXAMPLES = ROOT / "examples"
 
 
-def network_class(folder: Path) -> type[library.Network]:
+Making = Callable[..., library.Network]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    write_library(load_board("local"), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def network(written: Path) -> Making:
     class Network(library.Network):
         @staticmethod
         def _library_path() -> Path:
-            return folder / "lib" / library.LIBRARY_NAME
+            return written / "lib" / library.LIBRARY_NAME
 
     return Network
 
@@ -102,9 +116,7 @@ def compiled(
     linked = ["-ledgedeploy"] if how == "shared" else [str(lib / "libedgedeploy.a"), "-ldl", "-lpthread", "-lm"]
     language = ["-x", "c"] if suffixes == {".c"} else ["-x", "c++", "-std=c++14"]
     flags = ["-O1", "-s", "-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", f"-L{lib}", f"-Wl,-rpath,{lib}"]
-    words = [*driver.command, *flags, *language, *map(str, sources), "-x", "none", *linked, "-o", str(program)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    printed(*driver.command, *flags, *language, *sources, "-x", "none", *linked, "-o", program)
     return program
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from os import getpid
 from pathlib import Path
 
+import psutil
+
 Listener = tuple[str, int]
 LISTEN = "0A"
 
@@ -76,10 +78,6 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_ours(process: int | None) -> bool:
-    while process not in (None, 0, getpid()):
-        try:
-            stat = Path(f"/proc/{process}/stat").read_text()
-        except OSError:
-            return False
-        process = int(stat.rpartition(")")[2].split()[1])
-    return process == getpid()
+    with suppress(psutil.Error):
+        return process is not None and getpid() in (process, *(each.pid for each in psutil.Process(process).parents()))
+    return False

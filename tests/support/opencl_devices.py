@@ -158,18 +158,11 @@ def load_kernels(source: str, **arguments: Sequence[str]) -> Any:
     def text(value: str) -> bytes:
         return _count(len(value)) + value.encode()
 
-    functions = b"".join(
-        text(name)
-        + text(name)
-        + _count(len(types))
-        + b"".join(_type(each) for each in types)
-        + _count(2)
-        + text(GRID)
-        + text(GROUP)
-        + _count(0)
-        for name, types in arguments.items()
-    )
-    stored = text("cl") + _count(len(arguments)) + functions + text(source)
+    stored = text("cl") + _count(len(arguments))
+    for name, types in arguments.items():
+        stored += text(name) * 2 + _count(len(types)) + b"".join(map(_type, types))
+        stored += _count(2) + text(GRID) + text(GROUP) + _count(0)
+    stored += text(source)
     return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(stored)
 
 

@@ -70,6 +70,10 @@ def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32", *
     return {"name": name, "shape": list(shape), "dtype": dtype, **others}
 
 
+def of_steps(scale: float, zero_point: int = 0) -> dict[str, Any]:
+    return spec(shape=[16], dtype="int8", steps={"scale": scale, "zero_point": zero_point})
+
+
 def selftest(**fields: object) -> dict[str, Any]:
     test = document()["selftest"]
     return {**test, "cases": [{**test["cases"][0], **fields}]}
@@ -103,22 +107,10 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a tensor beyond all memory": ("inputs", [spec(shape=[1 << 20, 1 << 20])], "'x' is larger than 1,073,741,824"),
     "a dimension beyond all memory": ("inputs", [spec(shape=[0, 1 << 40])], "the shape of 'x' is [0, 1099511627776]"),
     "a tensor of many dimensions": ("inputs", [spec(shape=[9] * 100_000)], "'x' has 100000 dimensions, more than 32"),
-    "steps of floats": ("inputs", [{**spec(), "steps": {"scale": 1, "zero_point": 0}}], "not of float32"),
-    "a zero point beyond its type": (
-        "inputs",
-        [{**spec(shape=[16], dtype="int8"), "steps": {"scale": 1, "zero_point": 10**300}}],
-        "its zero point is not a valid int8",
-    ),
-    "a scale that float32 rounds to zero": (
-        "inputs",
-        [{**spec(shape=[16], dtype="int8"), "steps": {"scale": 1e-300, "zero_point": 0}}],
-        "inputs.0.steps.scale",
-    ),
-    "a scale beyond float32": (
-        "inputs",
-        [{**spec(shape=[16], dtype="int8"), "steps": {"scale": 1e300, "zero_point": 0}}],
-        "inputs.0.steps.scale",
-    ),
+    "steps of floats": ("inputs", [spec(steps={"scale": 1, "zero_point": 0})], "not of float32"),
+    "a zero point beyond its type": ("inputs", [of_steps(1, 10**300)], "its zero point is not a valid int8"),
+    "a scale that float32 rounds to zero": ("inputs", [of_steps(1e-300)], "inputs.0.steps.scale"),
+    "a scale beyond float32": ("inputs", [of_steps(1e300)], "inputs.0.steps.scale"),
     "a version of too many digits": ("abi", {**document()["abi"], "glibc": "2." + "9" * 5000}, "abi.glibc"),
     "an input without a test": ("inputs", [spec(), spec("y")], "another number of tensors"),
     "an output without a test": ("outputs", [], "the self-test has another number of"),
@@ -170,7 +162,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
 def full_document() -> dict[str, Any]:
     """A manifest as JSON that has what others leave out."""
     entry = {field: document()[field] for field in ("inputs", "outputs", "selftest")}
-    quantised = spec(shape=[16], dtype="int8", steps={"scale": 0.5, "zero_point": 3}, below=None)
+    quantised = {**of_steps(0.5, 3), "below": None}
     usage = {
         "demo": "yolo",
         "stage": 1,

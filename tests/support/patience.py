@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from edgedeploy.target.hosts import busyness
 
@@ -19,5 +20,16 @@ def becomes(state: Callable[[], object], limit_s: float = 20) -> bool:
     while not state():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(0.02)
     return True
+
+
+def until(state: Callable[[], object], limit_s: float = 30) -> None:
+    assert becomes(state, limit_s)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -67,7 +67,6 @@ def installed_but_hidden(program: str) -> bool:
 def permitted(path: str) -> dict[str, Path]:
     """By name, the programs of the folders in `path` that belong to one of the packages, or are a link to one."""
     fresh = re.search(r"^packages=(\S+)$", (SCRIPTS / "fresh_machine.sh").read_text(), re.MULTILINE)
-    assert fresh is not None
     listed = _said(str(SCRIPTS / "system_packages.sh"), "--list").split()
     packages = installed([*fresh[1].split(","), *listed], OPTIONAL)
     files = {os.path.realpath(file) for file in _said("dpkg-query", "-L", *packages).splitlines() if "bin/" in file}

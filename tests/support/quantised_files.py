@@ -26,7 +26,6 @@ def producer(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
 def integers_of(model: onnx.ModelProto, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values, scale and zero point of the constant that is dequantised to a tensor."""
     node = producer(model, name)
-    assert node is not None
     assert node.op_type == "DequantizeLinear"
     values, scale, zero = (constants(model)[each] for each in node.input)
     return values, scale, zero
@@ -45,8 +44,6 @@ def training() -> ModuleType:
     pytest.importorskip("sklearn")
     path = builtin_folder() / "models" / "train" / "digits.py"
     spec = importlib.util.spec_from_file_location("train_digits", path)
-    assert spec
-    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

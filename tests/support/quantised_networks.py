@@ -65,21 +65,13 @@ def quantise(source: Path, target: Path, form: Form, samples: Iterable[Inputs] =
     prepared = target.with_suffix(".prepared.onnx")
     with _quiet():
         _prepare(source, prepared)
+        options |= {"per_channel": form.per_channel, "weight_type": _TYPES[form.weights]}
         if form.kind == "dynamic":
-            quantize_dynamic(
-                prepared, target, per_channel=form.per_channel, weight_type=_TYPES[form.weights], **options
-            )
+            quantize_dynamic(prepared, target, **options)
         else:
-            quantize_static(
-                prepared,
-                target,
-                _Reader(samples),
-                quant_format=QuantFormat.QDQ if form.kind == "pairs" else QuantFormat.QOperator,
-                per_channel=form.per_channel,
-                activation_type=_TYPES[form.activations],
-                weight_type=_TYPES[form.weights],
-                **options,
-            )
+            options["quant_format"] = QuantFormat.QDQ if form.kind == "pairs" else QuantFormat.QOperator
+            options["activation_type"] = _TYPES[form.activations]
+            quantize_static(prepared, target, _Reader(samples), **options)
     prepared.unlink()
     return target
 

@@ -8,8 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,8 @@ import pytest
 from edgedeploy.base.closing import Closing
 from edgedeploy.remote.connection import Completed
 from support.agents import need_what_it_lacks, request, unpack
-from support.patience import generous
+from support.commands import started
+from support.patience import generous, until
 
 BASE = Path(".local", "share", "edgedeploy")
 
@@ -95,19 +95,10 @@ class Home:
     @contextmanager
     def running(self, *options: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
         """The service, once it is ready; its log is its standard output."""
-        with subprocess.Popen(
-            self.called(*options),
-            env={**os.environ, "HOME": str(self.folder), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                until(lambda: is_listening(self.socket) or process.poll() is not None)
-                yield process
-            finally:
-                if process.poll() is None:
-                    process.kill()
+        given, pipe = {**os.environ, "HOME": str(self.folder), **environment}, subprocess.PIPE
+        with started(*self.called(*options), env=given, stdout=pipe, stderr=pipe, text=True) as process:
+            until(lambda: is_listening(self.socket) or process.poll() is not None)
+            yield process
 
     def client(self) -> Client:
         return Client(self.socket)
@@ -137,13 +128,6 @@ def is_listening(path: Path) -> bool:
 
 def events(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
-
-
-def until(is_so: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + generous(seconds)
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 SYSTEMD = Path("/lib/systemd/systemd")
@@ -190,18 +174,13 @@ def user_systemd(home: Path) -> Iterator[UserSystemd]:
         pytest.skip("needs root, systemd and nsenter: apt install systemd util-linux")
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", _BEGIN, "sh", home]
     environment = {"PATH": os.environ["PATH"]}
-    with (
-        (home / "systemd.log").open("wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
-    ):
-        try:
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            until(lambda: children.read_text().split() or process.poll() is not None)
-            if process.poll() is not None:
-                pytest.skip(f"no namespaces: {(home / 'systemd.log').read_text().strip()}")
-            made = UserSystemd(home, int(children.read_text().split()[0]))
-            until(lambda: (made.runtime / "systemd" / "private").exists() or process.poll() is not None)
-            assert process.poll() is None, (home / "systemd.log").read_text()
-            yield made
-        finally:
-            process.kill()
+    log = home / "systemd.log"
+    with log.open("wb") as said, started(*command, stdout=said, stderr=said, env=environment) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until(lambda: children.read_text().split() or process.poll() is not None)
+        if process.poll() is not None:
+            pytest.skip(f"no namespaces: {log.read_text().strip()}")
+        made = UserSystemd(home, int(children.read_text().split()[0]))
+        until(lambda: (made.runtime / "systemd" / "private").exists() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        yield made

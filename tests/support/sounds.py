@@ -51,7 +51,6 @@ def write_networks(folder: Path) -> None:
 
 
 def write_wav(path: Path, samples: np.ndarray, rate: int = 16_000, channels: int = 1) -> Path:
-    """A WAV file of 16 bits."""
     with wave.open(str(path), "wb") as writer:
         writer.setnchannels(channels)
         writer.setsampwidth(2)

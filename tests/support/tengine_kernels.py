@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure, Tensor
+from edgedeploy.frontends.tengine.structure import Node, Structure, Tensor
 
 
 def away(values: np.ndarray) -> np.ndarray:
@@ -52,7 +52,6 @@ def _ordered(structure: Structure) -> list[Node]:
 
 def _scale(tensor: Tensor) -> np.float32:
     quantisation = tensor.quantisation
-    assert isinstance(quantisation, Quantisation)
     assert not quantisation.zero_point.any()
     return np.float32(quantisation.scale)
 
@@ -63,10 +62,7 @@ Found = dict[int, np.ndarray]
 def _weights(node: Node, tensors: list[Tensor]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Integers, their scales and the bias."""
     held = tensors[node.inputs[1]]
-    assert held.values is not None
-    assert held.quantisation is not None
     bias = tensors[node.inputs[2]].values if node.inputs.size > 2 else np.zeros(1, np.int32)
-    assert bias is not None
     return held.values.astype(np.int32), held.quantisation.scale, bias
 
 

@@ -72,7 +72,7 @@ class TmFile:
     def content(self) -> bytes:
         self._content = bytearray(12)
         buffers = [self._buffer(data) for *_, data in self.tensors if data is not None]
-        tensors, nodes = self._tensors(), [self._node(number, *node) for number, node in enumerate(self.nodes)]
+        tensors, nodes = self._tensors(), [self._node(number) for number in range(len(self.nodes))]
         parts = (self.inputs, self.outputs, nodes, tensors, buffers)
         offsets = [self._vector(part) for part in parts]
         subgraph = self._add(struct.pack("<Iii7I", 0, self.layout, self.layout, *offsets, 0, 0))
@@ -95,15 +95,8 @@ class TmFile:
             written += data is not None
         return offsets
 
-    def _node(
-        self,
-        number: int,
-        name: str,
-        kind: int,
-        parameters: Sequence[Field],
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-    ) -> int:
+    def _node(self, number: int) -> int:
+        name, kind, parameters, inputs, outputs = self.nodes[number]
         place = self._parameters(parameters) if parameters else 0
         operator = self._add(struct.pack("<III", 1, kind, place))
         lists = self._vector(inputs) if inputs else 0, self._vector(outputs)

@@ -15,7 +15,6 @@ import numpy as np
 
 
 def main() -> None:
-    """Answer until standard input ends."""
     for line in sys.stdin:
         case, result = line.rstrip("\n").split("\t")
         np.savez(result, **results_of(np.load(case)))
@@ -23,7 +22,6 @@ def main() -> None:
 
 
 def results_of(case: Any) -> dict[str, np.ndarray]:
-    """What the predictor of the case's task makes of it."""
     import torch
     from ultralytics.models.yolo import classify, detect, obb, pose, segment, semantic
 

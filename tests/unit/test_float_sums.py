@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cpus import need_cpu
-from support.integer_runs import random_case, results
+from support.layer_runs import random_case, results
 from unit.test_integer_layers import layers, window
 from unit.test_integer_steps import BOARDS
 

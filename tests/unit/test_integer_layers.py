@@ -14,7 +14,7 @@ from arm_loops import look_at_tiles
 from assembly import innermost_loops
 from layers import Layer, quantised
 from support.cpus import need_cpu
-from support.integer_runs import Case, random_case, results
+from support.layer_runs import Case, random_case, results
 from support.predictions import needs_mca
 from unit.test_integer_steps import BOARDS
 

@@ -178,7 +178,7 @@ def test_a_length_of_what_is_not_there_names_the_inputs(lengths: dict[str, int],
 
 
 def test_formats_that_fix_their_shapes_take_no_lengths(tmp_path: Path) -> None:
-    from support.tflite_operators import of_one
+    from support.tflite_networks import of_one
 
     file = tmp_path / "net.tflite"
     file.write_bytes(of_one("TANH", [(1, 4)], [(1, 4)]))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import readme_chart
 from conftest import ROOT, Command
-from support.consoles import follow
+from support.pages import follow
 
 from edgedeploy.base.text import significant
 from edgedeploy.frontends.formats import formats

@@ -17,8 +17,7 @@ import tvm_ffi
 from conftest import Command
 from support.agreement import assert_agrees
 from support.commands import output_of
-from support.networks import Graph, tiny
-from support.unrolled_networks import unrolled_lstm
+from support.networks import Graph, tiny, unrolled_lstm
 from tvm import relax
 
 from edgedeploy import build_key as keys

@@ -51,7 +51,7 @@ def onnx_of_another_domain(folder: Path) -> Path:
 
 
 def tflite_of(folder: Path, operator: str, way: dict[str, Any], **more: Any) -> Path:
-    from support.tflite_operators import Steps, of_one
+    from support.tflite_networks import Steps, of_one
 
     shape = (1, 4, 4, 2)
     steps = {"given0": Steps("int8", 0.05)} | ({"made0": Steps(**way)} if way else {})
@@ -61,7 +61,7 @@ def tflite_of(folder: Path, operator: str, way: dict[str, Any], **more: Any) -> 
 
 
 def tflite_with_a_bias(folder: Path, value: int) -> Path:
-    from support.tflite_operators import Steps, of_one
+    from support.tflite_networks import Steps, of_one
 
     steps = {"given0": Steps("int8", 0.05), "given1": Steps("int8", 0.02), "made0": Steps("int8", 0.2)}
     inputs = [(3, 8), np.ones((4, 8), np.int8), np.array([value, 0, 0, 0], np.int64)]

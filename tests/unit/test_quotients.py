@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.integer_runs import run_function
+from support.layer_runs import run_function
 from support.profiles import x86
 from tvm import te, tirx
 from tvm.s_tir import Schedule

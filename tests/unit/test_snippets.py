@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Command
-from support.snippets import BOARD, lay_out, run, snippets
+from support.pages import BOARD, lay_out, run, snippets
 
 API = ROOT / "docs" / "api.md"
 

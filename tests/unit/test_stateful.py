@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import Command
 from support.commands import output_of
-from support.streams import FEATURES, HIDDEN, streamed_lstm
+from support.networks import FEATURES, HIDDEN, streamed_lstm
 
 from edgedeploy.errors import InputError
 from edgedeploy.model.onnxruntime_session import cpu_session

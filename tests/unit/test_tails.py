@@ -13,7 +13,7 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper
-from support.detection_networks import SIZE, detections, post_processed, with_quantised_heads
+from support.detection_networks import SIZE, detections, post_processed
 from support.networks import Graph
 
 from edgedeploy.building import build
@@ -158,7 +158,7 @@ def test_boxes_are_those_of_litert(regular: bool, classes_each: int, threshold: 
 
 def test_quantised_heads_are_dequantised_before_the_boxes_are_chosen(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
-    path.write_bytes(with_quantised_heads(post_processed()))
+    path.write_bytes(post_processed(quantised=True))
     network = TFLITE.read([path], {})
     assert network.cut_off is not None
     assert network.quantised

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
 )
 if not MISSING:
-    from support.tflite_operators import of_one, sparse
+    from support.tflite_networks import of_one, sparse
 
 RANDOM = np.random.default_rng(7)
 SAME, VALID = 0, 1

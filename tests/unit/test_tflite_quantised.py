@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     MISSING, reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[build]'"
 )
 if not MISSING:
-    from support.tflite_operators import Steps, of_one
+    from support.tflite_networks import Steps, of_one
 
 RANDOM = np.random.default_rng(19)
 SAME, VALID, RELU, RELU6 = 0, 1, 1, 3

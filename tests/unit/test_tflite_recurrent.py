@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.running import outputs_of
-from support.tflite_recurrent import lstm
+from support.tflite_networks import lstm
 
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError

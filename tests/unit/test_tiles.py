@@ -12,7 +12,7 @@ import pytest
 import tvm
 from assembly import Loop, nests
 from mca import Analyser
-from support.integer_runs import assembly, random_case, requantised_group, scheduled
+from support.layer_runs import assembly, random_case, requantised_group, scheduled
 from support.predictions import needs_mca
 from whole_tiles import Work, predict_tile, tile_loops, work_of
 

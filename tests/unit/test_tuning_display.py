@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 from rich.console import Console
 from support.patience import generous
-from support.tuning_runs import HOSTILE, Simulation
+from support.tuning_records import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display
 from edgedeploy.cli.tuning_display import Display, JsonDisplay, LineDisplay, display

@@ -14,8 +14,7 @@ from xml.etree.ElementTree import Element
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tuning_records import START, trial
-from support.tuning_runs import HOSTILE, Simulation, trials_of, write_records
+from support.tuning_records import HOSTILE, START, Simulation, trial, trials_of, write_records
 
 from edgedeploy.base.text import significant
 from edgedeploy.errors import OutputError, RecordsError

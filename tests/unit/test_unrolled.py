@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.networks import Graph
+from support.networks import Graph, unrolled_lstm
 from support.running import outputs_of
-from support.unrolled_networks import unrolled_lstm
 
 from edgedeploy.compile.output.explain import functions
 from edgedeploy.compile.pipeline import compile_network
