@@ -1,8 +1,6 @@
 """Cameras as the agent reads them on a board: a driver of Video4Linux that a library stands in for, and programs in the
 place of `rpicam-vid` and `ffmpeg`. No real camera was at hand."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

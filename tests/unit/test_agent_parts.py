@@ -1,7 +1,5 @@
 """Parts of the agent, held against other programs: Python, numpy, and OpenCV, whose images it reads alike."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

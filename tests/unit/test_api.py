@@ -1,7 +1,5 @@
 """The Python API on this machine: what a command does, one call does."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The tables of benchmarks/arm_engines.py say how networks compare, what is missing and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

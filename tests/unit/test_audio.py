@@ -1,7 +1,5 @@
 """Sounds: WAV files compared with what SciPy reads, and detections made of scores."""
 
-from __future__ import annotations
-
 import struct
 import sys
 import wave

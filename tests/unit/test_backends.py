@@ -1,7 +1,5 @@
 """A backend is a folder and a line: the toy's builds, checks, runs and is tuned as those of edgedeploy are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

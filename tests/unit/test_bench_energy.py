@@ -1,7 +1,5 @@
 """`bench --energy`: what a board's power is read from, and what an inference takes of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """What packages are kept under: another key wherever another package could come out."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Cameras' frames: formats, resampling, generated code, and the packages that are built for them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 from conftest import Command
 from onnx import TensorProto
 from support.agreement import network_of, results_of
-from support.commands import output_of
+from support.commands import output_of, refused
 from support.networks import Graph, tiny
 from support.packages import changed
 
@@ -253,8 +251,8 @@ def test_what_no_package_can_take_is_refused(command: Command, arguments: list[s
 
 
 def test_a_network_of_which_no_demo_is_known_takes_no_frames(command: Command, tmp_path: Path) -> None:
-    code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--camera", "64x48:rgb")
-    assert (code, "name a demo with --demo" in err) == (7, True), err
+    net = tiny(tmp_path / "net.onnx")
+    assert "name a demo with --demo" in refused(command, 7, "build", net, "--camera", "64x48:rgb")
 
 
 @pytest.mark.parametrize("fit", ["contain", LineFit(kind="line", widths=[16])])

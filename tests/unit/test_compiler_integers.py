@@ -1,7 +1,5 @@
 """Networks of quantised tensors run in bytes between their layers, and give what onnxruntime gives, bit for bit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,7 @@ import onnx
 import pytest
 import tvm
 import tvm_ffi
-from support.networks import Graph
+from support.networks import Graph, begun
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 from tvm import relax
@@ -21,9 +19,9 @@ from unit.test_integer_steps import BOARDS
 from edgedeploy.compile.backends.cpu.steps import steps_for
 from edgedeploy.compile.ir.expressions import calls_of, constant_value, parts_of, result_types, shape_of
 from edgedeploy.compile.ir.types import LayerTypes
-from edgedeploy.compile.output.explain import functions
+from edgedeploy.compile.output.explain import functions, transposes
 from edgedeploy.compile.passes.running import ignore
-from edgedeploy.compile.pipeline import Lowered, Optimised, compile_network, lower_network, optimise
+from edgedeploy.compile.pipeline import Compiled, Lowered, Optimised, compile_network, lower_network, optimise
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.network import Network
 from edgedeploy.model.onnxruntime_session import cpu_session
@@ -129,7 +127,7 @@ class Quantised(Graph):
         return self.node("Conv", data, weights, pads=[1] * 4, **attributes)
 
 
-def begun(*shape: int) -> tuple[Quantised, str]:
+def of_bytes(*shape: int) -> tuple[Quantised, str]:
     """A graph and its input in bytes."""
     graph = Quantised()
     return graph, graph.pair(graph.input("data", shape), 0.02, np.uint8(120))
@@ -161,7 +159,7 @@ def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
 
 
 def test_all_tensors_between_layers_are_bytes(exact: Callable) -> None:
-    graph, data = begun(1, 3, 16, 16)
+    graph, data = of_bytes(1, 3, 16, 16)
     first = graph.pair(graph.node("Relu", graph.convolution(data, 3, 16)), 0.05, np.uint8(0))
     second = graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100))
     gate = graph.pair(graph.node("Sigmoid", second), 1 / 256, np.uint8(0))
@@ -186,7 +184,7 @@ def test_padding_holds_the_zero_point(exact: Callable, zero_point: Any) -> None:
 
 @pytest.mark.parametrize("zero_point", [128, 3])
 def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     weights = graph.stored(graph.random.integers(0, 256, (6, 3, 3, 3)).astype(np.uint8), 0.004, zero_point)
     exact(graph, graph.pair(graph.node("Conv", data, weights), 0.05, np.uint8(100)))
 
@@ -194,7 +192,7 @@ def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) ->
 @pytest.mark.quick("cascadelake")
 def test_weights_beyond_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(each_cpu: str, exact: Callable) -> None:
     """Of uint8 with a zero point: those of one pixel's kernel and of products; the first has too few outputs."""
-    graph, data = begun(1, 12, 9, 7)
+    graph, data = of_bytes(1, 12, 9, 7)
 
     def held(*shape: int) -> str:
         return graph.stored(graph.random.integers(0, 256, shape).astype(np.uint8), 0.004, 101)
@@ -216,7 +214,7 @@ def test_weights_beyond_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(
 @pytest.mark.parametrize("operator", ["layer", "Add", "Mul", "LeakyRelu", "GlobalAveragePool"])
 def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable, operator: str, scale: float) -> None:
     """Also where 16 bits do not hold them before: there, wrapped ones would be within the bounds."""
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     first, second = (graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100)) for _ in range(2))
     operands = {"Add": [first, second], "Mul": [first, second]}.get(operator, [first])
     result = graph.convolution(first, 6, 8) if operator == "layer" else graph.node(operator, *operands)
@@ -224,7 +222,7 @@ def test_results_that_are_far_beyond_the_bytes_keep_their_bounds(exact: Callable
 
 
 def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     scales = graph.random.uniform(0.001, 0.01, 6).astype(np.float32)
     weights = graph.stored(graph.random.integers(-127, 128, (6, 3, 3, 3)).astype(np.int8), scales, 0)
     bias = graph.stored(graph.random.integers(-9000, 9000, 6).astype(np.int32), np.float32(0.02) * scales, 0)
@@ -232,7 +230,7 @@ def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
 
 
 def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact: Callable) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     quantised = graph.quantised(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     first = graph.node("DequantizeLinear", quantised, *graph.steps)
     second = graph.pair(graph.convolution(first, 6, 6), 0.1, np.uint8(90))
@@ -243,7 +241,7 @@ def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact:
 
 def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> None:
     """As the residual sums of networks whose activations stand before their convolutions."""
-    graph, data = begun(1, 3, 12, 12)
+    graph, data = of_bytes(1, 3, 12, 12)
     first = graph.pair(graph.convolution(data, 3, 16), 0.02, np.uint8(120))
     total = graph.pair(graph.node("Add", graph.convolution(first, 16, 16), first), 0.04, np.uint8(110))
     normal = graph.node("Mul", total, graph.weight(graph.random.normal(1, 0.1, (16, 1, 1)).astype(np.float32)))
@@ -261,7 +259,7 @@ def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> Non
 
 
 def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_result(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 12, 12)
+    graph, data = of_bytes(1, 3, 12, 12)
     first = graph.pair(graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1), 0.03, np.uint8(30))
     total = graph.node("Add", graph.convolution(first, 16, 16), first)
     second = graph.pair(graph.node("LeakyRelu", total, alpha=0.2), 0.04, np.uint8(40))
@@ -280,7 +278,7 @@ def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_
 
 
 def test_single_channels_are_not_converted_to_integers_and_back(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 40, 40)
+    graph, data = of_bytes(1, 3, 40, 40)
     first = graph.pair(graph.convolution(data, 3, 16), 0.03, np.uint8(30))
     graph.save(tmp_path / "net.onnx", graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100)))
     compiled = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2)
@@ -289,7 +287,7 @@ def test_single_channels_are_not_converted_to_integers_and_back(tmp_path: Path) 
 
 
 def test_rows_that_are_only_widened_are_copied_by_whole_vectors(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 16, 16)
+    graph, data = of_bytes(1, 3, 16, 16)
     first = graph.pair(graph.convolution(data, 3, 4), 0.03, np.uint8(30))
     weights = graph.stored(graph.random.integers(-127, 128, (24, 4, 1, 1)).astype(np.int8), 2.0**-7, 0)
     graph.save(tmp_path / "net.onnx", graph.pair(graph.node("Conv", first, weights), 0.05, np.uint8(100)))
@@ -298,7 +296,7 @@ def test_rows_that_are_only_widened_are_copied_by_whole_vectors(tmp_path: Path) 
 
 
 def test_what_is_used_elsewhere_too_is_computed_once(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 12, 12)
+    graph, data = of_bytes(1, 3, 12, 12)
     rectified = graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1)
     both = [graph.pair(rectified, scale, np.uint8(30)) for scale in (0.03, 0.05)]
     [one, other] = [graph.convolution(each, 16, 8) for each in both]
@@ -338,7 +336,7 @@ def test_a_network_of_float_layers_between_pairs_stays_as_it_was(tmp_path: Path)
 
 
 def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     whole = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     function = graph.pair(graph.node("Sigmoid", whole), 1 / 256, np.uint8(0))
     average = graph.pair(graph.node("AveragePool", whole, kernel_shape=[3, 3]), 0.05, np.uint8(100))
@@ -358,7 +356,7 @@ def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("whole", "template"), [(True, "integer steps"), (False, "winograd convolution")])
 def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(tmp_path: Path, whole: bool, template: str) -> None:
-    graph, data = begun(1, 32, 40, 40)
+    graph, data = of_bytes(1, 32, 40, 40)
     output = graph.convolution(data, 32, 64)
     board = BOARDS["haswell"].model_copy(update={"devices": []})
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.pair(output, 0.05, np.uint8(100)) if whole else output))
@@ -371,7 +369,7 @@ def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(tmp_path: Pat
 def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
     tmp_path: Path, board: str, stored: str | None
 ) -> None:
-    graph, data = begun(1, 3, 9, 7)
+    graph, data = of_bytes(1, 3, 9, 7)
     output = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Relu", output)))
     types = {dtype for dtype, _ in tensors_between(optimise(network, load_board(board)))}
@@ -384,14 +382,14 @@ def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
     ids=["sums that int32 does not hold", "weights that int16 does not hold"],
 )
 def test_what_integers_do_not_hold_stays_in_float(tmp_path: Path, weights: np.ndarray, scale: float) -> None:
-    graph, data = begun(1, len(weights))
+    graph, data = of_bytes(1, len(weights))
     product = graph.node("MatMul", data, graph.stored(weights, scale, 0))
     lowered = module_of(graph, graph.pair(product, 1, np.uint8(1)), tmp_path, "local")
     assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
 
 
 def test_grouped_atrous_convolutions_whose_kernels_meet_only_padding_read_the_zero_point(exact: Callable) -> None:
-    graph, data = begun(1, 3, 20, 20)
+    graph, data = of_bytes(1, 3, 20, 20)
     first = graph.pair(graph.convolution(data, 3, 16), 0.05, np.uint8(131))
     weights = graph.stored(graph.random.integers(-127, 128, (16, 2, 3, 3)).astype(np.int8), 0.004, 0)
     atrous = graph.node("Conv", first, weights, pads=[12] * 4, dilations=[12, 12], group=8)
@@ -417,3 +415,75 @@ def test_averages_of_windows_of_any_size_are_exact(exact: Callable, window: dict
     data = graph.pair(graph.input("data", [1, 5, 12, 10]), 0.03, np.uint8(117))
     layer = graph.pair(graph.convolution(data, 5, 16), 0.02, np.uint8(120))
     exact(graph, graph.quantised(graph.node("AveragePool", layer, **window), 0.011, np.uint8(120)))
+
+
+# Pairs of QuantizeLinear and DequantizeLinear round as ONNX says, and cost no transposes.
+
+
+def rounded(graph: Graph, data: str, scale: object, zero_point: np.ndarray, **attributes: int) -> str:
+    """A pair with one scale and zero point, or one for each channel."""
+    parameters = [graph.weight(np.asarray(scale, np.float32)), graph.weight(zero_point)]
+    quantised = graph.node("QuantizeLinear", data, *parameters, **attributes)
+    return graph.node("DequantizeLinear", quantised, *parameters, **attributes)
+
+
+@pytest.fixture
+def compare(tmp_path: Path) -> Callable[..., Compiled]:
+    """Compiles a graph; its output must equal onnxruntime's to the last step.
+
+    Without optimisation, which makes integer convolutions of some pairs that do not round halves to even.
+    """
+
+    def run(graph: Graph, output: str, data: np.ndarray) -> Compiled:
+        network = read_onnx(graph.save(tmp_path / "net.onnx", output))
+        compiled = compile_network(network, load_board("local"))
+        [wanted] = cpu_session(tmp_path / "net.onnx", optimised=False).run(None, {"data": data})
+        [found] = outputs_of(compiled, {"data": data})
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+        return compiled
+
+    return run
+
+
+@pytest.mark.parametrize("zero_point", [np.uint8(120), np.uint8(0), np.int8(-7), np.uint8(255)])
+def test_halves_are_rounded_to_even_and_what_is_too_large_saturates(compare: Callable, zero_point: np.ndarray) -> None:
+    graph, data = begun(1, 4, 16, 16)
+    steps = np.arange(-512, 512, dtype=np.float32).reshape(1, 4, 16, 16) / 2
+    compare(graph, rounded(graph, data, 0.25, zero_point), steps * np.float32(0.25))
+
+
+def test_one_scale_for_each_channel(compare: Callable) -> None:
+    graph, data = begun(1, 3, 8, 8)
+    output = rounded(graph, data, [0.25, 0.01, 3], np.array([0, 9, -3], np.int8), axis=1)
+    compare(graph, output, graph.random.standard_normal((1, 3, 8, 8)).astype(np.float32))
+
+
+def test_a_pair_between_convolutions_needs_no_transpose(compare: Callable) -> None:
+    graph, data = begun(1, 3, 12, 12)
+    # Sums of few small integers: equal in every order of summation.
+    first = graph.node("Conv", data, graph.weight(graph.random.integers(-2, 3, (21, 3, 3, 3)).astype(np.float32)))
+    pair = rounded(graph, first, 0.5, np.uint8(128))
+    second = graph.node("Conv", pair, graph.weight(graph.random.integers(-2, 3, (16, 21, 1, 1)).astype(np.float32)))
+    inputs = graph.random.integers(-3, 4, (1, 3, 12, 12)).astype(np.float32) / 4
+    compiled = compare(graph, rounded(graph, second, 2, np.int8(0)), inputs)
+    assert transposes(compiled) == {"edges": 1, "inside": 0}
+    assert not [name for name in compiled.templates if "slice" in name]
+
+
+def test_weights_that_are_stored_as_integers_become_constants(compare: Callable) -> None:
+    graph, data = begun(1, 3, 8, 8)
+    stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
+    scales = graph.weight(np.float32(0.5) ** np.arange(8, dtype=np.float32))
+    weights = graph.node("DequantizeLinear", stored, scales, graph.weight(np.zeros(8, np.int8)), axis=0)
+    inputs = graph.random.integers(-3, 4, (1, 3, 8, 8)).astype(np.float32)
+    compiled = compare(graph, graph.node("Conv", data, weights), inputs)
+    assert not [name for name in compiled.templates if "quantize" in name]
+
+
+def test_a_tensor_that_is_read_with_another_scale(compare: Callable) -> None:
+    graph, data = begun(1, 3, 8, 8)
+    scale, other = graph.weight(np.float32(0.25)), graph.weight(np.float32(0.5))
+    zero = graph.weight(np.uint8(7))
+    quantised = graph.node("QuantizeLinear", data, scale, zero)
+    inputs = graph.random.standard_normal((1, 3, 8, 8)).astype(np.float32)
+    compare(graph, graph.node("DequantizeLinear", quantised, other, zero), inputs)

@@ -1,7 +1,5 @@
 """The logs, character by character, as Tengine's examples print them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

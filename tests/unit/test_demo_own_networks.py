@@ -1,7 +1,5 @@
 """Demos whose network is the user's: what its file says travels through the package to the results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import onnx
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper, numpy_helper
+from support.commands import refused
 
 from edgedeploy.demo.spec import all_demos
 
@@ -112,8 +111,7 @@ def test_they_are_left_out_where_all_demos_are_shown() -> None:
 
 
 def test_building_what_stands_for_them_is_refused(command: Command) -> None:
-    code, _, err = command("build", "ultralytics", "--weights", "random")
-    assert (code, "stands for a network of your own" in err) == (5, True), err
+    assert "stands for a network of your own" in refused(command, 5, "build", "ultralytics", "--weights", "random")
 
 
 def test_the_zoo_lists_them_as_yours(command: Command) -> None:

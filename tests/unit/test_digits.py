@@ -1,7 +1,5 @@
 """The bundled network: what its entry says of it is true."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from types import ModuleType

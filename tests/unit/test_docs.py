@@ -1,7 +1,5 @@
 """The documentation, held against the code."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

@@ -1,7 +1,6 @@
 """`edgedeploy doctor` on this machine: each fault is made for real, and found with what to do."""
 
-from __future__ import annotations
-
+import ctypes.util
 import json
 import os
 import shutil
@@ -16,17 +15,18 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import need, output_of
 from support.patience import generous
 from support.profiles import write_profile
 
 from edgedeploy.base.catalog import builtin_folder
-from edgedeploy.doctor import host, packages, running, tools
+from edgedeploy.doctor import host, opencl, packages, running, tools
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
 from edgedeploy.doctor.examination import CHECKS, examine
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import InputError
+from edgedeploy.target.opencl.device import DEVICE_VARIABLE
 from edgedeploy.target.resolved import resolve
 
 pytestmark = pytest.mark.compiles
@@ -38,6 +38,12 @@ def look(name: str, board: str = "local") -> Finding:
     """What one check finds, without those that it needs."""
     with case_of(resolve(board)) as case:
         return looked(name, case)
+
+
+def fault(name: str, board: str = "local") -> Finding:
+    finding = look(name, board)
+    assert finding.state is State.FAILED
+    return finding
 
 
 def looked(name: str, case: Case) -> Finding:
@@ -129,16 +135,15 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_package_of_the_wrong_version_is_named_with_both_versions_and_the_command(installed: Path) -> None:
     distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: numpy>=1.26", "Requires-Dist: pyyaml>=6")
     distribution(installed, "numpy", "1.0.1")
-    finding = look("packages")
-    assert finding.state is State.FAILED
+    finding = fault("packages")
     assert finding.found == "numpy is 1.0.1, >=1.26 is needed"
     assert finding.hints == (f"{sys.executable} -m pip install 'numpy>=1.26'",)
 
 
 def test_a_package_that_is_missing_is_named(installed: Path) -> None:
     distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: no-such-package==3.1")
-    finding = look("packages")
-    assert (finding.state, finding.found) == (State.FAILED, "no-such-package is not installed")
+    finding = fault("packages")
+    assert finding.found == "no-such-package is not installed"
     assert finding.hints[0].endswith("pip install no-such-package==3.1")
 
 
@@ -190,8 +195,7 @@ def gnu(tmp_path: Path) -> str:
 
 def test_a_toolchain_outside_the_path_is_missing(gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    finding = look("toolchain", gnu)
-    assert finding.state is State.FAILED
+    finding = fault("toolchain", gnu)
     assert "there is no program aarch64-linux-gnu-gcc" in finding.found
     assert "apt install g++-aarch64-linux-gnu" in finding.hints
     assert "use --toolchain zig, which links for every board" in finding.hints
@@ -208,9 +212,7 @@ def test_a_toolchain_for_another_machine_is_refused(gnu: str, tmp_path: Path, mo
         pytest.skip("there is no C compiler to take for another one")
     compiler(tmp_path, 'exec cc "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    finding = look("toolchain", gnu)
-    assert finding.state is State.FAILED
-    assert "does not make code for aarch64" in finding.found
+    assert "does not make code for aarch64" in fault("toolchain", gnu).found
 
 
 @pytest.mark.slow
@@ -221,9 +223,7 @@ def test_a_hanging_compiler_is_ended_with_its_children(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(tools, "_COMPILE_S", 10)
     monkeypatch.setattr(running, "busyness", lambda: 1.0)
-    finding = look("toolchain", gnu)
-    assert finding.state is State.FAILED
-    assert "no answer within 10 s" in finding.found
+    assert "no answer within 10 s" in fault("toolchain", gnu).found
     assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
 
 
@@ -279,8 +279,7 @@ def tmpfs(folder: Path, *options: str) -> Iterator[Path]:
 def test_a_full_disk_is_found_by_writing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tmpfs(tmp_path / "disk", "size=256k") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
-        finding = look("folders")
-        assert finding.state is State.FAILED
+        finding = fault("folders")
         assert f"{disk}/edgedeploy cannot be written: No space left on device" in finding.found
         assert finding.hints[0] == f"make room on the file system of {disk}: df -h {disk}"
         assert not list(disk.iterdir()), "nothing of the test file is left"
@@ -297,17 +296,13 @@ def test_little_room_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_folder_that_must_not_be_written_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tmpfs(tmp_path / "disk", "size=16m", "ro") as disk:
         monkeypatch.setenv("XDG_DATA_HOME", str(disk))
-        finding = look("folders")
-        assert finding.state is State.FAILED
-        assert "Read-only file system" in finding.found
+        assert "Read-only file system" in fault("folders").found
 
 
 def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    finding = look("folders")
-    assert finding.state is State.FAILED
-    assert f"remove the file {tmp_path / 'file'}, which is in the way" in finding.hints
+    assert f"remove the file {tmp_path / 'file'}, which is in the way" in fault("folders").hints
 
 
 def test_folders_of_networks_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,3 +444,156 @@ def test_a_warning_does_not_keep_others_from_being_looked_at_and_what_does_not_a
 def test_every_check_is_known_by_its_own_name_and_needs_known_ones() -> None:
     assert len(NAMED) == len(CHECKS)
     assert {name for each in CHECKS for name in each.needs} <= set(NAMED)
+
+
+# OpenCL: with drivers, without, and with broken ones.
+
+
+OPENCL_CHECKS = [opencl.icd_files, opencl.gpu_nodes, opencl.devices]
+POCL = Path("/etc/OpenCL/vendors/pocl.icd")
+
+
+def found(board: str = "local") -> dict[str, Finding]:
+    with case_of(resolve(board, ask_device=False)) as case:
+        return {each.check.name: each.finding for each in examine(case, OPENCL_CHECKS)}
+
+
+def wrong_devices(board: str) -> Finding:
+    said = found(board)["devices"]
+    assert said.state is State.FAILED
+    return said
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> str:
+    """A profile of this machine whose networks are to run on an OpenCL device."""
+    return profile(tmp_path, name="pthread")
+
+
+def profile(folder: Path, **device: str) -> str:
+    return write_profile(folder, "local", devices=[{"backend": "opencl", **device}])
+
+
+@pytest.fixture
+def vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of drivers, which is the one that counts."""
+    if ctypes.util.find_library("OpenCL") is None:
+        pytest.skip("there is no libOpenCL: apt install ocl-icd-libopencl1")
+    folder = tmp_path / "vendors"
+    folder.mkdir()
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def pocl(vendors: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PoCL alone, with one device."""
+    monkeypatch.setenv("POCL_DEVICES", "pthread")
+    if not POCL.is_file():
+        pytest.skip("PoCL is not installed: apt install pocl-opencl-icd")
+    shutil.copy(POCL, vendors)
+    return vendors
+
+
+def driver(vendors: Path, statement: str) -> None:
+    """A driver that does something as soon as it is loaded."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to make a driver with")
+    source, library = vendors.parent / "driver.c", vendors.parent / "driver.so"
+    headers = "#include <stdlib.h>\n#include <unistd.h>\n"
+    source.write_text(f"{headers}__attribute__((constructor)) static void load(void) {{ {statement} }}\n")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    (vendors / "broken.icd").write_text(f"{library}\n")
+
+
+def test_a_board_that_runs_networks_on_opencl_needs_a_driver(board: str, vendors: Path) -> None:
+    said = found(board)
+    assert said["ICD files"].state is State.FAILED
+    assert str(vendors) in said["ICD files"].found
+    assert said["ICD files"].hints == ("sudo apt install pocl-opencl-icd",)
+    assert said["devices"].found == "not looked at, because of ICD files"
+
+
+def test_the_driver_to_install_is_that_of_the_device(tmp_path: Path, vendors: Path) -> None:
+    said = found(profile(tmp_path, name="UHD", kind="intel"))["ICD files"]
+    assert said.hints == ("sudo apt install intel-opencl-icd",)
+
+
+def test_a_board_that_runs_networks_on_the_cpu_needs_none(vendors: Path) -> None:
+    assert {each.state for each in found().values()} == {State.NOT_APPLICABLE}
+
+
+def test_devices_are_listed_with_what_their_driver_says(board: str, pocl: Path) -> None:
+    said = found(board)["devices"]
+    assert said.state is State.OK, said
+    [device] = said.details["devices"]
+    assert device["kind"] == "CPU"
+    assert device["compute_units"] == os.cpu_count()
+    assert 0 < device["global_memory"] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert device["work_group"] >= max(1, *device["work_items"][:1])
+    assert f"driver {device['driver']}" in said.found
+    assert found(board)["GPU nodes"].state in (State.OK, State.NOT_APPLICABLE)
+
+
+def test_devices_are_those_that_clinfo_lists(board: str, pocl: Path) -> None:
+    need("clinfo", "clinfo")
+    listed = subprocess.check_output(["clinfo", "--raw"], text=True, timeout=generous(60))
+    values = {fields[1]: fields[2] for line in listed.splitlines() if len(fields := line.split(None, 2)) == 3}
+    [device] = found(board)["devices"].details["devices"]
+    assert device["name"] == values["CL_DEVICE_NAME"].strip()
+    assert device["driver"] == values["CL_DRIVER_VERSION"].strip()
+    numbers = {
+        "compute_units": "CL_DEVICE_MAX_COMPUTE_UNITS",
+        "global_memory": "CL_DEVICE_GLOBAL_MEM_SIZE",
+        "local_memory": "CL_DEVICE_LOCAL_MEM_SIZE",
+        "work_group": "CL_DEVICE_MAX_WORK_GROUP_SIZE",
+    }
+    assert {mine: device[mine] for mine in numbers} == {mine: int(values[name]) for mine, name in numbers.items()}
+    assert " ".join(map(str, device["work_items"])) == values["CL_DEVICE_MAX_WORK_ITEM_SIZES"].strip()
+
+
+def test_a_device_that_is_not_the_one_of_the_profile_does_not_do(tmp_path: Path, pocl: Path) -> None:
+    said = wrong_devices(profile(tmp_path, name="GeForce"))
+    assert said.found.startswith("no device has 'GeForce' in its name, as the profile says")
+    assert said.hints[0] == "name another device in the profile: `devices` of mine"
+
+
+def test_a_variable_with_an_unknown_device_is_to_correct(
+    board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, "GeForce")
+    said = wrong_devices(board)
+    assert said.found.startswith(f"no device has 'GeForce' in its name, as {DEVICE_VARIABLE} says")
+    assert said.hints[0].startswith(f"unset {DEVICE_VARIABLE}")
+
+
+def test_drivers_may_know_no_device(board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POCL_DEVICES", "")
+    assert wrong_devices(board).found == "the drivers know no device"
+
+
+def test_a_registered_driver_that_is_not_there_is_found_out(board: str, vendors: Path) -> None:
+    (vendors / "gone.icd").write_text("libno-such-driver.so.1\n")
+    said = found(board)
+    assert said["ICD files"].found.endswith("gone.icd names libno-such-driver.so.1")
+    assert said["devices"].state is State.FAILED
+    assert said["devices"].found == "no driver can be loaded: clGetPlatformIDs says -1001"
+
+
+def test_a_driver_that_crashes_takes_nobody_with_it(board: str, vendors: Path) -> None:
+    driver(vendors, "abort();")
+    assert "a driver crashes or hangs: it was ended by SIGABRT" in wrong_devices(board).found
+
+
+def test_a_driver_that_hangs_is_ended(board: str, vendors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl, "LIST_S", 1)
+    driver(vendors, "for (;;) pause();")
+    assert "a driver crashes or hangs: it was ended by SIGKILL" in wrong_devices(board).found
+
+
+def test_a_broken_driver_is_only_a_warning_where_networks_run_on_the_cpu(command: Command, vendors: Path) -> None:
+    driver(vendors, "abort();")
+    code, out, _ = command("doctor", "--json")
+    [said] = [each for each in json.loads(out)["checks"] if each["name"] == "devices"]
+    assert (code, said["state"]) == (0, "warning")

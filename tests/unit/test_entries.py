@@ -1,7 +1,5 @@
 """Packages with several entry points: one set of weights, several shapes of the inputs."""
 
-from __future__ import annotations
-
 import gc
 import json
 import weakref

@@ -1,7 +1,5 @@
 """Layers of bytes whose products are summed up in float32: what they give, and when they are chosen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

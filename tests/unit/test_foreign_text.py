@@ -1,7 +1,5 @@
 """What others wrote, in networks, packages and messages, is printed as text by every command."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

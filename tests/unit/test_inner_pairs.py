@@ -1,7 +1,5 @@
 """Quantised networks without the roundings inside what is computed in one loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Layers of integers by the inner steps of each CPU: exact, with the instruction that their names say."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The live page of demos: what its server answers and refuses, what it shows, and that no browser slows anything."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json
