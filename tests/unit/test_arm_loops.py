@@ -16,9 +16,9 @@ from mca import Analyser
 from support.emulated import emulated_outputs
 from support.networks import Graph
 from support.predictions import needs_mca
-from support.quantised_networks import FORMS, Inputs, quantise, random_samples
+from support.quantised_networks import FORMS, quantise, random_samples
 
-from edgedeploy.compile.pipeline import Lowered, compile_network, lower_network
+from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import ToolchainError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.model.onnxruntime_session import cpu_session
@@ -203,7 +203,6 @@ def code_of_bytes(folder: Path, board: str, inputs: int) -> str:
 
 # Small quantised networks whole, each function by the code of an ARM board under qemu, give what onnxruntime gives.
 
-
 BOARDS = ["rpi3", "rpi4", "rpi5", "rpi-armhf"]
 
 
@@ -250,18 +249,11 @@ def test_a_network_gives_what_onnxruntime_gives(tmp_path: Path, board: str, kind
     path = quantise(source, tmp_path / "net.onnx", FORMS[form], random_samples(source), **options)
     [sample, *_] = random_samples(source)
     lowered = lower_network(read_onnx(path), load_board(board))
-    assert len(integer_layers(lowered)) >= 8  # and four depthwise ones, as the board's cost says
+    integers = [name for name, each in lowered.functions.items() if each.template.startswith("integer")]
+    assert len(integers) >= 8  # and four depthwise ones, as the board's cost says
     outputs = emulated_outputs(lowered, load_board(board), sample, tmp_path)
-    for found, wanted in zip(outputs, reference(path, sample), strict=True):
+    for found, wanted in zip(outputs, cpu_session(path).run(None, sample), strict=True):
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         # onnxruntime's softmax of uint8 rounds its exponentials to integers.
         step = 1.01 / 255 if form == "pairs-u8u8" and found is outputs[-1] else 0
         np.testing.assert_allclose(found, wanted, rtol=0, atol=step)
-
-
-def integer_layers(lowered: Lowered) -> list[str]:
-    return [name for name, each in lowered.functions.items() if each.template.startswith("integer")]
-
-
-def reference(path: Path, sample: Inputs) -> list[np.ndarray]:
-    return cpu_session(path).run(None, dict(sample))

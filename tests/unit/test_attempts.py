@@ -79,7 +79,7 @@ def test_ctrl_c_and_a_reader_that_went_away_end_everything(monkeypatch: pytest.M
     with pytest.raises(ReaderGoneError):
         attempted(lambda: fail(ReaderGoneError("gone")))
     with pytest.raises(KeyboardInterrupt):
-        attempted(lambda: fail(KeyboardInterrupt()))  # type: ignore[arg-type]
+        attempted(lambda: fail(KeyboardInterrupt()))
     monkeypatch.setattr(interruption, "_came", True)
     with pytest.raises(KeyboardInterrupt):
         attempted(lambda: fail(CompileError("a library made this of Ctrl-C")))
@@ -97,10 +97,8 @@ class TestBuild:
         assert code == 0
         assert "dist/local/digits.tar.gz" in out
         table, reasons = err.partition("network")[2].split("gone unavailable: ")
-        assert [line.split() for line in table.splitlines()[1:]] == [
-            ["gone", "unavailable"],
-            ["digits", "built:", "dist/local/digits.tar.gz"],
-        ]
+        rows = [line.split() for line in table.splitlines()[1:]]
+        assert rows == [["gone", "unavailable"], ["digits", "built:", "dist/local/digits.tar.gz"]]
         assert reasons.startswith("cannot get gone.onnx: it has no download")
         assert "  try: " in reasons
 
@@ -110,12 +108,8 @@ class TestBuild:
         code, out, _ = command("build", "broken.onnx", gone, "digits", "--json")
         assert code == 5
         said = json.loads(out)
-        assert [(each["model"], each["state"]) for each in said] == [
-            ("broken.onnx", "failed"),
-            ("gone", "unavailable"),
-            ("digits", "built"),
-        ]
-        assert [each.get("exit_code") for each in said] == [5, 9, None]
+        states = [(each["model"], each["state"], each.get("exit_code")) for each in said]
+        assert states == [("broken.onnx", "failed", 5), ("gone", "unavailable", 9), ("digits", "built", None)]
         assert Path(said[2]["package"]).is_file()
 
     def test_where_nothing_is_built_each_reason_is_told(self, command: Command, gone: str) -> None:
@@ -194,10 +188,8 @@ class TestPush:
     def test_names_that_mean_nothing_are_each_told(self, command: Command) -> None:
         code, out, err = command("push", "no-such-network", "none.onnx", *self.NOWHERE, "--json")
         assert code == 4
-        assert [(each["model"], each["exit_code"]) for each in json.loads(out)] == [
-            ("no-such-network", 4),
-            ("none.onnx", 5),
-        ]
+        said = [(each["model"], each["exit_code"]) for each in json.loads(out)]
+        assert said == [("no-such-network", 4), ("none.onnx", 5)]
         assert "no-such-network failed: unknown model" in err
 
     def test_a_failed_release_of_a_model_is_not_hidden(self, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +223,7 @@ class TestPush:
         assert hints_for_name("10.0.0.7") == []
 
     def test_a_board_that_is_not_reached_is_told_once(self, command: Command) -> None:
-        err = refused(command, 13, "push", "digits", "no-such-network", *self.NOWHERE)
-        assert err.count("cannot be reached") == 1
+        assert refused(command, 13, "push", "digits", "no-such-network", *self.NOWHERE).count("cannot be reached") == 1
 
 
 def test_a_network_that_needs_a_missing_package_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,6 @@ def test_a_file_that_is_not_there_is_named(command: Command, tmp_path: Path) -> 
 
 # The page about a benchmark: its charts, its tables, and what a hostile name can do to it.
 
-
 HOSTILE = "</script><script>alert(1)</script>\u202e"
 
 
@@ -155,7 +154,6 @@ def embedded(text: str) -> object:
 
 def test_there_is_a_bar_for_each_engine_on_each_network_and_batch(found: Report) -> None:
     drawn = medians(found)
-    assert drawn is not None
     assert re.findall("<title>(.*?)</title>", drawn) == [
         "edgedeploy on net (batch 4): 2.00 ms",
         "edgedeploy on net (batch 16): 2.00 ms",
@@ -166,7 +164,6 @@ def test_there_is_a_bar_for_each_engine_on_each_network_and_batch(found: Report)
 
 def test_engines_that_compile_stand_with_both_times(found: Report) -> None:
     drawn = compile_and_run(found)
-    assert drawn is not None
     assert "edgedeploy on net (batch 4): 1.50 s, then 2.00 ms" in drawn
     assert "onnxruntime on" not in drawn
     for rows in ([row("onnxruntime", Costs())], [row("edgedeploy"), row("onnxruntime", Costs())]):

@@ -13,6 +13,8 @@ import pytest
 from conftest import Command
 from support.commands import output_of, refused
 
+from edgedeploy.cli.models import complete_model
+
 CONTENT = b"weights"
 ENTRY = """
 task: classification
@@ -192,8 +194,6 @@ def test_verify_of_a_named_model_that_is_absent_fails(shell: Shell) -> None:
 
 
 def test_names_are_completed() -> None:
-    from edgedeploy.cli.models import complete_model
-
     assert "retinaface" in complete_model("retina")
     assert complete_model("no-such-model") == []
 

@@ -35,7 +35,7 @@ def status(command: Command) -> dict[str, object]:
 
 
 def port_of(command: Command) -> int:
-    [part] = status(command)["running"]  # type: ignore[misc]
+    [part] = status(command)["running"]
     return int(part["addresses"][0].rpartition(":")[2])
 
 
@@ -73,7 +73,7 @@ def test_devices_names_do_not_reach_the_terminal_as_they_are(command: Command) -
 
 def test_a_tracker_whose_process_was_killed_leaves_nothing(command: Command) -> None:
     port = tracker_of(command)
-    [part] = status(command)["running"]  # type: ignore[misc]
+    [part] = status(command)["running"]
     os.kill(part["pid"], signal.SIGKILL)
     assert becomes(lambda: not listening(port))
     assert status(command)["running"] == []
@@ -110,11 +110,11 @@ def test_a_process_that_is_not_ours_is_not_ended(command: Command) -> None:
 def test_a_server_registers_with_the_tracker_that_runs_here(command: Command) -> None:
     port = tracker_of(command)
     assert "mine runs at" in output_of(command, "rpc", "server", "--detach", "--key", "mine")
-    assert becomes(lambda: "mine" in status(command)["trackers"][f"127.0.0.1:{port}"])  # type: ignore[index]
+    assert becomes(lambda: "mine" in status(command)["trackers"][f"127.0.0.1:{port}"])
     assert "mine-2 runs at" in output_of(command, "rpc", "server", "--detach", "--key", "mine")
     assert "mine-2" in command("rpc", "status")[1]
     assert command("rpc", "stop", "mine", "mine-2")[0] == 0
-    known = status(command)["trackers"][f"127.0.0.1:{port}"]  # type: ignore[index]
+    known = status(command)["trackers"][f"127.0.0.1:{port}"]
     assert known.get("mine", {"total": 0})["total"] == 0
 
 

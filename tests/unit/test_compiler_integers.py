@@ -10,6 +10,7 @@ import onnx
 import pytest
 import tvm
 import tvm_ffi
+from support.agreement import network_of
 from support.networks import Graph, begun
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
@@ -40,10 +41,8 @@ def reference(path: Path, data: np.ndarray) -> list[np.ndarray]:
 
 def tensors_between(lowered: Lowered | Optimised) -> list[tuple[str, int]]:
     """Type and size of every tensor that a function of a network leaves for another."""
-    calls = calls_of(lowered.module["main"])
-    return [
-        (str(kind.dtype), int(np.prod(shape_of(variable)))) for variable, call in calls for kind in result_types(call)
-    ]
+    calls = [(shape_of(variable), call) for variable, call in calls_of(lowered.module["main"])]
+    return [(str(kind.dtype), int(np.prod(shape))) for shape, call in calls for kind in result_types(call)]
 
 
 def layers(form: str) -> Graph:
@@ -63,7 +62,7 @@ def layers(form: str) -> Graph:
         "gated": graph.node("Mul", bounded, graph.node("Sigmoid", graph.conv(mean, 32, 32, 1))),
         "classes": graph.node("Gemm", graph.node("Flatten", mean), graph.normal(32, 11), graph.normal(11)),
     }
-    graph.outputs = list(outputs.values())  # type: ignore[attr-defined]
+    graph.outputs = list(outputs.values())
     return graph
 
 
@@ -86,7 +85,7 @@ def moves(form: str) -> Graph:
         del last["average"]
     outputs = [graph.conv(value, channels, 8, 1) for channels, value in last.values()]
     outputs.append(graph.node("MatMul", rows, graph.normal(10, 7)))
-    graph.outputs = outputs  # type: ignore[attr-defined]
+    graph.outputs = outputs
     return graph
 
 
@@ -96,9 +95,9 @@ def moves(form: str) -> Graph:
 def test_operators_agree_with_onnxruntime(tmp_path: Path, each_cpu: str, make: Callable[[str], Any], form: str) -> None:
     """Of int8 on x86 it computes some operators in float: few values, which lie at a half, are rounded otherwise."""
     graph, few = make(form), 1e-3 if "s8s8" in form else 0.0
-    graph.save(tmp_path / "float.onnx", *graph.outputs)
-    samples = list(random_samples(tmp_path / "float.onnx"))
-    path = quantise(tmp_path / "float.onnx", tmp_path / "net.onnx", FORMS[form], samples)
+    plain = graph.save(tmp_path / "float.onnx", *graph.outputs)
+    samples = list(random_samples(plain))
+    path = quantise(plain, tmp_path / "net.onnx", FORMS[form], samples)
     compiled = compile_network(read_onnx(path), load_board("local"))
     for sample in samples[:2]:
         for found, wanted in zip(outputs_of(compiled, sample), reference(path, sample["data"]), strict=True):
@@ -137,8 +136,8 @@ def of_bytes(*shape: int) -> tuple[Quantised, str]:
 def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
     """Compiles a graph whose outputs must be onnxruntime's to the last bit."""
 
-    def run(graph: Graph, *outputs: str, scale: float = 1.0) -> tuple[Lowered, Network]:
-        model = graph.model(*outputs)
+    def run(graph: Graph, *results: str, scale: float = 1.0) -> tuple[Lowered, Network]:
+        model = graph.model(*results)
         zero_points = {node.output[0]: node.input[2] for node in model.graph.node if node.op_type == "QuantizeLinear"}
         types = {weight.name: weight.data_type for weight in model.graph.initializer}
         for output in model.graph.output:
@@ -148,9 +147,8 @@ def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
         network = read_onnx(tmp_path / "net.onnx")
         data = (np.random.default_rng(1).standard_normal(network.inputs[0].shape) * scale).astype(np.float32)
         compiled = compile_network(network, load_board("local"))
-        for found, wanted in zip(
-            outputs_of(compiled, {"data": data}), reference(tmp_path / "net.onnx", data), strict=True
-        ):
+        outputs = outputs_of(compiled, {"data": data})
+        for found, wanted in zip(outputs, reference(tmp_path / "net.onnx", data), strict=True):
             assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
             np.testing.assert_array_equal(found, wanted)
         return compiled, network
@@ -163,9 +161,8 @@ def test_all_tensors_between_layers_are_bytes(exact: Callable) -> None:
     first = graph.pair(graph.node("Relu", graph.convolution(data, 3, 16)), 0.05, np.uint8(0))
     second = graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100))
     gate = graph.pair(graph.node("Sigmoid", second), 1 / 256, np.uint8(0))
-    total = graph.pair(
-        graph.node("Add", first, graph.pair(graph.node("Mul", second, gate), 0.04, np.uint8(90))), 0.06, np.uint8(60)
-    )
+    gated = graph.pair(graph.node("Mul", second, gate), 0.04, np.uint8(90))
+    total = graph.pair(graph.node("Add", first, gated), 0.06, np.uint8(60))
     both = graph.pair(graph.node("Concat", first, total, axis=1), 0.06, np.uint8(60))
     pooled = graph.pair(graph.node("MaxPool", both, kernel_shape=[2, 2], strides=[2, 2]), 0.06, np.uint8(60))
     compiled, _ = exact(graph, graph.quantised(graph.convolution(pooled, 32, 8), 0.1, np.uint8(9)))
@@ -277,30 +274,30 @@ def test_what_a_layer_s_sums_pass_through_without_a_rounding_is_in_steps_of_the_
     assert (result != wanted).mean() < 0.01
 
 
-def test_single_channels_are_not_converted_to_integers_and_back(tmp_path: Path) -> None:
+def test_single_channels_are_not_converted_to_integers_and_back() -> None:
     graph, data = of_bytes(1, 3, 40, 40)
     first = graph.pair(graph.convolution(data, 3, 16), 0.03, np.uint8(30))
-    graph.save(tmp_path / "net.onnx", graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100)))
-    compiled = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2)
+    second = graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100))
+    compiled = compile_network(network_of(graph, second), AVX2)
     assert "multiply-add of floats" in str([each["tile"] for each in functions(compiled) if each["type"] == "uint8"])
     assert "vcvttps2dq" not in compiled.code.inspect("asm")
 
 
-def test_rows_that_are_only_widened_are_copied_by_whole_vectors(tmp_path: Path) -> None:
+def test_rows_that_are_only_widened_are_copied_by_whole_vectors() -> None:
     graph, data = of_bytes(1, 3, 16, 16)
     first = graph.pair(graph.convolution(data, 3, 4), 0.03, np.uint8(30))
     weights = graph.stored(graph.random.integers(-127, 128, (24, 4, 1, 1)).astype(np.int8), 2.0**-7, 0)
-    graph.save(tmp_path / "net.onnx", graph.pair(graph.node("Conv", first, weights), 0.05, np.uint8(100)))
-    code = compile_network(read_onnx(tmp_path / "net.onnx"), AVX2).code.inspect("asm")
+    network = network_of(graph, graph.pair(graph.node("Conv", first, weights), 0.05, np.uint8(100)))
+    code = compile_network(network, AVX2).code.inspect("asm")
     assert re.search(r"vpmovzxbw\s+\S+, %ymm", code)
 
 
-def test_what_is_used_elsewhere_too_is_computed_once(tmp_path: Path) -> None:
+def test_what_is_used_elsewhere_too_is_computed_once() -> None:
     graph, data = of_bytes(1, 3, 12, 12)
     rectified = graph.node("LeakyRelu", graph.convolution(data, 3, 16), alpha=0.1)
     both = [graph.pair(rectified, scale, np.uint8(30)) for scale in (0.03, 0.05)]
     [one, other] = [graph.convolution(each, 16, 8) for each in both]
-    lowered = module_of(graph, graph.node("Add", one, other), tmp_path, "local")
+    lowered = module_of(graph, graph.node("Add", one, other))
     called = [str(call.args[0]) for _, call in calls_of(lowered.module["main"]) if "conv2d" in str(call.args[0])]
     assert len(called) == 3
 
@@ -312,7 +309,7 @@ def test_bytes_of_another_type_than_the_processor_s_at_the_borders(exact: Callab
     exact(graph, graph.quantised(graph.convolution(data, 3, 6), 0.05, other))
 
 
-def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable, tmp_path: Path) -> None:
+def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable) -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 3, 8, 8]), 2.0**-6, np.uint8(128))
     weights = graph.stored(graph.random.integers(-3, 4, (4, 3, 3, 3)).astype(np.int8), 2.0**-7, 0)
@@ -320,30 +317,27 @@ def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable, 
     assert ("uint8", 3 * 8 * 8) in tensors_between(compiled)
 
 
-def module_of(graph: Graph, output: str, folder: Path, board: str, *disabled: str) -> Lowered:
-    return lower_network(
-        read_onnx(graph.save(folder / "net.onnx", output)), load_board(board), disabled_passes=disabled, listener=ignore
-    )
+def module_of(graph: Graph, output: str, *disabled: str) -> Lowered:
+    return lower_network(network_of(graph, output), LOCAL, disabled_passes=disabled, listener=ignore)
 
 
-def test_a_network_of_float_layers_between_pairs_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_network_of_float_layers_between_pairs_stays_as_it_was() -> None:
     graph = Quantised()
     data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.int8(5))
     data = graph.pair(graph.node("Transpose", graph.conv(data, 3, 6, 3), perm=[0, 1, 3, 2]), 0.05, np.int8(2))
-    found = module_of(graph, data, tmp_path, "local")
-    without = module_of(graph, data, tmp_path, "local", "compute-in-integers")
-    assert tvm_ffi.structural_equal(found.module, without.module)
+    without = module_of(graph, data, "compute-in-integers")
+    assert tvm_ffi.structural_equal(module_of(graph, data).module, without.module)
 
 
-def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
+def test_what_is_in_integers_throughout_is_known() -> None:
     graph, data = of_bytes(1, 3, 9, 7)
     whole = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
     function = graph.pair(graph.node("Sigmoid", whole), 1 / 256, np.uint8(0))
     average = graph.pair(graph.node("AveragePool", whole, kernel_shape=[3, 3]), 0.05, np.uint8(100))
     networks = {
-        "with an average": read_onnx(graph.save(tmp_path / "average.onnx", average)),
-        "whole": read_onnx(graph.save(tmp_path / "whole.onnx", whole)),
-        "with a function": read_onnx(graph.save(tmp_path / "function.onnx", function)),
+        "with an average": network_of(graph, average),
+        "whole": network_of(graph, whole),
+        "with a function": network_of(graph, function),
     }
     found = {
         (name, board): lower_network(network, load_board(board)).exact
@@ -355,23 +349,20 @@ def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("whole", "template"), [(True, "integer steps"), (False, "winograd convolution")])
-def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(tmp_path: Path, whole: bool, template: str) -> None:
+def test_sums_are_rounded_only_in_networks_that_are_inexact_anyway(whole: bool, template: str) -> None:
     graph, data = of_bytes(1, 32, 40, 40)
     output = graph.convolution(data, 32, 64)
-    board = BOARDS["haswell"].model_copy(update={"devices": []})
-    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.pair(output, 0.05, np.uint8(100)) if whole else output))
-    found = lower_network(network, board)
+    network = network_of(graph, graph.pair(output, 0.05, np.uint8(100)) if whole else output)
+    found = lower_network(network, BOARDS["haswell"].model_copy(update={"devices": []}))
     assert found.exact is whole
     assert template in found.templates.values()
 
 
 @pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])
-def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
-    tmp_path: Path, board: str, stored: str | None
-) -> None:
+def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(board: str, stored: str | None) -> None:
     graph, data = of_bytes(1, 3, 9, 7)
     output = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
-    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Relu", output)))
+    network = network_of(graph, graph.node("Relu", output))
     types = {dtype for dtype, _ in tensors_between(optimise(network, load_board(board)))}
     assert types & {"uint8", "int8"} == ({stored} if stored else set())
 
@@ -381,10 +372,10 @@ def test_cpus_store_bytes_as_they_multiply_them_and_gpus_use_floats(
     [(np.full((70_000, 2), 127, np.int8), 0.004), (np.full((4, 2), 40_000, np.int32), 0.001)],
     ids=["sums that int32 does not hold", "weights that int16 does not hold"],
 )
-def test_what_integers_do_not_hold_stays_in_float(tmp_path: Path, weights: np.ndarray, scale: float) -> None:
+def test_what_integers_do_not_hold_stays_in_float(weights: np.ndarray, scale: float) -> None:
     graph, data = of_bytes(1, len(weights))
     product = graph.node("MatMul", data, graph.stored(weights, scale, 0))
-    lowered = module_of(graph, graph.pair(product, 1, np.uint8(1)), tmp_path, "local")
+    lowered = module_of(graph, graph.pair(product, 1, np.uint8(1)))
     assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
 
 
@@ -398,10 +389,8 @@ def test_grouped_atrous_convolutions_whose_kernels_meet_only_padding_read_the_ze
 
 def test_each_pass_leaves_a_well_formed_module(tmp_path: Path) -> None:
     graph = layers("")
-    graph.save(tmp_path / "float.onnx", *graph.outputs)  # type: ignore[attr-defined]
-    path = quantise(
-        tmp_path / "float.onnx", tmp_path / "net.onnx", FORMS["pairs-u8s8"], random_samples(tmp_path / "float.onnx")
-    )
+    plain = graph.save(tmp_path / "float.onnx", *graph.outputs)
+    path = quantise(plain, tmp_path / "net.onnx", FORMS["pairs-u8s8"], random_samples(plain))
 
     def check(each: Any, module: tvm.IRModule, seconds: float) -> None:
         relax.analysis.well_formed(module)

@@ -39,7 +39,6 @@ from edgedeploy.compile.layers import (
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.compile.rounding import ROUNDING
-from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.target.board import load_board
 
@@ -139,11 +138,6 @@ def test_a_constant_for_each_image_of_a_batch_is_none_for_each_group() -> None:
 # Products with stacks of constant matrices, which are packed when a network is built, agree with onnxruntime.
 
 
-def packs_itself(entry: Scheduled) -> bool:
-    """Whether a function packs matrices at every inference."""
-    return 'sblock("pack' in entry.function.script()
-
-
 @pytest.mark.parametrize("columns", [1, 16, 37])
 def test_constant_stacks_are_packed_at_build_time(columns: int) -> None:
     graph, data = begun(2, 3, 5, 12)
@@ -155,7 +149,7 @@ def test_constant_stacks_are_packed_at_build_time(columns: int) -> None:
     compiled = agreeing(graph, *results)
     products = [entry for entry in compiled.functions.values() if entry.template == "matmul"]
     assert len(products) >= 3
-    assert not any(packs_itself(entry) for entry in products)
+    assert not any('sblock("pack' in entry.function.script() for entry in products)
 
 
 # Vectors along contiguous memory are loaded whole, whatever dimensions they go through.
@@ -275,9 +269,8 @@ def test_boards_compute_exp_without_calls_of_the_c_library(board: str) -> None:
 def test_round_and_erf_agree_in_every_type(operator: str, function: Function, dtype: str, tolerance: float) -> None:
     values = np.linspace(-3.25, 3.25, 64, dtype=dtype)
     graph = Graph()
-    network = network_of(
-        graph, graph.node(operator, graph.input("x", [64], helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
-    )
+    data = graph.input("x", [64], helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    network = network_of(graph, graph.node(operator, data))
     [found] = outputs_of(compile_network(network, load_board("local")), {"x": values})
     assert found.dtype == dtype
     np.testing.assert_allclose(found, function(values.astype(np.float64)), rtol=tolerance, atol=tolerance)
@@ -295,7 +288,6 @@ def test_they_are_computed_by_the_longest_vectors(operator: str) -> None:
 
 
 # Layers of any types, through the templates: what is computed, tiles, padding and rounding follow from their types.
-
 
 LOCAL = load_board("local")
 
@@ -366,7 +358,6 @@ def test_it_does_in_all_its_configurations(tmp_path: Path, name: str, types: Lay
 def test_winograd_s_transforms_are_in_the_type_of_the_sums(tmp_path: Path, size: int) -> None:
     types = LayerTypes("float16", "float32", "float32", "float32")
     layer = layers(types)["convolution"]
-    assert isinstance(layer, Convolution)
     check(layer, winograd.best_plan([size], ConvolutionShape(11, 13, 48, (3, 3), 24, types), LOCAL), tmp_path)
 
 

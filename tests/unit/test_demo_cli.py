@@ -1,4 +1,4 @@
-"""`edgedeploy demo`, with the bundled network on onnxruntime in the place of a compiled one, and wrong inputs."""
+"""`edgedeploy demo` on images, folders and videos, on networks of the user's own, and on what is wrong."""
 
 import json
 import os
@@ -16,13 +16,16 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
+from onnx import helper
 from support.commands import output_of, refused
 from support.demo_runs import MODEL, ROOT, RunDemo
 from support.films import read_film, write_film
-from support.networks import tiny
+from support.networks import Graph, tiny
 from support.patience import generous
 
 from edgedeploy.base import catalog
+from edgedeploy.demo import spec
+from edgedeploy.demo.spec import all_demos
 from edgedeploy.vision.image import read_image
 
 
@@ -136,11 +139,8 @@ class TestAll:
         code, out, err = run_demo("demo", "all")
         assert code == 0
         table, reason = err.partition("demo ")[2].split("gone unavailable: ")
-        assert [line.split() for line in table.splitlines()[1:]] == [
-            ["first", "shown"],
-            ["gone", "unavailable"],
-            ["last", "shown"],
-        ]
+        rows = [line.split() for line in table.splitlines()[1:]]
+        assert rows == [["first", "shown"], ["gone", "unavailable"], ["last", "shown"]]
         assert reason.startswith("there is no file")
         assert "gone.png" in reason
         first, last = out.split("\n\nedgedeploy ")
@@ -148,11 +148,8 @@ class TestAll:
 
     def test_json_is_a_list_with_those_that_failed(self, run_demo: RunDemo) -> None:
         found = json.loads(output_of(run_demo, "demo", "all", "--json"))
-        assert [(each["task"], each.get("state")) for each in found] == [
-            ("first", None),
-            ("gone", "unavailable"),
-            ("last", None),
-        ]
+        states = [(each["task"], each.get("state")) for each in found]
+        assert states == [("first", None), ("gone", "unavailable"), ("last", None)]
 
     def test_a_fault_gives_the_exit_code(self, run_demo: RunDemo, tmp_path: Path) -> None:
         (tmp_path / "data" / "demos" / "gone.yaml").write_text("no: demo\n")
@@ -183,7 +180,7 @@ def test_unless_a_board_is_named_the_first_hint_is_local(run_demo: RunDemo, name
     assert err.split("  try: ")[1] == f"{first_hint}\n"
 
 
-# Whatever is wrong with what a demo is given, it ends with an error that says so, before anything is built.
+# What is wrong with what a demo is given is said before anything is built.
 
 IMAGES = ["depth", "face-mesh", "hands", "ocr", "pose", "segmentation", "yolo"]
 SOUNDS = ["voice-activity", "wake-word"]
@@ -239,7 +236,8 @@ def test_a_network_that_is_not_there(demo: str, name: str, command: Command) -> 
 def test_a_network_that_is_cut_off(demo: str, command: Command, network: Path) -> None:
     content = network.read_bytes()
     Path("cut.onnx").write_bytes(content[: len(content) // 2])
-    assert "cut.onnx" in ended_early(command, demo, "--model", "cut.onnx", "--image", image())
+    cv2.imwrite("image.png", np.zeros((32, 32, 3), np.uint8))
+    assert "cut.onnx" in ended_early(command, demo, "--model", "cut.onnx", "--image", "image.png")
 
 
 @pytest.mark.parametrize("demo", SOUNDS)
@@ -251,15 +249,7 @@ def test_a_sound_whose_header_is_cut_off(demo: str, command: Command) -> None:
     assert "cut.wav" in ended_early(command, demo, "--wav", "cut.wav")
 
 
-def image() -> Path:
-    import cv2
-
-    cv2.imwrite("image.png", np.zeros((32, 32, 3), np.uint8))
-    return Path("image.png")
-
-
 # `edgedeploy demo` on folders, videos and cameras, and on what is wrong.
-
 
 DIGIT = cv2.imread(str(ROOT / "models" / "digit.png"))
 PARTS = r"preprocess \d+\.\d\d ms, inference \d+\.\d\d ms, postprocess \d+\.\d\d ms"
@@ -268,8 +258,7 @@ PARTS = r"preprocess \d+\.\d\d ms, inference \d+\.\d\d ms, postprocess \d+\.\d\d
 @pytest.fixture
 def film(tmp_path: Path) -> Path:
     """Twelve images of the digit three, each a little to the right of the one before."""
-    images = [np.roll(DIGIT, index, axis=1) for index in range(12)]
-    return write_film(tmp_path / "three.avi", images)
+    return write_film(tmp_path / "three.avi", [np.roll(DIGIT, index, axis=1) for index in range(12)])
 
 
 @pytest.fixture
@@ -329,9 +318,7 @@ class TestVideo:
         assert len(read_film(tmp_path / "out.avi")) == 5
 
     def test_all_demos_see_it(self, run_demo: RunDemo, film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from edgedeploy.demo.spec import DEMOS
-
-        monkeypatch.setattr(type(DEMOS), "names", lambda catalog: ["digits", "digits"])
+        monkeypatch.setattr(type(spec.DEMOS), "names", lambda catalog: ["digits", "digits"])
         out = output_of(run_demo, "demo", "all", "--image", str(film), "--frames", "2", "--json")
         assert ["summary" in json.loads(line) for line in out.splitlines()] == [False, False, True] * 2
 
@@ -418,7 +405,6 @@ def test_ctrl_c_ends_with_the_summary_and_a_video_that_plays(tmp_path: Path) -> 
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:  # fmt: skip
-        assert process.stdout
         for line in process.stdout:
             if line.startswith("frame 5:"):
                 break
@@ -431,3 +417,152 @@ def test_ctrl_c_ends_with_the_summary_and_a_video_that_plays(tmp_path: Path) -> 
     assert max([5, *map(int, re.findall(r"^frame (\d+):", rest, re.MULTILINE))]) == count - 1
     assert len(read_film(tmp_path / "out.mp4")) == count
     assert sorted(path.name for path in tmp_path.iterdir()) == ["long.avi", "out.mp4"]
+
+
+# Demos whose network is the user's: what its file says travels through the package to the results.
+
+
+YOURS = ["depth", "segmentation", "yolo"]
+
+
+def begun(*sides: int | str) -> tuple[Graph, str]:
+    """A graph that takes `images`, of 64 x 64 pixels unless other sides are given."""
+    graph = Graph()
+    return graph, graph.input("images", [1, 3, *(sides or (64, 64))])
+
+
+def save(path: Path, graph: Graph, **said: Any) -> Path:
+    """A network whose last node gives `output0`, and what its file says of it."""
+    graph.nodes[-1].output[0] = "output0"
+    model = graph.model("output0")
+    helper.set_model_props(model, {key: str(value) for key, value in said.items()})
+    onnx.save(model, path)
+    return path
+
+
+SAID = {"task": "detect", "names": {0: "red", 1: "green", 2: "blue"}, "stride": 32}
+
+
+def tells_colours(path: Path, *sides: str, **said: Any) -> Path:
+    """A detector of one place, (32, 32) with sides of 16 and 8, whose classes are red, green and blue: the means."""
+    graph, images = begun(*sides)
+    boxes = np.zeros((1, 4, 84), np.float32)
+    boxes[0, :, 5] = [32, 32, 16, 8]
+    column = graph.node("Reshape", graph.node("GlobalAveragePool", images), graph.weight(np.array([1, 3, 1])))
+    scores = graph.node("Mul", column, graph.weight(boxes.any(axis=1, keepdims=True).astype(np.float32)))
+    graph.node("Concat", graph.weight(boxes), scores, axis=1)
+    return save(path, graph, **{**SAID, **said})
+
+
+def suppresses_itself(path: Path) -> Path:
+    """As `tells_colours`, in rows of corners, score and class that the network itself has picked."""
+    graph, images = begun()
+    rows = np.zeros((3, 6), np.float32)
+    rows[:, :4], rows[:, 5] = [24, 28, 40, 36], [0, 1, 2]
+    means = graph.node("GlobalAveragePool", images)
+    scores = graph.node("Reshape", means, graph.weight(np.array([3, 1])))
+    there = graph.node("Mul", scores, graph.weight(np.float32([[0, 0, 0, 0, 1, 0]])))
+    scored = graph.node("Add", graph.weight(rows), there)
+    flat = graph.node("Reshape", means, graph.weight(np.array([3])))
+    high = graph.node("Greater", flat, graph.weight(np.float32(0.1)))
+    indices = graph.node("Transpose", graph.node("NonZero", high), perm=[1, 0])
+    found = graph.node("GatherND", scored, indices)
+    padded = graph.node("ScatterND", graph.weight(np.zeros((3, 6), np.float32)), indices, found)
+    graph.node("Reshape", padded, graph.weight(np.array([1, 3, 6])))
+    return save(path, graph, **SAID)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    """128 x 128 pixels of nearly pure green."""
+    image = np.zeros((128, 128, 3), np.uint8)
+    image[...] = (0, 204, 51)
+    cv2.imwrite(str(tmp_path / "green.png"), image)
+    return tmp_path / "green.png"
+
+
+@pytest.fixture
+def own_demo(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: command("demo", *arguments)
+
+
+@pytest.mark.parametrize("name", YOURS)
+def test_without_a_network_they_say_what_they_need(own_demo: Command, name: str) -> None:
+    for more in ([], ["--weights", "random"]):
+        code, out, err = own_demo(name, *more)
+        assert (code, out) == (5, "")
+        assert "stands for a network of your own" in err
+        assert "--model FILE" in err
+    assert "AGPL" in own_demo("yolo")[2]
+    assert "yolo export model=yolo11n.pt format=onnx" in own_demo("yolo")[2]
+
+
+def test_they_are_left_out_where_all_demos_are_shown() -> None:
+    assert not set(YOURS) & {*all_demos(), *all_demos("random")}
+
+
+def test_building_what_stands_for_them_is_refused(command: Command) -> None:
+    assert "stands for a network of your own" in refused(command, 5, "build", "ultralytics", "--weights", "random")
+
+
+def test_the_zoo_lists_them_as_yours(command: Command) -> None:
+    entries = {each["name"]: each for each in json.loads(command("models", "--json")[1])}
+    assert entries["ultralytics"]["state"] == "yours"
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("open_sides", [False, True])
+def test_classes_task_and_size_are_the_files_own(
+    own_demo: Command, command: Command, tmp_path: Path, picture: Path, open_sides: bool
+) -> None:
+    model = tells_colours(tmp_path / "net.onnx", *(["height", "width"] if open_sides else []), imgsz=[64, 64])
+    options = ["--model", model, "--image", picture, "--board", "local"]
+    [found] = json.loads(output_of(own_demo, "yolo", *options, "--json"))["results"]
+    assert (found["label"], found["class_id"]) == ("green", 1)
+    assert found["score"] == pytest.approx(0.8, abs=1e-5)
+    # The image is twice as large as the input.
+    assert found["box"] == pytest.approx([48, 56, 80, 72])
+    out = output_of(own_demo, "yolo", *options, "--save", "seen.png")
+    assert out.splitlines()[-2:] == ["detection num: 1", " 1:  80%, [  48,   56,   80,   72], green"]
+    assert (cv2.imread("seen.png") != cv2.imread(str(picture)).repeat(3, axis=0).repeat(3, axis=1)).any()
+    if not open_sides:
+        assert command("build", model, "--board", "local")[0] == 0
+        shown = json.loads(command("package", "show", "dist/local/net.tar.gz", "--json")[1])
+        assert shown["metadata"]["names"] == "{0: 'red', 1: 'green', 2: 'blue'}"
+        assert "task  detect" in command("package", "show", "dist/local/net.tar.gz")[1]
+
+
+@pytest.mark.compiles
+def test_networks_that_suppress_boxes_themselves(own_demo: Command, tmp_path: Path, picture: Path) -> None:
+    network = suppresses_itself(tmp_path / "net.onnx")
+    [box] = json.loads(output_of(own_demo, "yolo", "--model", network, "--image", picture, "--json"))["results"]
+    assert (box["label"], box["box"]) == ("green", [48, 56, 80, 72])
+
+
+@pytest.mark.compiles
+def test_metadata_that_makes_no_sense_is_a_typed_error(own_demo: Command, tmp_path: Path, picture: Path) -> None:
+    model = tells_colours(tmp_path / "net.onnx", names="{0: __import__('os')}")
+    code, out, err = own_demo("yolo", "--model", model, "--image", picture, "--board", "local")
+    assert (code, out) == (5, "")
+    assert "the entry 'names' of the network's metadata cannot be read" in err
+
+
+@pytest.mark.compiles
+def test_segmentation_and_depth_of_a_network_that_returns_its_input(
+    own_demo: Command, tmp_path: Path, picture: Path
+) -> None:
+    graph, images = begun()
+    graph.node("Mul", images, graph.weight(np.array([2], np.float32)))
+    whole = save(tmp_path / "whole.onnx", graph)
+    options = ["--image", picture, "--board", "local", "--json"]
+    [found] = json.loads(output_of(own_demo, "segmentation", "--model", whole, *options))["results"]
+    assert (found["label"], found["class_id"]) == ("aeroplane", 1)  # VOC's class 1: green is the largest
+    assert found["mask"] == {"size": [128, 128], "counts": [0, 128 * 128]}
+    graph, images = begun()
+    graph.node("ReduceMean", images, axes=[1])
+    one = save(tmp_path / "one.onnx", graph)
+    [found] = json.loads(output_of(own_demo, "depth", "--model", one, *options, "--save", "depth.png"))["results"]
+    expected = np.mean([(51 - 123.675) / 58.395, (204 - 116.28) / 57.12, (0 - 103.53) / 57.375])
+    assert found["surface"] == pytest.approx(dict.fromkeys(("minimum", "median", "maximum"), expected), abs=1e-5)
+    assert cv2.imread("depth.png").shape == (384, 384, 3)  # enlarged by three

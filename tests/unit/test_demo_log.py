@@ -20,7 +20,7 @@ def log(
     log_format: LogFormat, detections: list[Detection], *times: float, style: tengine_log.LogStyle = "tengine"
 ) -> list[str]:
     stage, runner = SimpleNamespace(log=log_format), SimpleNamespace(threads=1)
-    network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])  # type: ignore[arg-type]
+    network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])
     frame = Frame((316, 474), (227, 227), (1, 1))
     outcome = Outcome(detections, Timing(times or (210.81,)), Parts(), network, frame)
     return tengine_log.log_lines(outcome, Path("images/cat.jpg"), style)
@@ -44,7 +44,7 @@ FILES_AND_INPUT = [
 
 
 def seen(label: str, class_id: int, score: float, *box: float) -> Detection:
-    return Detection(label=label, class_id=class_id, score=score, box=box or None)  # type: ignore[arg-type]
+    return Detection(label=label, class_id=class_id, score=score, box=box or None)
 
 
 # Those of yolov3 and after it as the README of Tengine's examples shows them (OAID/Tengine, branch tengine-lite), for
@@ -151,7 +151,7 @@ def test_points_with_a_score_and_a_class() -> None:
     assert lines == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
     network = SimpleNamespace(stage=SimpleNamespace(log="points"))
     outcome = SimpleNamespace(network=network, detections=[hand])
-    assert tengine_log.result_lines(outcome, "tengine") == ["Left 99%, 2 points: 1,2 3,5"]  # type: ignore[arg-type]
+    assert tengine_log.result_lines(outcome, "tengine") == ["Left 99%, 2 points: 1,2 3,5"]
 
 
 class TestNamed:

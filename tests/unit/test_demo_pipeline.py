@@ -1,4 +1,4 @@
-"""From an image to results, with small networks in the place of a demo's own, one or two."""
+"""From an image to results: demos of one, two and three networks, with small ones in the place of theirs."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,7 +18,7 @@ from support.onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy.demo import program
 from edgedeploy.demo.pipeline import Network, Outcome, infer, infer_with
 from edgedeploy.demo.program import DemoSession, Program, Result
-from edgedeploy.demo.spec import DEMOS, Demo, NextStage
+from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError, InputError
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.model.tensors import Tensors, TensorSpec
@@ -52,21 +52,33 @@ DIGITS = DETECTOR + "  decoder: {kind: classification, top: 2}\n  log: classific
 POINTS = DETECTOR + "  decoder: {kind: landmark, points: 2}\n  log: landmark\n"
 
 
-class Fixed:
-    """A network that takes an image and always gives the same."""
+class Standin:
+    """In the place of a compiled network; it takes as long as it is told to."""
+
+    threads, takes_ms = 1, 1.0
+
+    def __init__(self, name: str, shape: list[int], **outputs: list[int]) -> None:
+        self.inputs = [TensorSpec(name=name, shape=shape, dtype="float32")]
+        self.outputs = [TensorSpec(name=each, shape=size, dtype="float32") for each, size in outputs.items()]
+        self.runs = 0
+
+    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
+        return Timing((self.takes_ms,) * repeat)
+
+    def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
+        return {}
+
+
+class Fixed(Standin):
+    """Always gives the same."""
 
     def __init__(self, height: int, width: int, name: str, output: np.ndarray) -> None:
-        self.inputs = [TensorSpec(name="data", shape=[1, 3, height, width], dtype="float32")]
-        self.outputs = [TensorSpec(name=name, shape=list(output.shape), dtype="float32")]
-        self.threads = 1
+        super().__init__("data", [1, 3, height, width], **{name: list(output.shape)})
         self._output = output.astype(np.float32)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         assert list(tensors) == ["data"]
         return {self.outputs[0].name: self._output}
-
-    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        return Timing((1.0,) * repeat)
 
 
 def halves(*, found: bool = True) -> Fixed:
@@ -90,7 +102,6 @@ Make = Callable[[str, Runner, Runner], DemoSession]
 def make(tmp_path: Path) -> Make:
     def show(text: str, first: Runner, second: Runner) -> DemoSession:
         demo = load(tmp_path, text)
-        assert demo.then
         anything = ModelInput(name="data", shape=[1, 3, 1, 1])
         second_input = MODELS.load("digits").input if isinstance(second, OnnxruntimeRunner) else anything
         networks = [
@@ -107,11 +118,10 @@ def test_it_makes_of_each_crop_what_it_makes_of_that_image_alone(make: Make) -> 
     outcome = infer_with(PAIR, show.networks)
     assert [each.box for each in outcome.detections] == [(0, 0, SIDE, SIDE), (SIDE, 0, 2 * SIDE, SIDE)]
     alone = infer(DIGIT, show.networks[1])
+    wanted = [(each.label, each.score) for each in alone.detections]
+    assert wanted[0][0] == "3"
     for then in outcome.then:
-        assert [(each.label, each.score) for each in then.detections] == [
-            (each.label, each.score) for each in alone.detections
-        ]
-        assert then.detections[0].label == "3"
+        assert [(each.label, each.score) for each in then.detections] == wanted
 
 
 def test_what_has_no_place_of_its_own_has_that_of_the_box(make: Make) -> None:
@@ -190,14 +200,7 @@ def test_a_second_network_needs_boxes(tmp_path: Path) -> None:
 
 def test_facepipe_says_how_faces_are_cut_out() -> None:
     then = DEMOS.load("facepipe").then
-    assert isinstance(then, NextStage)
     assert (then.crop.margin, then.crop.square) == (0.1, True)
-
-
-# From an image to results, with small networks in the place of a demo's own.
-
-INPUT = ModelInput(name="data", shape=[1, 3, 64, 64])
-IMAGE = np.zeros((64, 64, 3), np.uint8)
 
 
 def heads(*names: str) -> OnnxruntimeRunner:
@@ -210,8 +213,9 @@ def heads(*names: str) -> OnnxruntimeRunner:
 
 
 def look(runner: OnnxruntimeRunner, output_names: Sequence[str]) -> int:
-    network = Network(DEMOS.load("yolo-fastest"), "", Path(), runner, INPUT, [], output_names)
-    return len(infer(IMAGE, network).detections)
+    stated = ModelInput(name="data", shape=[1, 3, 64, 64])
+    network = Network(DEMOS.load("yolo-fastest"), "", Path(), runner, stated, [], output_names)
+    return len(infer(np.zeros((64, 64, 3), np.uint8), network).detections)
 
 
 def test_as_many_outputs_of_other_names_are_taken_in_the_demos_order() -> None:
@@ -247,12 +251,11 @@ def test_a_demo_is_data(tmp_path: Path) -> None:
 
 def test_a_renamed_field_is_still_read_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     detector._warn_of_old_name.cache_clear()
-    decoder = "{kind: retinaface, threshold: 0.5, %s: 0.25}"
+    text = ONE_STAGE.replace("log: classification", "log: retinaface")
     for name in ("overlap", "overlap", "iou_threshold"):
-        text = ONE_STAGE.replace("{kind: classification}", decoder % name).replace(
-            "log: classification", "log: retinaface"
-        )
-        assert load(tmp_path, text).decoder.iou_threshold == 0.25
+        decoder = f"{{kind: retinaface, threshold: 0.5, {name}: 0.25}}"
+        demo = load(tmp_path, text.replace("{kind: classification}", decoder))
+        assert demo.decoder.iou_threshold == 0.25
     assert [record.message for record in caplog.records] == [
         "the field `overlap` is called `iou_threshold` now; the old name will go"
     ]
@@ -274,10 +277,10 @@ def test_faults_name_file_and_field(tmp_path: Path, change: tuple[str, str], mes
     assert "own.yaml:" in caught.value.what
 
 
-# What the second network saw in one image tells where it looks in the next; the first one rests meanwhile.
-
+# Tracking: the second network looks where it saw something in the image before, and the first one rests.
 
 PLANE = 64
+FOLLOWED = "kind: landmarks, output: points, values: 2, score: score, names: [spot]"
 
 # The detector finds bright spots in cells of 16 pixels; the second network finds the spot in a crop of 32.
 TEXT = f"""\
@@ -299,48 +302,28 @@ then:
   track:
     most: 1
     crop: {{kind: rotated, around: points}}
-  decoder: {{kind: landmarks, output: points, values: 2, score: score, names: [spot]}}
+  decoder: {{{FOLLOWED}}}
   log: points
 """
 
 
-class Seeing:
-    """A network that looks at its image."""
-
-    def __init__(self, side: int, *outputs: str) -> None:
-        self.inputs = [TensorSpec(name="data", shape=[1, 3, side, side], dtype="float32")]
-        self.outputs = [TensorSpec(name=name, shape=[1], dtype="float32") for name in outputs]
-        self.threads = 1
-        self.runs = 0
-
-    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        return Timing((1.0,) * repeat)
-
-    def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
-        return {}
+class Cells(Standin):
+    """The detector."""
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         self.runs += 1
-        return self.see(tensors["data"][0].mean(axis=0))
-
-    def see(self, image: np.ndarray) -> dict[str, np.ndarray]:
-        raise NotImplementedError
-
-
-class Cells(Seeing):
-    """The detector."""
-
-    def see(self, image: np.ndarray) -> dict[str, np.ndarray]:
+        image = tensors["data"][0].mean(axis=0)
         brightest = image.reshape(4, 16, 4, 16).max(axis=(1, 3)).reshape(1, 16, 1)
         sizes = np.tile(np.array([0, 0, 32, 32], np.float32), (1, 16, 1))
         return {"scores": (brightest - 100).astype(np.float32), "boxes": sizes}
 
 
-class Spot(Seeing):
+class Spot(Standin):
     """The middle of what is bright."""
 
-    def see(self, image: np.ndarray) -> dict[str, np.ndarray]:
-        bright = np.argwhere(image > 100)[:, ::-1]
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        self.runs += 1
+        bright = np.argwhere(tensors["data"][0].mean(axis=0) > 100)[:, ::-1]
         middle = bright.mean(axis=0) if len(bright) else np.zeros(2)
         # Two points, so that the box around them has an extent.
         points = np.array([middle - 16, middle + 16], np.float32).reshape(1, 4)
@@ -361,20 +344,17 @@ def session(tmp_path: Path) -> DemoSession:
 
 def opened(folder: Path, text: str) -> DemoSession:
     demo = load(folder, text)
-    assert demo.then
     anything = ModelInput(name="data", shape=[1, 3, 1, 1])
-    runners = Cells(PLANE, "scores", "boxes"), Spot(32, "points", "score")
-    stages = demo, demo.then
-    networks = [
-        Network(stage, "network", Path("file"), runner, anything, [])
-        for stage, runner in zip(stages, runners, strict=True)
-    ]
+    cells = Cells("data", [1, 3, PLANE, PLANE], scores=[1], boxes=[1])
+    spot = Spot("data", [1, 3, 32, 32], points=[1], score=[1])
+    stages = (demo, cells), (demo.then, spot)
+    networks = [Network(stage, "network", Path("file"), runner, anything, []) for stage, runner in stages]
     return DemoSession("own", networks, "local", None)
 
 
 def runs(session: DemoSession) -> list[int]:
     """How often each network ran."""
-    return [network.runner.runs for network in session.networks]  # type: ignore[attr-defined]
+    return [network.runner.runs for network in session.networks]
 
 
 def test_a_spot_is_followed_without_the_detector(session: DemoSession) -> None:
@@ -453,10 +433,7 @@ def test_a_demo_without_it_does_not_follow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            ("kind: landmarks, output: points, values: 2, score: score, names: [spot]", "kind: landmark, points: 2"),
-            "log",
-        ),
+        ((FOLLOWED, "kind: landmark, points: 2"), "log"),
         (("most: 1", "most: 0"), "most"),
         (("around: points", "around: circle"), "a circle needs upright"),
         (("around: points", "around: box"), "what is followed has points, but no box"),
@@ -470,13 +447,12 @@ def test_what_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, s
 
 
 def test_points_without_a_score_cannot_be_followed(tmp_path: Path) -> None:
-    decoder = "{kind: landmarks, output: points, values: 2, score: score, names: [spot]}\n  log: points"
+    decoder = f"{{{FOLLOWED}}}\n  log: points"
     with pytest.raises(ConfigurationError, match="track needs points and a score, which a landmark does not give"):
         load(tmp_path, TEXT.replace(decoder, "{kind: landmark, points: 2}\n  log: landmark"))
 
 
 # The demo `ocr`: three networks in a row, which are built for the sizes that images need.
-
 
 # Two lines: the first one narrow, the second too wide for the narrowest network and upside down.
 TWO_LINES = np.full((736, 736, 3), 200, np.uint8)
@@ -487,21 +463,20 @@ WIDTH = 547
 CHARACTERS = "a\nb"
 
 
-class Reading:
+class Reading(Standin):
     """Regions are what is darker than 100; lines are upside down if they are darker than 40; they read `ab`."""
 
     def __init__(self, name: str, shape: list[int]) -> None:
-        self.name, self.threads, self.seen = name, 1, 0
         height, width = shape[2:]
         outputs = {"det": [1, 1, height, width], "cls": [1, 2], "rec": [1, width // 8, 4]}
-        self.inputs = [TensorSpec(name="x", shape=shape, dtype="float32")]
+        super().__init__("x", shape, out=outputs[name[-3:]])
+        self.name, self.takes_ms = name, 2.0
         self.lengths: list[int] = []
-        self.outputs = [TensorSpec(name="out", shape=outputs[name[-3:]], dtype="float32")]
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         values = tensors["x"][0, 0]
         assert values.shape == tuple(self.inputs[0].shape[2:])
-        self.seen += 1
+        self.runs += 1
         if "x.length" in tensors:
             self.lengths += tensors["x.length"].tolist()
             assert not values[:, self.lengths[-1] :].any()
@@ -514,9 +489,6 @@ class Reading:
             output[0, [0, 1], [1, 2]] = 0.75
             output[0, 2:, 0] = 1
         return {"out": output}
-
-    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        return Timing((2.0,) * repeat)
 
 
 @pytest.fixture
@@ -538,9 +510,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
 
     monkeypatch.setattr(program, "prepare", prepare)
     monkeypatch.setattr(program, "find_source", lambda model, **_: SimpleNamespace(file=Path(model)))
-    monkeypatch.setattr(
-        program, "opening", lambda *_: nullcontext(lambda packages: [Opened(each) for each in packages])
-    )
+    monkeypatch.setattr(program, "opening", lambda *_: nullcontext(lambda packages: [*map(Opened, packages)]))
     return asked
 
 
@@ -551,7 +521,7 @@ def shown(built: list[Reading]) -> Result:
 
 
 def test_each_network_is_built_once_for_each_size_that_is_needed(built: list[Reading], shown: Result) -> None:
-    sizes = [(network.name[-3:], network.inputs[0].shape[2:], network.seen) for network in built]
+    sizes = [(network.name[-3:], network.inputs[0].shape[2:], network.runs) for network in built]
     assert sizes == [("cls", [48, 192], 2), ("det", [736, 736], 1), ("rec", [48, 640], 2)]
     with Program.of("ocr").opened(Place(resolve("local"))) as session:
         for index in range(3):
@@ -607,11 +577,7 @@ def test_json_has_what_each_network_found_in_what_the_one_before_it_found(shown:
     ],
 )
 def test_what_makes_no_sense_is_refused(change: tuple[str, str], message: str, tmp_path: Path) -> None:
-    from edgedeploy.demo.spec import DEMOS
-
     text = DEMOS.find("ocr").read_text()
     assert change[0] in text
-    own = tmp_path / "own.yaml"
-    own.write_text(text.replace(*change))
     with pytest.raises(ConfigurationError, match=message):
-        DEMOS.load(str(own))
+        load(tmp_path, text.replace(*change))

@@ -8,24 +8,29 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import Command
+from rich.console import Console
 from support.commands import need, output_of
 from support.patience import generous
 from support.profiles import write_profile
 
 from edgedeploy.base.catalog import builtin_folder
+from edgedeploy.cli.doctor import _print, _table
+from edgedeploy.cli.terminal import Terminal
 from edgedeploy.doctor import host, opencl, packages, running, tools
 from edgedeploy.doctor.case import Case, case_of
-from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
+from edgedeploy.doctor.check import Check, Finding, Group, Result, State, check, failed, ok, warning
 from edgedeploy.doctor.examination import CHECKS, examine
 from edgedeploy.doctor.running import isolated
 from edgedeploy.errors import InputError
+from edgedeploy.rpc.tracker import tracker
 from edgedeploy.target.opencl.device import DEVICE_VARIABLE
 from edgedeploy.target.resolved import resolve
 
@@ -83,11 +88,6 @@ def test_a_board_that_does_not_exist_is_an_error_of_its_own(command: Command) ->
 
 
 def test_on_a_terminal_a_table_wraps_texts_and_keeps_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    from edgedeploy.cli.doctor import _table
-    from edgedeploy.doctor.check import Result
-
     finding = failed("word " * 30 + "end", "sudo apt install intel-opencl-icd")
     Console(width=100, force_terminal=True, color_system=None).print(_table([Result(NAMED["ICD files"], finding)]))
     lines = capsys.readouterr().out.splitlines()
@@ -97,10 +97,6 @@ def test_on_a_terminal_a_table_wraps_texts_and_keeps_the_commands(capsys: pytest
 
 
 def test_what_a_board_says_of_itself_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    from edgedeploy.cli.doctor import _print, _table
-    from edgedeploy.cli.terminal import Terminal
-    from edgedeploy.doctor.check import Result
-
     result = Result(NAMED["SSH server"], ok("SSH-2.0-\x1b[2Jfine [bold]board[/bold]", "ssh \x07"))
     Terminal(width=100, force_terminal=True, color_system=None).print(_table([result]))
     as_table = capsys.readouterr().out
@@ -118,9 +114,13 @@ def distribution(folder: Path, name: str, version: str, *lines: str) -> None:
     """What pip leaves of a package: the folder of its metadata."""
     path = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     path.mkdir(parents=True)
-    path.joinpath("METADATA").write_text(
-        "\n".join([f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *lines])
-    )
+    said = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines]
+    path.joinpath("METADATA").write_text("\n".join(said))
+
+
+def requiring(folder: Path, *packages: str, extras: Iterable[str] = ()) -> None:
+    """What pip leaves of edgedeploy, if it needed these packages."""
+    distribution(folder, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in packages))
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_package_of_the_wrong_version_is_named_with_both_versions_and_the_command(installed: Path) -> None:
-    distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: numpy>=1.26", "Requires-Dist: pyyaml>=6")
+    requiring(installed, "numpy>=1.26", "pyyaml>=6")
     distribution(installed, "numpy", "1.0.1")
     finding = fault("packages")
     assert finding.found == "numpy is 1.0.1, >=1.26 is needed"
@@ -141,29 +141,28 @@ def test_a_package_of_the_wrong_version_is_named_with_both_versions_and_the_comm
 
 
 def test_a_package_that_is_missing_is_named(installed: Path) -> None:
-    distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: no-such-package==3.1")
+    requiring(installed, "no-such-package==3.1")
     finding = fault("packages")
     assert finding.found == "no-such-package is not installed"
     assert finding.hints[0].endswith("pip install no-such-package==3.1")
 
 
 def test_a_package_that_only_other_systems_need_is_not_missed(installed: Path) -> None:
-    lines = ("Requires-Dist: no-such-package; sys_platform == 'win32'", "Requires-Dist: numpy")
-    distribution(installed, "edgedeploy", "0.1.0", *lines)
+    requiring(installed, "no-such-package; sys_platform == 'win32'", "numpy")
     assert look("packages").state is State.OK
 
 
 def test_extras_are_told_apart_and_a_wrong_version_in_one_is_a_warning(installed: Path) -> None:
-    extras = ["Provides-Extra: fine", "Provides-Extra: other", "Provides-Extra: dev"]
+    extras = [f"Provides-Extra: {each}" for each in ("fine", "other", "dev")]
     wanted = ["numpy>=1; extra == 'fine'", "no-such-package; extra == 'other'", "no-such-either; extra == 'dev'"]
-    distribution(installed, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in wanted))
+    requiring(installed, *wanted, extras=extras)
     finding = look("extras")
     assert (finding.state, finding.found) == (State.OK, "fine; not installed: other")
     assert "edgedeploy[other]" in finding.hints[0]
     distribution(installed, "no-such-package", "1")
     shutil.rmtree(installed / "edgedeploy-0.1.0.dist-info")
     wanted[1] = "no-such-package>=2; extra == 'other'"
-    distribution(installed, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in wanted))
+    requiring(installed, *wanted, extras=extras)
     finding = look("extras")
     assert (finding.state, finding.found) == (State.WARNING, "no-such-package is 1, >=2 is needed")
 
@@ -176,7 +175,7 @@ def test_a_checkout_that_was_not_installed_is_a_warning(monkeypatch: pytest.Monk
 
 def test_where_a_package_is_missing_that_the_doctor_itself_needs_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "paramiko.py").write_text("raise ModuleNotFoundError(\"No module named 'paramiko'\", name='paramiko')")
-    distribution(tmp_path, "edgedeploy", "0.1.0", "Requires-Dist: paramiko>=99")
+    requiring(tmp_path, "paramiko>=99")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{builtin_folder()}"}
     command = [sys.executable, "-m", "edgedeploy", "doctor"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=generous(60), check=False)
@@ -231,8 +230,7 @@ def test_what_the_toolchain_made_runs_here_or_emulated() -> None:
     with case_of(resolve("local")) as case:
         assert looked("toolchain", case).state is State.OK
         assert looked("program", case).found == "this machine runs it"
-    board = "rpi-armhf"
-    with case_of(resolve(board)) as case:
+    with case_of(resolve("rpi-armhf")) as case:
         case.address = None
         assert looked("toolchain", case).state is State.OK
         finding = looked("program", case)
@@ -315,8 +313,6 @@ def test_folders_of_networks_are_looked_for(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_taken_port_is_told_from_a_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgedeploy.rpc.tracker import tracker
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setattr(host, "DEFAULT_PORT", listener.getsockname()[1])
         finding = look("tracker ports")
@@ -378,7 +374,6 @@ def test_a_board_that_is_off_is_known_in_seconds(monkeypatch: pytest.MonkeyPatch
 
 def test_something_else_at_the_port_is_not_taken_for_an_ssh_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        import threading
 
         def greet() -> None:
             stream, _ = listener.accept()
@@ -397,14 +392,14 @@ def test_something_else_at_the_port_is_not_taken_for_an_ssh_server() -> None:
 
 def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "busyness", lambda: 1.0)
-    finding = isolated(os.abort, limit_s=60)  # type: ignore[arg-type]
+    finding = isolated(os.abort, limit_s=60)
     assert (finding.state, finding.found) == (State.FAILED, f"it crashed ({signal.SIGABRT.name})")
-    finding = isolated(time.sleep, 100, limit_s=1, if_stuck="look")  # type: ignore[arg-type]
+    finding = isolated(time.sleep, 100, limit_s=1, if_stuck="look")
     assert (finding.state, finding.found, finding.hints) == (State.FAILED, "no answer within 1 s", ("look",))
 
 
 def made(name: str, look: object, **options: object) -> Check:
-    return check(name, Group.HOST, **options)(look)  # type: ignore[arg-type]
+    return check(name, Group.HOST, **options)(look)
 
 
 def test_a_check_that_hangs_fails_in_its_time_and_the_others_go_on(local: Case) -> None:
@@ -447,7 +442,6 @@ def test_every_check_is_known_by_its_own_name_and_needs_known_ones() -> None:
 
 
 # OpenCL: with drivers, without, and with broken ones.
-
 
 OPENCL_CHECKS = [opencl.icd_files, opencl.gpu_nodes, opencl.devices]
 POCL = Path("/etc/OpenCL/vendors/pocl.icd")

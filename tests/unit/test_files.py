@@ -98,7 +98,6 @@ def test_who_does_not_wait_for_a_folder_is_told_that_it_is_held(tmp_path: Path) 
 
 # What is made once and kept: whole or not at all, once for all processes, and made again where it cannot be used.
 
-
 THINGS = Kept("things")
 
 
@@ -195,7 +194,6 @@ def slow() -> subprocess.Popen[str]:
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout
     return process.stdout.readline()
 
 

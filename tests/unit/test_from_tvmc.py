@@ -124,7 +124,7 @@ def test_the_answer_is_json_where_json_is_asked_for(command: Command) -> None:
 
 
 def test_commands_on_the_page_are_ours() -> None:
-    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    known = typer.main.get_command(app).commands
     assert set(re.findall(r"`edgedeploy (\w+)", PAGE)) <= set(known)
 
 
@@ -132,9 +132,7 @@ def test_commands_on_the_page_are_ours() -> None:
 def test_an_image_goes_through_a_network_to_its_label(command: Command, tmp_path: Path) -> None:
     digit = ROOT / "models" / "digit.png"
     given, found = tmp_path / "in.npz", tmp_path / "out.npz"
-    (tmp_path / "digits.txt").write_text(
-        "\n".join(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
-    )
+    (tmp_path / "digits.txt").write_text("zero\none\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine")
     output_of(command, "image", "to-npz", digit, "--model", "digits", "-o", given)
     output_of(command, "run", "digits", "--inputs", given, "--outputs", found)
     with np.load(found) as named:

@@ -142,7 +142,6 @@ def test_lines_of_leaky_relus_give_every_byte_of_onnxruntime(tmp_path: Path, dty
 def test_bounds_are_those_of_the_result() -> None:
     steps = Steps(np.float32(0.05), 128, "uint8")
     lines = lines_through(steps.dequantised(every_integer(steps)), steps, steps, (128, 200))
-    assert lines is not None
     assert lines.above == pytest.approx(1)
 
 
@@ -164,13 +163,10 @@ def test_a_function_that_is_not_finite_has_none(function: np.ufunc) -> None:
 
 # Floats become bytes by the fewest instructions where that gives the same bytes.
 
-
 ARCHITECTURES = [
     architecture_of(triple)
     for triple in ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "armv7a-unknown-linux-gnueabihf")
 ]
-
-
 FUSING = {"fma", "vfp4", "fp-armv8"}
 
 

@@ -23,6 +23,7 @@ from edgedeploy.zoo.source import Source
 
 SIDE = 5
 INPUT = f"Input data 0 1 data 0={SIDE} 1={SIDE} 2=3"
+RELU = "ReLU relu 1 1 data relu"
 CONVOLUTION = "Convolution conv 1 1 data conv 0=1 1=1 5=1 6=3"
 WHOLE = tagged([1, 2, 3]) + plain([1])  # of this convolution
 
@@ -47,13 +48,13 @@ def refused(path: Path, message: str, shapes: Shapes | None = None) -> ModelErro
 class TestFormat:
     @pytest.mark.parametrize("suffix", [".param", ".bin"])
     def test_either_file_names_the_network(self, tmp_path: Path, suffix: str) -> None:
-        path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu"])
+        path = write(tmp_path, [INPUT, RELU])
         found = describing(path.with_suffix(suffix))
         assert (found[0].name, found[1]) == ("ncnn", path)
         assert Source.of(path, {}).files == (path, path.with_suffix(".bin"))
 
     def test_missing_weights_say_where_they_should_be(self, tmp_path: Path) -> None:
-        path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu"])
+        path = write(tmp_path, [INPUT, RELU])
         path.with_suffix(".bin").unlink()
         with pytest.raises(ModelError, match=r"no .*net\.bin"):
             FORMAT.files(path)
@@ -120,9 +121,8 @@ class TestWeights:
         refused(write(tmp_path, [INPUT, f"{CONVOLUTION} 8={form}"], weights), message)
 
     def test_a_variance_below_zero_is_refused(self, tmp_path: Path) -> None:
-        path = write(
-            tmp_path, [INPUT, "BatchNorm norm 1 1 data norm 0=3"], plain([1, 1, 1], [0] * 3, [1, -1, 1], [0] * 3)
-        )
+        weights = plain([1, 1, 1], [0] * 3, [1, -1, 1], [0] * 3)
+        path = write(tmp_path, [INPUT, "BatchNorm norm 1 1 data norm 0=3"], weights)
         refused(path, "'norm'.*variance is below zero")
 
     def test_random_weights_need_no_file_and_are_the_same_each_time(self, tmp_path: Path) -> None:
@@ -159,14 +159,8 @@ class TestNames:
         assert {"first", "relu", "mish"} <= {name for node in graph.node for name in node.output}
 
     def test_a_blob_may_have_the_name_of_what_a_layer_before_it_needs(self, tmp_path: Path) -> None:
-        layers = [
-            INPUT,
-            "Mish a 1 1 data a",
-            "ReLU b 1 1 a tanh",
-            "ReLU c 1 1 tanh softplus",
-            "ReLU d 1 1 softplus mul",
-        ]
-        path = write(tmp_path, layers)
+        layers = ["Mish a 1 1 data a", "ReLU b 1 1 a tanh", "ReLU c 1 1 tanh softplus", "ReLU d 1 1 softplus mul"]
+        path = write(tmp_path, [INPUT, *layers])
         assert names(path) == (["data"], ["mul"])
         answer(path, np.ones((3, SIDE, SIDE)))
 
@@ -175,7 +169,7 @@ class TestNames:
         assert names(write(tmp_path, layers)) == (["data"], ["relu"])
 
     def test_copies_of_which_none_is_read_are_outputs(self, tmp_path: Path) -> None:
-        layers = [INPUT, "ReLU relu 1 1 data relu", "Split split 1 2 relu one two"]
+        layers = [INPUT, RELU, "Split split 1 2 relu one two"]
         assert names(write(tmp_path, layers)) == (["data"], ["one", "two"])
         assert len(answer(tmp_path / "net.param", np.ones((3, SIDE, SIDE)))) == 2
 
@@ -194,7 +188,7 @@ class TestNames:
 
 
 class TestShapes:
-    OPEN = ["Input data 0 1 data", "ReLU relu 1 1 data relu"]
+    OPEN = ["Input data 0 1 data", RELU]
 
     def input_shape(self, path: Path, shapes: Shapes) -> list[int]:
         [value] = FORMAT.convert(FORMAT.files(path), shapes).model.graph.input
@@ -218,7 +212,7 @@ class TestShapes:
         "shape", [[3, 4, 4], [2, 3, 4, 4], [1, 3, 0, 4], [1, 3, -1, 4], [1, 1, 1, 4, 4], [1], [1, 3, 2**20, 2**20]]
     )
     def test_a_shape_that_is_none_of_one_image_is_refused(self, tmp_path: Path, shape: list[int]) -> None:
-        path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu"])
+        path = write(tmp_path, [INPUT, RELU])
         with pytest.raises(InputError, match="does not fit"):
             FORMAT.convert(FORMAT.files(path), {"data": shape})
 
@@ -239,7 +233,7 @@ class TestShapes:
 
 class TestRefusals:
     def test_the_first_unsupported_layer_is_named_with_its_line(self, tmp_path: Path) -> None:
-        layers = [INPUT, "ReLU relu 1 1 data relu", "DetectionOutput boxes 1 1 relu boxes", "Proposal p 1 1 boxes p"]
+        layers = [INPUT, RELU, "DetectionOutput boxes 1 1 relu boxes", "Proposal p 1 1 boxes p"]
         error = refused(write(tmp_path, layers), "DetectionOutput layers are not supported")
         assert "line 5: layer 'boxes'" in str(error)
         assert "cut the network before this line" in error.hints[0]
@@ -320,7 +314,6 @@ class TestRefusals:
 
 
 # Layers of ncnn, of floats and of 8 bits, compute what ncnn computes from the same files.
-
 
 RANDOM = np.random.default_rng(11)
 WIDTH, CHANNELS, OUTPUTS = 9, 8, 12
