@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
+from support.agents import call
 from support.notebook import Notebook
 from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, full_document, manifest
 
@@ -31,12 +31,6 @@ from edgedeploy.target.board import load_board
 from edgedeploy.vision.image import read_image
 
 pytestmark = pytest.mark.compiles
-
-
-@pytest.fixture(scope="module", params=TOOLCHAINS)
-def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
-        yield build_probe(request.param).path
 
 
 def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]:

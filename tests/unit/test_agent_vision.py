@@ -2,7 +2,7 @@
 
 import json
 import random as random_numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from support.agent_vision import (
     spec,
     written,
 )
-from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
+from support.agents import call
 
 from edgedeploy.model.metadata import kept
 from edgedeploy.package.archive import manifest_bytes
@@ -39,12 +39,6 @@ Size = tuple[int, int]
 NETWORK = (96, 160)
 IMAGE = (300, 400)
 SCORES = [spec("scores", np.zeros((1, 10), np.float32))]
-
-
-@pytest.fixture(scope="module", params=TOOLCHAINS)
-def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
-        yield build_probe(request.param).path
 
 
 def random(*shape: int, seed: int = 0, mean: float = 0.0) -> np.ndarray:

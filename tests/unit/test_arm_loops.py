@@ -1,4 +1,4 @@
-"""Cross-compiled inner loops keep their values in registers, and come near the multiply-adds' own time."""
+"""Code for ARM: inner loops keep values in registers and are nearly as fast as multiply-adds; whole networks."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What `edgedeploy bench` tells of engines beside times: compiling, loading, memory, sizes, and batches."""
+"""What `edgedeploy bench` tells of engines beside times, and engines on graphics processors and of compilers."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`edgedeploy bench compare`: what changed between two reports, and what of it is more than chance."""
+"""Reports of `edgedeploy bench`: what changed between two of them beyond chance, and their page."""
 
 import json
 import re

@@ -140,7 +140,6 @@ BYSTANDERS = {
     "zoo": "__init__ download store wheel",
 }
 
-
 LOADED = """
 import sys
 from pathlib import Path

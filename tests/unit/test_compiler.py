@@ -1,4 +1,4 @@
-"""Compiled networks give onnxruntime's outputs, whatever their layers' shapes."""
+"""Compiled networks give onnxruntime's outputs, whatever their layers' shapes, in memory that is planned before."""
 
 import ctypes
 import json

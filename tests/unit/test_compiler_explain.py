@@ -1,4 +1,4 @@
-"""What `edgedeploy build --explain` tells of a network's functions, transposes and removed channels."""
+"""What `edgedeploy build --explain` tells of functions, transposes, removed channels and fused activations."""
 
 import json
 import re

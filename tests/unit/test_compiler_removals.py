@@ -1,4 +1,4 @@
-"""Channels that are constant, or that nothing reads, are removed; outputs stay the same."""
+"""What no output needs is removed: channels that are constant or that nothing reads, and transposes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +18,8 @@ from edgedeploy.target.board import load_board
 pytestmark = pytest.mark.compiles
 
 DEAD = [0, 3, 4, 11, 19]
-CHANNELS = 20
-
-
-ALL, LEFT = CHANNELS, CHANNELS - len(DEAD)
-LOST = (ALL, LEFT)
-
+ALL = 20  # channels
+LOST = (ALL, ALL - len(DEAD))
 PADDED = [1, 1, 1, 1]
 
 
@@ -44,10 +40,10 @@ def filters(graph: Graph, shape: tuple[int, ...], value: float = 0.0, axis: int 
 
 
 def dead(graph: Graph, bias: float) -> str:
-    """A convolution to `CHANNELS` channels; the filters of those in `DEAD` are nearly zero, and they have one bias."""
-    biases = graph.random.standard_normal(CHANNELS).astype(np.float32)
+    """A convolution to `ALL` channels; the filters of those in `DEAD` are nearly zero, and they have one bias."""
+    biases = graph.random.standard_normal(ALL).astype(np.float32)
     biases[DEAD] = bias
-    return graph.node("Conv", image(graph), filters(graph, (CHANNELS, 3, 3, 3), 1e-40), graph.weight(biases))
+    return graph.node("Conv", image(graph), filters(graph, (ALL, 3, 3, 3), 1e-40), graph.weight(biases))
 
 
 def relu(graph: Graph, data: str) -> str:

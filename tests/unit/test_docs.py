@@ -21,7 +21,6 @@ from edgedeploy.zoo.entry import ZooFile, ZooModel
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
-
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "document_commands.py"))
 COMMANDS: dict[str, Any] = dict(SCRIPT["commands"]())
 LEAVES = [name for name, command in COMMANDS.items() if not hasattr(command, "commands")]

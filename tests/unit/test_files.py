@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files, and what is made once and kept, appear whole or not at all."""
 
 import os
 import signal

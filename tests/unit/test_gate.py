@@ -1,4 +1,4 @@
-"""What a board says of itself, and what follows from it for a package."""
+"""What a board says of itself and what follows from it for a package; and the health check of a release."""
 
 import os
 import struct
@@ -20,10 +20,8 @@ from edgedeploy.target.facts import Facts
 RPI4 = Abi(
     elf_class=64, machine="EM_AARCH64", float_abi=None, glibc="2.17", libraries=[], cpu="cortex-a72", features=[]
 )
-ARMHF = RPI4.model_copy(
-    update={"elf_class": 32, "machine": "EM_ARM", "float_abi": "hard", "glibc": "2.4", "cpu": "cortex-a7"}
-    | {"features": ["+neon", "+vfp4"]}
-)
+OF_ARM = {"elf_class": 32, "machine": "EM_ARM", "float_abi": "hard", "glibc": "2.4", "cpu": "cortex-a7"}
+ARMHF = RPI4.model_copy(update={**OF_ARM, "features": ["+neon", "+vfp4"]})
 A_RPI4 = Facts(elf_class=64, elf_machine="EM_AARCH64", glibc="2.36", features=["asimd", "crc32", "fp"])
 # Raspberry Pi OS (32-bit) under a 64-bit kernel: the kernel's words, the system's programs.
 AN_ARMHF = A_RPI4.model_copy(

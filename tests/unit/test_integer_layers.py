@@ -158,7 +158,6 @@ DEPTHWISE = {
     "rpi-armhf": ["vmull.s8", "vmlal.s8", "vaddw.s16"],
 }
 
-
 WIDE_DEPTHWISE = {"rpi5": ["sdot", "zip1", "zip2"], "rpi4": ["smull2", "smlal2"], "rpi3": ["smull2", "smlal2"]}
 
 

@@ -1,15 +1,15 @@
-"""By which instructions a CPU sums up products of integers, and functions of bytes that are straight lines."""
+"""The instructions for bytes: sums of products, functions that are straight lines, and floats made bytes."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import TensorProto
 from support.cpus import lacking
+from support.networks import Graph
 from support.profiles import x86
 from tvm import te, tirx
 
@@ -92,33 +92,24 @@ def test_x86_multiplies_unsigned_by_signed_bytes_and_others_signed_ones() -> Non
 # Functions of quantised tensors that are straight lines: the same byte as the network's operators for every byte.
 
 
-def bytes_of_onnxruntime(folder: Path, operator: str, before: Steps, after: Steps, **attributes: float) -> np.ndarray:
+def bytes_of_onnxruntime(operator: str, before: Steps, after: Steps, **attributes: float) -> np.ndarray:
     """What onnxruntime makes of every byte: it is dequantised, the operator's, and quantised again."""
-    numbers = {"s": before.scale, "t": after.scale}
-    zeros = {"z": np.array(before.zero_point, before.dtype), "y": np.array(after.zero_point, after.dtype)}
-    nodes = [
-        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["real"]),
-        helper.make_node(operator, ["real"], ["made"], **attributes),
-        helper.make_node("QuantizeLinear", ["made", "t", "y"], ["bytes"]),
-    ]
-    types = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info("x", types[before.dtype], [256])],
-        [helper.make_tensor_value_info("bytes", types[after.dtype], [256])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in {**numbers, **zeros}.items()],
+    graph, types = Graph(), {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
+    data = graph.input("x", [256], types[before.dtype])
+    first, last = (
+        [graph.weight(np.float32(each.scale)), graph.weight(np.array(each.zero_point, each.dtype))]
+        for each in (before, after)
     )
-    path = folder / "net.onnx"
-    save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), path)
-    session = cpu_session(path, optimised=False)
-    [found] = session.run(None, {"x": every_integer(before).astype(before.dtype)})
-    return np.asarray(found)
+    made = graph.node(operator, graph.node("DequantizeLinear", data, *first), **attributes)
+    model = graph.model(graph.node("QuantizeLinear", made, *last))
+    model.graph.output[0].type.tensor_type.elem_type = types[after.dtype]
+    session = cpu_session(model.SerializeToString(), optimised=False)
+    return np.asarray(session.run(None, {"x": every_integer(before).astype(before.dtype)})[0])
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.25, 1.0, 1.5])
-def test_lines_of_leaky_relus_give_every_byte_of_onnxruntime(tmp_path: Path, dtype: str, alpha: float) -> None:
+def test_lines_of_leaky_relus_give_every_byte_of_onnxruntime(dtype: str, alpha: float) -> None:
     random = np.random.default_rng(int(alpha * 100))
     found = 0
     for _ in range(20):
@@ -135,7 +126,7 @@ def test_lines_of_leaky_relus_give_every_byte_of_onnxruntime(tmp_path: Path, dty
         values = (every_integer(before) - before.zero_point).astype(np.float32)
         made = np.where(values < 0, values * lines.below, values * lines.above)
         bounded = np.clip(np.rint(made) + after.zero_point, low, high).astype(dtype)
-        np.testing.assert_array_equal(bounded, bytes_of_onnxruntime(tmp_path, "LeakyRelu", before, after, alpha=alpha))
+        np.testing.assert_array_equal(bounded, bytes_of_onnxruntime("LeakyRelu", before, after, alpha=alpha))
     assert found >= 15
 
 

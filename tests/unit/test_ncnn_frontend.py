@@ -1,4 +1,4 @@
-"""Reading ncnn's files: text, weights, shapes, names, and what cannot be imported."""
+"""ncnn's networks: how their files are read, what is refused, and that layers compute what ncnn computes."""
 
 import re
 from pathlib import Path
