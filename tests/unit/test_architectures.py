@@ -88,13 +88,11 @@ def learned(name: Architecture) -> int:
 @quick
 @every
 def test_it_has_as_many_parameters_and_does_as_much_work_as_published(name: Architecture) -> None:
-    values, multiply_adds = PUBLISHED[name]
-    assert values == (learned(name) if isinstance(values, int) else round(learned(name) / 1e6, 2))
+    count, multiply_adds = PUBLISHED[name]
+    assert count == (learned(name) if isinstance(count, int) else round(learned(name) / 1e6, 2))
     graph = inferred(name).graph
-    shapes = {
-        value.name: [each.dim_value for each in value.type.tensor_type.shape.dim]
-        for value in (*graph.value_info, *graph.output)
-    }
+    values = {value.name: value.type.tensor_type.shape.dim for value in (*graph.value_info, *graph.output)}
+    shapes = {name: [each.dim_value for each in dimensions] for name, dimensions in values.items()}
     constants = sizes(name)
     # The places of a map that the weights of a layer are applied to.
     places = {"Conv": slice(2, None), "MatMul": slice(1, -1), "Gemm": slice(1, 1)}

@@ -158,9 +158,8 @@ class TestNamed:
     """What people are told beside Tengine's lines."""
 
     def test_classes_have_their_names(self) -> None:
-        *_, cat, number, rule = log(
-            "classification", [seen("tabby", 281, 0.2715711), seen("3", 3, 0.25)], style="named"
-        )
+        classes = [seen("tabby", 281, 0.2715711), seen("3", 3, 0.25)]
+        *_, cat, number, rule = log("classification", classes, style="named")
         assert [cat, number, rule] == ["0.271571, 281, tabby", "0.250000, 3", RULE]
 
     def test_landmarks_are_told_point_by_point(self) -> None:
@@ -169,6 +168,5 @@ class TestNamed:
         assert named == [*bare, "2 points: 1,2 3,5"]
 
     def test_boxes_of_yolo_lack_the_number_that_is_tengines_alone(self) -> None:
-        assert log("yolo", [seen("car", 2, 0.9323, 454, 76, 684, 180)], style="named")[-1] == (
-            " 93%, [ 454,   76,  684,  180], car"
-        )
+        *_, last = log("yolo", [seen("car", 2, 0.9323, 454, 76, 684, 180)], style="named")
+        assert last == " 93%, [ 454,   76,  684,  180], car"
